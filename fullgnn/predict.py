@@ -10,6 +10,8 @@ The files, in the original order of the nodes, are read with ``numpy.load(..., m
     predictions.npy   what the task predicts: (num_nodes,) classes, or one column for each label or number
     outputs.npy       (num_nodes, num_outputs), what the model computes, such as logits
     metrics.json      the metrics of all splits, if the graph has labels
+    predictions.parquet or .csv
+                      the predictions with the names of nodes and classes, if there are names; see prediction_table
     embeddings.npy    with layer=...: (num_nodes, channels), in place of the others
 
 Every rank computes the rows of its own nodes. They travel to rank 0 part by part, and rank 0 writes each part to its
@@ -39,6 +41,7 @@ from fullgnn.config import Config, RuntimeConfig
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.keys import check_choices, load_keys
 from fullgnn.config.overrides import quote, with_current_names
+from fullgnn.config.schema import TABLES
 from fullgnn.config.trust import Calls, as_text, calls_of, check_calls, restored, trusted_node
 from fullgnn.distributed import (
     World,
@@ -64,6 +67,7 @@ from fullgnn.engine import (
 )
 from fullgnn.engine import predict as predict_outputs
 from fullgnn.engine.checkpoints import fitting
+from fullgnn.engine.outputs import named_table, write_named
 from fullgnn.engine.prediction import (
     WEIGHTS,
     Trained,
@@ -75,6 +79,7 @@ from fullgnn.engine.prediction import (
     load_parameters,
     read_trained,
 )
+from fullgnn.engine.prediction_table import CSV, PARQUET, STEM
 from fullgnn.engine.row_files import write_rows
 from fullgnn.errors import ConfigError, DataError, message_of, quoted
 from fullgnn.graph import check_dataset
@@ -113,6 +118,7 @@ class PredictConfig:
     weights: str = MISSING
     layer: Optional[str] = MISSING
     out: Optional[str] = MISSING
+    prediction_table: str = MISSING
     overwrite: bool = MISSING
 
 
@@ -148,6 +154,7 @@ def load_request(arguments: list[str]) -> Request:
     if keys.checkpoint is None:
         raise ConfigError("checkpoint has no value: give checkpoint=..., a run folder or a checkpoint of one")
     check_choices("weights", [keys.weights], WEIGHTS)
+    check_choices("prediction_table", [keys.prediction_table], TABLES)
     machine = [override for override in overrides if _group(override) == "runtime"]
     runtime = load_config(compose(*machine, folders=folders)).runtime
     named = [override for override in overrides if _names_target(override)]
@@ -238,6 +245,7 @@ def prediction_config(request: Request, trained: Trained) -> Config:
             if f"runtime.{key}" not in given:
                 composed.runtime[key] = as_text(run["runtime"].get(key, composed.runtime[key]))
         composed.optimizations.loss_rows_only = False  # every row is computed
+        composed.train.save_predictions = request.keys.layer is None
         return restored(load_config(composed))
     except (ConfigError, OmegaConfBaseException) as error:
         raise ConfigError(f"checkpoint={request.checkpoint}: {restored(message_of(error))}") from error
@@ -346,8 +354,10 @@ def out_folder(request: Request, trained: Trained) -> Path:
 
 
 def file_names(request: Request) -> tuple[str, ...]:
-    """The files that are written; ``metrics.json`` only if the graph has labels."""
-    return ("predictions.npy", "outputs.npy", METRICS) if request.keys.layer is None else ("embeddings.npy",)
+    """The files that may be written: ``metrics.json`` only if the graph has labels, and one of the tables at most."""
+    if request.keys.layer is not None:
+        return ("embeddings.npy",)
+    return "predictions.npy", "outputs.npy", METRICS, *(f"{STEM}.{suffix}" for suffix in (PARQUET, CSV))
 
 
 def run_rank(request: Request) -> None:
@@ -378,6 +388,11 @@ def predict_on(world: World, request: Request, work: HostWork | None = None) -> 
     assert job.preparation is not None
     facts, folder = job.preparation.facts, out_folder(request, trained)
     write_rows(scheme, folder, rows, facts.num_nodes)
+    choice, class_names = request.keys.prediction_table, trained.labels.class_names
+    table = None if request.keys.layer is not None else named_table(job, choice, class_names)
+    if table is not None:
+        path, files = folder / table, [folder / f"{name}.npy" for name in rows]
+        from_rank0(lambda: write_named(path, job, files, class_names))
     about = {
         "checkpoint": str(trained.checkpoint),
         "weights": request.keys.weights,
@@ -385,7 +400,7 @@ def predict_on(world: World, request: Request, work: HostWork | None = None) -> 
         "dataset": facts.nodes.name,
         "metrics": metrics,
     }
-    from_rank0(lambda: finish(folder, about, file_names(request)))
+    from_rank0(lambda: finish(folder, about, file_names(request), table))
 
 
 def trained_job(
@@ -416,14 +431,22 @@ def trained_job(
     return job, learner.measures
 
 
-def finish(folder: Path, about: dict[str, Any], names: tuple[str, ...]) -> None:
-    """Write ``metrics.json``, or remove that of an earlier prediction if there are no metrics, and log the result."""
+def finish(folder: Path, about: dict[str, Any], names: tuple[str, ...], table: str | None) -> None:
+    """Write ``metrics.json``, and log the result. Of an earlier prediction, ``metrics.json`` and the tables are removed
+    if this one does not write them.
+
+    Args:
+        table: name of the table that has been written.
+    """
     metrics = about["metrics"]
     with writing_to("out", folder):
         if metrics is not None:
             write_text(folder / METRICS, strict_json(about, indent=2) + "\n")
         elif METRICS in names:
             (folder / METRICS).unlink(missing_ok=True)
+        for name in names:
+            if name.startswith(STEM) and name not in ("predictions.npy", table):
+                (folder / name).unlink(missing_ok=True)
     scores = [f"{name} {value:.4f}" for name, value in (metrics or {}).items() if value is not None]
     written = [name for name in names if (folder / name).exists()]
     result = f"{about['dataset']}, {about['weights']} weights, epoch {about['epoch']}: {'  '.join(scores)}"

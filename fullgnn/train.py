@@ -155,7 +155,7 @@ def train_and_report(
     end_if_stopped(cfg, state, result, request)
     record = replace(make_record(cfg, world, job, setup, result, ready.resumed_after), predicted=ready.predicted)
     if cfg.train.save_predictions:
-        write_predictions(job, result, folder)
+        write_predictions(job, result, folder, cfg.train.prediction_table)
     write_to(folder, lambda folder: folder.write_record(record))
     if folder is not None:
         comparison = "" if record.predicted is None else f"\n{comparison_table(record)}"

@@ -133,7 +133,7 @@ def train_and_report(
     if statistics is not None:
         write_to(folder, lambda folder: folder.write_structure(vars(statistics.structure)))
     if cfg.train.save_predictions:
-        write_predictions(full, result, folder)
+        write_predictions(full, result, folder, cfg.train.prediction_table)
     write_to(folder, lambda folder: folder.write_record(record))
     if folder is not None:
         log.info("\n%s\n%s", sampling_table(record, cfg.train.table == "full"), folder.path)

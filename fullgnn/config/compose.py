@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fullgnn.config import Config, MinibatchConfig, conf_dir, target_of
 from fullgnn.config.overrides import RENAMED, pasteable, quote, removed, removed_target, with_current_names
+from fullgnn.config.schema import TABLES
 from fullgnn.config.updates import LENGTHS, WARMUP, check_updates, drop_zero_momentum
 from fullgnn.errors import ConfigError, quoted
 
@@ -59,6 +60,7 @@ _CHOICES: dict[str, tuple[str | bool, ...]] = {
     "optimizations.loss_rows_only": ("auto", True, False),
     "optimizations.sparse_features": ("auto", True, False),
     "optimizations.offload": ("auto", "always", "never"),
+    "train.prediction_table": TABLES,
     "train.table": ("short", "full"),
     "loader.split": ("even", "pagraph"),
     "runtime.device": ("auto", "cpu", "cuda"),

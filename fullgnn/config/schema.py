@@ -56,6 +56,10 @@ class OptimizationConfig:
     ``never``, or ``auto``: if it would take more than half of a GPU's free memory."""
 
 
+TABLES = ("auto", "parquet", "csv", "never")
+"""The choices of ``train.prediction_table``."""
+
+
 @dataclass
 class TrainConfig:
     epochs: int = MISSING
@@ -77,6 +81,9 @@ class TrainConfig:
     """Number of checkpoints that are kept, the latest ones; each of them holds the best model so far too."""
     save_predictions: bool = MISSING
     """Write ``predictions.npz`` with the classes and logits of the best-validation epoch."""
+    prediction_table: str = "auto"
+    """The table with the name and the prediction of each node, beside ``predictions.npz``: ``parquet``, ``csv``,
+    ``never``, or ``auto``: Parquet where the nodes or classes have names."""
     statistics: bool = MISSING
     """Count in the run where the non-zeros are: ``tile_density`` and ``structure.npz``. false: a report counts it from
     the prepared graph, if ``runtime.cache_dir`` keeps one."""

@@ -14,6 +14,7 @@ from fullgnn.engine.aggregate import Kept, aggregate_features, cached_aggregatio
 from fullgnn.engine.blocks import input_powers, input_propagation, needs_of
 from fullgnn.engine.checks import check_goal, check_model_fits
 from fullgnn.engine.deterministic import check_deterministic
+from fullgnn.engine.kept_names import KeptNames, kept_names
 from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.sharded import place_rows
 from fullgnn.errors import ConfigError, DataError, UnsupportedError
@@ -55,6 +56,7 @@ class Preparation:
     needed_row_ratio: float | None  # see ``RunRecord``
     statistics: Statistics | None = None  # None: not counted
     codec_state: State | None = None  # what the codec of the features has learnt, on rank 0; None: nothing
+    names: KeptNames | None = None  # of the nodes, on rank 0, where predictions are written; None: they have none
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,8 @@ def distribute(cfg: Config, world: World, scheme: Scheme, learner: Learner, prep
         statistics = broadcast_object(from_rank0(lambda: statistics_of(prepared, cfg.self_loops)))
     folder, ratio = prepared.folder if prepared.key else None, needed_row_ratio(prepared)
     codec_state = prepared.part(0).codec_state if world.rank == 0 else None
-    about = Preparation(prepared.facts, prepared.key, folder, ratio, statistics, codec_state)
+    names = from_rank0(lambda: kept_names(prepared)) if cfg.train.save_predictions and not world.dry else None
+    about = Preparation(prepared.facts, prepared.key, folder, ratio, statistics, codec_state, names)
     return Job(model, sharded, task, scheme, optimizations, about)
 
 

@@ -2,10 +2,12 @@
 
 import logging
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import numpy as np
 
 from fullgnn.config import Config
 from fullgnn.distributed import StopRequest, World, from_rank0
@@ -13,6 +15,7 @@ from fullgnn.engine.checkpoints import progress_of
 from fullgnn.engine.evaluate import predict
 from fullgnn.engine.fit import EpochOutput, FitResult
 from fullgnn.engine.job import Job
+from fullgnn.engine.prediction_table import table_name, write_table
 from fullgnn.engine.resume import how_to_resume
 from fullgnn.engine.row_files import write_rows
 from fullgnn.engine.state import TrainState
@@ -124,13 +127,42 @@ def end_if_stopped(cfg: Config, state: TrainState, result: FitResult, request: S
         raise TrainingStopped(line, signal=request.signal or signal.SIGTERM)
 
 
-def write_predictions(job: Job, result: FitResult, folder: RunFolder | None) -> None:
+def named_table(job: Job, choice: str, class_names: tuple[str, ...] | None = None) -> str | None:
+    """The name of the file with the named predictions of ``job``; None: there is none. Equal on every rank.
+
+    Args:
+        choice: ``train.prediction_table``.
+        class_names: those that the model was trained with; None: those of the graph.
+    """
+    assert job.preparation is not None
+    nodes = job.preparation.facts.nodes
+    class_names = class_names or nodes.labels.class_names
+    return table_name(choice, bool(nodes.node_names) or class_names is not None)
+
+
+def write_named(path: Path, job: Job, files: Sequence[Path], class_names: tuple[str, ...] | None = None) -> None:
+    """Write the table of the predictions in the ``.npy`` files of predictions and outputs, on rank 0.
+
+    Args:
+        class_names: those that the model was trained with; None: those of the graph.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    assert job.preparation is not None
+    names = class_names or job.preparation.facts.nodes.labels.class_names
+    prediction, outputs = (np.load(file, mmap_mode="r", allow_pickle=False) for file in files)
+    write_table(path, job.preparation.names, names, prediction, outputs)
+
+
+def write_predictions(job: Job, result: FitResult, folder: RunFolder | None, choice: str) -> None:
     """Write what the model of the best epoch predicts for all nodes, whose rows arrive part by part.
 
     Every rank calls it.
 
     Args:
         folder: on rank 0.
+        choice: ``train.prediction_table``.
     """
     if result.best is None or job.preparation is None:
         return
@@ -148,3 +180,6 @@ def write_predictions(job: Job, result: FitResult, folder: RunFolder | None) -> 
         write_rows(job.scheme, place, rows, job.preparation.facts.num_nodes)
         files = {name: place / f"{name}.npy" for name in rows}
         write_to(folder, lambda folder: folder.write_predictions(files))
+        table = named_table(job, choice)
+        if table is not None:
+            write_to(folder, lambda folder: write_named(folder.path / table, job, [*files.values()]))

@@ -550,7 +550,7 @@ class Graph:
 
     def label_facts(self) -> LabelFacts:
         """What every rank knows of the labels of this graph."""
-        return LabelFacts.of(self.labels, self.num_classes, self.train_mask)
+        return LabelFacts.of(self.labels, self.num_classes, self.train_mask, self.class_names)
 
     def adjacency(self, dtype: Any = np.float64) -> csr_array:
         """The adjacency as CSR: ``adj[i, j] != 0`` means that i reads from j. Its indices are this graph's, int32."""

@@ -100,6 +100,7 @@ class LabelFacts:
     train_known: tuple[int, ...] = (1,)  # by column, known labels of training nodes
     train_sum: tuple[float, ...] = (0.0,)  # by column, their sum
     class_counts: tuple[int, ...] = ()  # by class, training nodes; empty unless these are MAX_CLASSES classes at most
+    class_names: tuple[str, ...] | None = None  # as ``Graph.class_names``
 
     def check(self) -> None:
         """Refuse facts that contradict each other, as those of a damaged file may.
@@ -113,9 +114,17 @@ class LabelFacts:
             raise DataError(f"train_known has {len(self.train_known)} columns, and not {self.columns or 1}")
         if len(self.class_counts) not in (0, self.num_classes):
             raise DataError(f"class_counts has {len(self.class_counts)} classes, and not {self.num_classes}")
+        if self.class_names is not None and len(self.class_names) != self.num_classes:
+            raise DataError(f"class_names has {len(self.class_names)} classes, and not {self.num_classes}")
 
     @classmethod
-    def of(cls, labels: np.ndarray, num_classes: int, train_mask: np.ndarray) -> "LabelFacts":
+    def of(
+        cls,
+        labels: np.ndarray,
+        num_classes: int,
+        train_mask: np.ndarray,
+        class_names: tuple[str, ...] | None = None,
+    ) -> "LabelFacts":
         """The facts of checked ``labels`` of a graph."""
         known, columns = is_known(labels), labels.shape[1] if labels.ndim == 2 else None
         values = labels[known]
@@ -137,6 +146,7 @@ class LabelFacts:
             train_known=tuple(known.reshape(shape).sum(axis=0).tolist()),
             train_sum=tuple(sums.tolist()),
             class_counts=tuple(counts.tolist()),
+            class_names=class_names,
         )
 
 

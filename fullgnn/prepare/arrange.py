@@ -22,6 +22,7 @@ from fullgnn.config import Config, build
 from fullgnn.graph import Graph
 from fullgnn.graph.csr import csr_from_arrays
 from fullgnn.graph.links import LinkPairs
+from fullgnn.graph.node_names import NodeNames, names_to_arrays
 from fullgnn.graph.remarks import is_nearly_symmetric, noted, of_classes
 from fullgnn.graph.sparse_features import NodeFeatures, features_to_arrays
 from fullgnn.partition import Partition, contiguous, nnz, random
@@ -174,6 +175,7 @@ class _Arranged:
         for prefix, rows in (("", self.rows), ("columns_", self.columns)):
             if rows is not None:
                 make |= _makers(prefix, self._slice(rows, number))
+        make |= _name_makers(graph.node_names, nodes)
         for name, reads in self._reads.items():
             if reads:
                 make[name] = _constant(reads[number])
@@ -245,6 +247,13 @@ def _feature_makers(features: NodeFeatures, nodes: np.ndarray) -> dict[str, Call
         return lambda: features_to_arrays(picked())[name]
 
     return {name: array(name) for name in features_to_arrays(features)}
+
+
+def _name_makers(names: NodeNames | None, nodes: np.ndarray) -> dict[str, Callable[[], np.ndarray]]:
+    def maker(key: str) -> Callable[[], np.ndarray]:
+        return lambda: names_to_arrays(None if names is None else names[nodes])[key]
+
+    return {key: maker(key) for key in names_to_arrays(None if names is None else names[:0])}
 
 
 def _pair_makers(links: LinkPairs, nodes: np.ndarray) -> dict[str, Callable[[], np.ndarray]]:

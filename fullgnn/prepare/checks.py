@@ -14,6 +14,7 @@ from fullgnn.prepare.facts import GraphFacts
 from fullgnn.prepare.prepared import LISTS, SHARED
 
 _ALWAYS = ("node_id", "labels", "masks", "indptr", "indices", "reads", "reads_train")
+_NAMES = {"integers": ("node_names",), "texts": ("node_names_ends", "node_names_utf8")}
 
 
 def check_facts(facts: GraphFacts) -> None:
@@ -76,6 +77,7 @@ def check_names(names: Iterable[str], facts: GraphFacts) -> None:
         needed += ["columns_indptr", "columns_indices", "columns_reads"]
     if facts.nodes.links is not None:
         needed += ["first_pairs", *(f"{name}_{key}" for name in LISTS for key in ("indptr", "ids"))]
+    needed += _NAMES.get(facts.nodes.node_names, ())
     if facts.encoded_dtype:
         needed.append("codec_state")
     if names <= set(SHARED):
@@ -114,6 +116,9 @@ def check_array(name: str, array: np.ndarray, facts: GraphFacts, part: int, num_
         "reads": ("int32", None),
         "reads_train": ("int32", None),
         "first_pairs": ("int64", (3, n)),
+        "node_names": ("int64", (n,)),
+        "node_names_ends": ("int64", (n + 1,)),
+        "node_names_utf8": ("uint8", None),
         "labels": ("number", (n, *array.shape[1:2])),
         "ids": ("int", None),
     }
@@ -129,6 +134,8 @@ def check_array(name: str, array: np.ndarray, facts: GraphFacts, part: int, num_
     starts = key in ("indptr", "features_indptr")
     if starts and (array[0] != 0 or array[-1] != length or (array[1:] < array[:-1]).any()):
         raise DataError("it does not rise from 0 to the number of entries")
+    if key == "node_names_ends" and (array[0] != 0 or (array[1:] < array[:-1]).any()):
+        raise DataError("it does not rise from 0")
     if key in ("node_id", "indices", "reads", "reads_train", "ids") and array.size:
         if array.min() < 0 or array.max() >= num_nodes:
             raise DataError("it names nodes that the graph does not have")

@@ -12,6 +12,7 @@ import numpy as np
 from fullgnn.graph import Graph
 from fullgnn.graph.labels import LabelFacts, is_labelled
 from fullgnn.graph.links import LinkFacts
+from fullgnn.graph.node_names import Texts
 from fullgnn.graph.remarks import known
 from fullgnn.graph.sparse_features import density, elements
 from fullgnn.partition import Partition
@@ -65,11 +66,13 @@ class NodeFacts:
     links: LinkFacts | None = None  # None: the task does not find links
     sparse: bool = False  # whether the features are kept as a sparse matrix
     density: float = 1.0  # share of the features that are not 0; of large dense ones, among ``SAMPLE`` numbers
+    node_names: str = ""  # what the names of the nodes are, ``integers`` or ``texts``; empty: they have none
 
     @classmethod
     def of(cls, graph: Graph, links: LinkFacts | None = None) -> "NodeFacts":
         split = graph.train_mask | graph.val_mask | graph.test_mask
         has_labels = bool((split & is_labelled(graph.labels)).any())
+        names = "" if graph.node_names is None else "texts" if isinstance(graph.node_names, Texts) else "integers"
         return cls(
             graph.name,
             graph.num_features,
@@ -79,6 +82,7 @@ class NodeFacts:
             links,
             not isinstance(graph.features, np.ndarray),
             density(graph.features, _step(math.prod(graph.features.shape))),
+            names,
         )
 
 

@@ -144,7 +144,8 @@ def _checked_files(files: Any) -> dict[str, tuple[int, int]]:
     """The size and the checksum of each file. Raises: DataError, TypeError, ValueError."""
     checked = {name: (size, checksum) for name, (size, checksum) in files.items()}
     for name, numbers in checked.items():
-        if not re.fullmatch(r"part_(0|[1-9]\d*)/[a-z_]+\.npy", name) or not all(type(one) is int for one in numbers):
+        is_name = re.fullmatch(r"part_(0|[1-9]\d*)/[a-z_][a-z0-9_]*\.npy", name)
+        if not is_name or not all(type(one) is int for one in numbers):
             raise DataError(f"files has {quoted(name)}")
     return checked
 

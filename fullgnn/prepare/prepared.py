@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 from fullgnn.codecs import State, unpacked
 from fullgnn.graph.csr import ones
 from fullgnn.graph.links import Lists
+from fullgnn.graph.node_names import NodeNames, names_from_arrays
 from fullgnn.graph.sparse_features import features_from_arrays
 from fullgnn.prepare.facts import GraphFacts
 
@@ -117,6 +118,11 @@ class Part:
     def masks(self) -> np.ndarray:
         """(3, num_rows) bool: train, val, test."""
         return self.arrays["masks"]
+
+    @property
+    def node_names(self) -> NodeNames | None:
+        """(num_rows,) as ``Graph.node_names``; None: the nodes have no names."""
+        return names_from_arrays(self.arrays)
 
     @property
     def pairs(self) -> dict[str, Lists]:

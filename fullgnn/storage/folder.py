@@ -15,7 +15,9 @@ from pathlib import Path
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.storage.text import parse_yaml, read_text
 
-FILES = ("config.yaml", "record.json", "epochs.jsonl", "structure.npz", "predictions.npz")
+PREDICTIONS = ("predictions.npz", "predictions.parquet", "predictions.csv")
+"""Names of the files with the predictions of a run."""
+FILES = ("config.yaml", "record.json", "epochs.jsonl", "structure.npz", *PREDICTIONS)
 """Names of the files of a run."""
 GRAPH = "graph.npz"
 """Name of the graph of a run of ``train_graph``. A file of this name may also be the user's; see ``has_own_graph``."""
@@ -99,7 +101,7 @@ def remove_results(folder: Path) -> None:
     Raises:
         OSError: something cannot be removed.
     """
-    results = (folder / name for name in ("record.json", "predictions.npz"))
+    results = (folder / name for name in ("record.json", *PREDICTIONS))
     _remove([*(file for file in results if file.is_file()), *_unfinished(folder, (*FILES, GRAPH))], folder)
 
 

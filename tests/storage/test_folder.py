@@ -14,6 +14,8 @@ RUN = (
     "epochs.jsonl",
     "structure.npz",
     "predictions.npz",
+    "predictions.parquet",
+    "predictions.csv",
     "tensorboard/events.out.tfevents.1.host.2.0",
     "checkpoints/epoch_000100/shard",
 )

@@ -75,7 +75,11 @@ class _Group:
             )
         self._kinds = {columns.node: kind} | {name: "number" for name in columns.features if name not in self._lists}
         self._kinds |= dict.fromkeys(self._lists, "stored")
-        self._kinds |= {one.column: one.kind for one in (*self.labels, *self.splits)}
+        self._kinds |= {one.column: one.kind for one in self._columns_of_nodes}
+
+    @property
+    def _columns_of_nodes(self) -> list[LabelColumn | SplitColumn]:
+        return [*self.labels, *self.splits]
 
     def read(self, ids: Ids, joined: bool) -> np.ndarray | None:
         """Read all rows.
@@ -110,7 +114,7 @@ class _Group:
         return places
 
     def _take(self, piece: Piece) -> None:
-        for one in (*self.labels, *self.splits):
+        for one in self._columns_of_nodes:
             one.add(piece)
         if not self._columns.features:
             return

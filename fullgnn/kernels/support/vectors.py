@@ -379,7 +379,7 @@ def load_compiler() -> None:
     cpu_target.target_context.refresh()
 
 
-def compiled(*variant: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def compiled(*variant: object) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Compile a function to run without the GIL, and cache the result on disk if a folder is writable.
 
     Of several processes on a machine that need the function at the same time, one compiles it, and the others wait.
@@ -391,7 +391,7 @@ def compiled(*variant: object) -> Callable[[Callable[..., None]], Callable[..., 
             module, since numba checks the age of the function's own source file, but not of this one.
     """
 
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         function.__qualname__ = "_".join(str(part) for part in (function.__name__, *variant, _FINGERPRINT))
         try:
             made: Any = numba.njit(nogil=True, cache=True)(function)
