@@ -64,8 +64,8 @@ def test_the_example_of_the_readme(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         return SimpleNamespace(test_accuracy=0.5, epoch_time_ms={"median": 2.0})
 
     monkeypatch.setattr(api, "start", start)
-    _, _, section = (ROOT / "README.md").read_text().partition("## Your own graph\n\n```python\n")
-    code = section.partition("```")[0]
+    _, _, section = (ROOT / "README.md").read_text().partition("## Your own graph\n")
+    code = section.partition("```python\n")[2].partition("```")[0]
     exec(code, {})
     shown = re.findall(r"print\(graph\)  # (.*)", code)
     assert capsys.readouterr().out.splitlines() == [*shown, "0.5 2.0"]

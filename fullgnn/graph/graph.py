@@ -530,17 +530,16 @@ class Graph:
         from fullgnn.graph.datasets.table_graph import TableKeys, graph_of, planned
         from fullgnn.graph.datasets.table_source import sources_of
 
-        many = [[one] if isinstance(one, str) else one for one in (weight, features, label, split_columns)]
         keys = TableKeys(
             source,
             target,
-            many[0],
+            weight,
             node,
-            many[1],
+            features,
             feature_channels,
-            many[2],
+            label,
             label_type,
-            many[3],
+            split_columns,
             split,
             unknown_nodes,
             seed,

@@ -9,7 +9,6 @@ import glob
 from pathlib import Path
 
 from fullgnn.errors import ConfigError, DataError, quoted
-from fullgnn.graph.datasets.table_columns import node_columns
 from fullgnn.graph.datasets.table_graph import TableKeys, graph_of, grouped, planned
 from fullgnn.graph.datasets.table_source import Source, open_source, stem_of
 from fullgnn.graph.graph import Graph
@@ -42,7 +41,7 @@ def check(
     unknown_nodes: str,
     delimiter: str | None,
     seed: int,
-    split: int | str | None = None,
+    split: int | str | None,
 ) -> None:
     """Refuse keys and files that ``load`` would refuse by the headers of the files."""
     keys = TableKeys(
@@ -73,9 +72,8 @@ def lacks(
 ) -> list[str]:
     """Which of ``labels`` and ``train_mask`` no column has."""
     files(edges, nodes)
-    features = [] if TableKeys(features=features).made else features
-    groups = grouped(_sources("nodes", nodes, delimiter))
-    found = [node_columns(group[0], node, features, label, split_columns) for group in groups]
+    keys = TableKeys(node=node, features=features, label=label, split_columns=split_columns)
+    found = [keys.node_columns(group[0]) for group in grouped(_sources("nodes", nodes, delimiter))]
     has = {"labels": any(one.labels for one in found), "train_mask": any(one.splits for one in found)}
     return [name for name, is_there in has.items() if not is_there]
 
@@ -96,7 +94,7 @@ def load(
     unknown_nodes: str,
     delimiter: str | None,
     seed: int,
-    split: int | str | None = None,
+    split: int | str | None,
 ) -> Graph:
     """The graph of the files; ``docs/configuration.md`` explains the keys.
 
@@ -134,7 +132,7 @@ def _paths(key: str, values: list[str] | None) -> list[Path]:
         DataError: one is missing.
     """
     found: list[Path] = []
-    for value in values or ():
+    for value in [values] if isinstance(values, str) else values or ():
         path = Path(value).expanduser()
         matches = [path] if path.exists() or not glob.has_magic(value) else sorted(map(Path, glob.glob(str(path))))
         if not matches or not all(match.is_file() for match in matches):

@@ -30,7 +30,7 @@ LABEL_TYPES = ("class", "number")
 
 @dataclass(frozen=True)
 class TableKeys:
-    """The keys of ``conf/dataset/table.yaml`` that say what the tables mean."""
+    """The keys of ``conf/dataset/table.yaml`` that say what the tables mean. One text stands for a list of it."""
 
     source: str | None = None
     target: str | None = None
@@ -46,6 +46,9 @@ class TableKeys:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for key in ("weight", "features", "label", "split_columns"):
+            value = getattr(self, key)
+            object.__setattr__(self, key, [value] if isinstance(value, str) else value)
         for key, choices in (("unknown_nodes", UNKNOWN_NODES), ("label_type", (*LABEL_TYPES, None))):
             if getattr(self, key) not in choices:
                 told = ", ".join("null" if one is None else one for one in choices)
@@ -59,6 +62,11 @@ class TableKeys:
     def made(self) -> str | None:
         """How the features are made; None: they are read."""
         return self.features[0] if self.features and len(self.features) == 1 and self.features[0] in MADE else None
+
+    def node_columns(self, table: Source) -> NodeColumns:
+        """The columns of a table of nodes; see ``table_columns.node_columns``."""
+        features = [] if self.made else self.features
+        return node_columns(table, self.node, features, self.label, self.split_columns)
 
 
 @dataclass(frozen=True)
@@ -111,7 +119,7 @@ def planned(edges: Sequence[Source], nodes: Sequence[Source], keys: TableKeys) -
         )
     groups = grouped(nodes)
     features = [] if keys.made else keys.features
-    of_nodes = [node_columns(group[0], keys.node, features, keys.label, keys.split_columns) for group in groups]
+    of_nodes = [keys.node_columns(group[0]) for group in groups]
     if not groups:
         for key in ("node", "label", "split_columns"):
             if getattr(keys, key):

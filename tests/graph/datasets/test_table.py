@@ -290,6 +290,8 @@ def test_wrong_keys_and_types(edges: Any, nodes: Any, keys: dict[str, Any], mess
 
 def test_what_is_said_before_anything_is_read(compose_dataset, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="dataset.edges has no value"):
+        check_dataset(compose_dataset("table", edges=None))
+    with pytest.raises(DataError, match="no file .*edges.csv: set dataset.edges"):
         check_dataset(compose_dataset("table"))
     with pytest.raises(DataError, match="no file .*e.csv: set dataset.edges"):
         check_dataset(compose_dataset("table", edges=[str(tmp_path / "e.csv")]))
