@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from fullgnn.errors import ConfigError, DataError, quoted
-from fullgnn.graph.datasets.table_source import Source
+from fullgnn.graph.datasets.table_source import TEXTS, Source
 
 Named = Sequence[str] | None
 """Columns as a key names them: by their names, or by patterns such as ``f_*``."""
@@ -162,7 +162,7 @@ def _numbered(table: Source, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_text(type_: object) -> bool:
-    return type_ is not None and str(type_) in ("string", "large_string", "string_view")
+    return type_ is not None and str(type_) in TEXTS
 
 
 def _ambiguous(table: Source, key: str, found: Sequence[str]) -> ConfigError:

@@ -17,6 +17,8 @@ from typing import Any
 
 from fullgnn.errors import DataError, message_of, quoted
 
+TEXTS = ("string", "large_string", "string_view")
+"""The names of Arrow's types of texts."""
 ROWS_AT_ONCE = 1 << 20
 _BYTES_AT_ONCE = 1 << 20  # of a file; pyarrow's reader of CSV holds dozens of such blocks
 _HEADERS_AT_ONCE = 64  # a block of a CSV file has room for rows that are so many times as long as the header
@@ -237,7 +239,7 @@ def _of_kind(piece: Piece, name: str, kind: str) -> Any:
     if wanted is None or array.type == wanted or (kind == "number" and array.type == pyarrow.float32()):
         return array
     types = pyarrow.types
-    is_text = types.is_string(array.type) or types.is_large_string(array.type) or types.is_string_view(array.type)
+    is_text = str(array.type) in TEXTS
     is_number = types.is_integer(array.type) or types.is_null(array.type)
     is_number |= kind == "number" and (types.is_floating(array.type) or types.is_boolean(array.type))
     if not (is_number or (kind == "text" and is_text)):
