@@ -487,6 +487,7 @@ class Graph:
         from fullgnn.graph.datasets.layouts import load_npz  # imported here, since the datasets import this file
 
         return load_npz(path)
+
     @classmethod
     @one_line_errors
     def from_tables(
