@@ -160,6 +160,7 @@ def _beside(node: Mapping[str, Any], name: str) -> Any:
     if getattr(function, "__module__", None) != load.__module__:  # absent, or imported, as importlib.resources.files
         return None
     declared = signature(function).parameters
+    keys |= {key: node[key] for key in SPLIT_KEYS if key in declared and key in node}  # of which ``load`` may have none
     needed = {name for name, parameter in declared.items() if parameter.default is parameter.empty}
     if not needed <= keys.keys():
         return None  # another function of a user's module

@@ -8,8 +8,10 @@ and pyarrow by the same code.
 import glob
 from pathlib import Path
 
+import numpy as np
+
 from fullgnn.errors import ConfigError, DataError, quoted
-from fullgnn.graph.datasets.table_graph import TableKeys, graph_of, grouped, planned
+from fullgnn.graph.datasets.table_graph import TableKeys, graph_of, grouped, groups_of, planned
 from fullgnn.graph.datasets.table_source import Source, open_source, stem_of
 from fullgnn.graph.graph import Graph
 
@@ -76,6 +78,25 @@ def lacks(
     found = [keys.node_columns(group[0]) for group in grouped(_sources("nodes", nodes, delimiter))]
     has = {"labels": any(one.labels for one in found), "train_mask": any(one.splits for one in found)}
     return [name for name, is_there in has.items() if not is_there]
+
+
+def node_groups(
+    edges: list[str] | None,
+    nodes: list[str] | None,
+    source: str | None,
+    target: str | None,
+    weight: list[str] | None,
+    node: str | None,
+    delimiter: str | None,
+    groups: str,
+) -> np.ndarray:
+    """(num_nodes,) int64, the values of the column ``groups`` of the tables of nodes, numbered; -1 where there is none.
+
+    Raises:
+        ConfigError: the tables of nodes have no such column.
+    """
+    keys = TableKeys(source, target, weight, node, features=[], label=[groups], split_columns=[])
+    return groups_of(planned(_sources("edges", edges, delimiter), _sources("nodes", nodes, delimiter), keys))
 
 
 def load(

@@ -1,9 +1,9 @@
 """The graph of some tables of edges and of nodes, whether they are files or in the memory of Python."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from fullgnn.graph.labels import is_labelled
 from fullgnn.graph.made_features import MADE, check_made, made_features
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 UNKNOWN_NODES = ("refuse", "add", "drop")
 LABEL_TYPES = ("class", "number")
@@ -154,15 +156,37 @@ def graph_of(plan: Plan, name: str, keys: TableKeys) -> Graph:
         DataError: a value is missing or wrong.
     """
     plan.say()
-    kind = plan.id_kind
-    if kind == "integer":
+    return _of_kind(plan, lambda kind: _read(plan, name, keys, kind))
+
+
+def groups_of(plan: Plan) -> np.ndarray:
+    """(num_nodes,) int64, the values of the column of labels in the tables of nodes, numbered; -1 where there is none.
+
+    Raises:
+        DataError: a value is wrong.
+    """
+    from fullgnn.graph.datasets.table_labels import labels_of  # imports numba
+    from fullgnn.graph.datasets.table_nodes import read_nodes
+    from fullgnn.graph.datasets.table_values import ids_of
+
+    def read(kind: str) -> np.ndarray:
+        nodes = read_nodes(plan.groups, plan.node_columns, ids_of(kind), kind)
+        found = labels_of(nodes.labels, "class")[0]
+        assert found is not None
+        return found
+
+    return _of_kind(plan, read)
+
+
+def _of_kind(plan: Plan, read: Callable[[str], T]) -> T:
+    """What ``read`` returns for ids that are integers, or for texts where they are not all integers."""
+    if plan.id_kind == "integer":
         try:
-            return _read(plan, name, keys, kind)
+            return read("integer")
         except WrongValue as error:
             if not error.of_id:
                 raise
-            log.info("%s: the ids of the nodes are not all integers, and are read as texts", name)
-    return _read(plan, name, keys, "text")
+    return read("text")
 
 
 def _read(plan: Plan, name: str, keys: TableKeys, kind: str) -> Graph:

@@ -322,3 +322,21 @@ def test_quotes_semicolons_and_a_byte_order_mark(loads, tmp_path: Path) -> None:
     assert names_of(graph) == ['a; "b"\r\nc', "d"]
     (tmp_path / "e.csv.gz").write_bytes(gzip.compress(path.read_bytes()))
     assert names_of(loads(edges=[str(tmp_path / "e.csv.gz")])) == names_of(graph)
+
+
+def test_a_column_of_the_nodes_has_the_groups_of_a_split(loads, tmp_path: Path) -> None:
+    edges, nodes = tables("text")
+    nodes["label"], nodes["village"] = "a", [f"v{node % 7}" for node in range(len(nodes))]
+    paths = {"edges": [write(edges, tmp_path / "e.csv")], "nodes": [write(nodes, tmp_path / "n.csv")]}
+    graph = loads(**paths, split="group", groups="village")
+    of_group = [{part for node in range(i, len(nodes), 7) for part in parts_of(graph, node)} for i in range(7)]
+    assert all(len(one) == 1 for one in of_group) and len(set.union(*of_group)) == 3
+    with pytest.raises(ConfigError, match="dataset.label=town is no column of"):
+        loads(**paths, split="group", groups="town")
+    kfold = loads(**paths, split="kfold", num_folds=3)
+    assert kfold.test_mask.sum() == len(nodes) / 3
+
+
+def parts_of(graph: Graph, node: int) -> list[str]:
+    masks = {"train": graph.train_mask, "val": graph.val_mask, "test": graph.test_mask}
+    return [name for name, mask in masks.items() if mask[node]]
