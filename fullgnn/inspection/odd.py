@@ -25,7 +25,10 @@ def odd(num_edges: int, structure: Structure, labels: Labels | None, features: F
 
 def _odd_labels(labels: Labels) -> Iterator[str]:
     if not labels.split["train"]:
-        yield "No node is in the training part of the split, so there is nothing to learn from."
+        yield (
+            "No node is in the training part of the split, so there is nothing to learn from:"
+            " dataset.split=random, or graph.split('random'), draws one."
+        )
     if not labels.classes:
         return
     of_all = [sum(counts) for counts in zip(*labels.classes.values())]

@@ -44,3 +44,19 @@ def test_computers_is_directed_and_has_isolated_nodes(shared_data: Path) -> None
     assert any("281 nodes are isolated" in sentence for sentence in found.odd)
     assert not any("one direction only" in sentence for sentence in found.odd)  # most arcs are
     assert not any("sparse" in sentence for sentence in found.odd)
+
+
+def test_amazon0601_has_seven_components(shared_data: Path) -> None:
+    found = run(["dataset=edge_list", f"dataset.path={shared_data}/snap/amazon0601.txt.gz"])
+    assert (found.num_nodes, found.num_edges) == (403_394, 3_387_388)
+    assert (found.structure.num_components, found.structure.largest_components[0]) == (7, 403_364)
+    assert found.structure.one_way_arcs == 2 * 2_443_408 - 3_387_388 and found.labels is None
+
+
+def test_most_protein_pairs_are_stored_in_both_directions(shared_data: Path) -> None:
+    (file,) = (shared_data / "protein").glob("sfld*.csv")
+    found = run(["dataset=triples", f"dataset.path={file}"])
+    assert found.num_nodes == 232 and found.remarks["zero_arcs"] > 0
+    assert found.structure.weights[1] == pytest.approx(323.3, abs=0.01)
+    assert found.structure.one_way_arcs > 0
+    assert any("arcs are stored in one direction only" in sentence for sentence in found.odd)

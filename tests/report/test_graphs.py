@@ -37,11 +37,23 @@ def test_remarks_are_sentences_that_runs_share(tmp_path: Path) -> None:
     remarks: dict[str, int] = {"self_loops": 1234, "of_another_version": 3}
     same = [write_run(tmp_path / name, record(remarks=remarks), f"model: {{name: {name}}}\n") for name in "ab"]
     text = page_of(*same, out=tmp_path / "page").sections["Graph"].text
-    assert text.count("1,234 nodes have a stored edge to themselves") == 1 and "of_another_version" not in text
+    assert text.count("1234 nodes have a stored edge to themselves") == 1 and "of_another_version" not in text
     assert "Not inspected: the graph of a and b." in text
     other = write_run(tmp_path / "c", record(), "model: {name: c}\n")
     text = page_of(*same, other, out=tmp_path / "page").sections["Graph"].text
-    assert "a and b: 1,234 nodes have" in text
+    assert "a and b: 1234 nodes have" in text
+
+
+def test_replicates_show_the_sentences_that_all_of_them_have(tmp_path: Path) -> None:
+    folders = []
+    for seed in range(2):
+        drawn = {"random_split_nodes": 40, "split_train_fraction": 600_000, "split_seed": seed}
+        remarks = {"self_loops": 7, "isolated_nodes": 1 + seed, **drawn}
+        config = f"seed: {seed}\nmodel: {{name: gcn}}\n"
+        folders.append(write_run(tmp_path / str(seed), record(remarks=remarks, seed=seed), config))
+    text = page_of(*folders, out=tmp_path / "page").sections["Graph"].text
+    assert "7 nodes have a stored edge" in text and "isolated" not in text and "no edge at all" not in text
+    assert "were split at random" not in text
 
 
 def test_the_inspection_of_a_run(tmp_path: Path, inspected: Inspection) -> None:
