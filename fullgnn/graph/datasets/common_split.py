@@ -34,6 +34,17 @@ def is_drawn(split: Any) -> TypeGuard[str]:
     return isinstance(split, str) and split in METHODS
 
 
+def number_of_split(split: int | str | None) -> int | None:
+    """The number of one of the several splits of a dataset; None: none is chosen.
+
+    Raises:
+        ConfigError: ``split`` is a text, and names no method.
+    """
+    if isinstance(split, str):
+        check_method(split, SplitKeys(), "dataset.")
+    return split if isinstance(split, int) else None
+
+
 def drawn_split(node: Mapping[str, Any], load: Callable[..., Graph]) -> Drawn | None:
     """The split that a ``conf/dataset`` node asks to be drawn; None: the one that ``load`` chooses or reads.
 

@@ -14,6 +14,7 @@ import numpy as np
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.checks import first_line
 from fullgnn.graph.datasets.checksums import SHA256
+from fullgnn.graph.datasets.common_split import is_drawn, number_of_split
 from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
 from fullgnn.graph.datasets.named_arrays import NamedArrays
 from fullgnn.graph.graph import Graph
@@ -43,7 +44,7 @@ def load(name: str, root: str, path: str | None, directed: bool | None, split: i
         directed: whether ``edges`` are arcs; False: each is an edge, stored in both directions; None: the name of the
             file says it.
         split: the number of a split; None: split 0, and a remark says so; the name of a method that splits the nodes
-            anew: the graph has no masks.
+            anew: the graph has no masks, which are drawn afterwards.
 
     Raises:
         ConfigError: there is no split of this number.
@@ -95,7 +96,7 @@ def files(name: str, root: str, path: str | None) -> list[Path]:
 def check(name: str, root: str, path: str | None, split: int | str | None) -> None:
     """Refuse the number of a split that the file does not have; see ``load``."""
     (file,) = files(name, root, path)
-    if file.is_file() and isinstance(split, int):
+    if file.is_file() and not is_drawn(split):
         _masks(_opened(file, path), split)
 
 
@@ -109,8 +110,9 @@ def _masks(arrays: _Arrays, split: int | str | None) -> tuple[dict[str, np.ndarr
     Args:
         split: see ``load``.
     """
-    if isinstance(split, str):
+    if is_drawn(split):
         return {}, 0
+    number = number_of_split(split) or 0
     masks: dict[str, np.ndarray] = {}
     num_splits = 0
     for name, key in MASKS.items():
@@ -120,7 +122,7 @@ def _masks(arrays: _Arrays, split: int | str | None) -> tuple[dict[str, np.ndarr
                 f"{arrays.file}: array {key!r} has shape {given.shape}, and takes a row for each split: {arrays.cure}"
             )
         num_splits = len(given)
-        if not 0 <= (split or 0) < num_splits:
-            raise ConfigError(f"dataset.split={split}: {arrays.file} has the splits 0 to {num_splits - 1}")
-        masks[name] = given[split or 0]
+        if not 0 <= number < num_splits:
+            raise ConfigError(f"dataset.split={number}: {arrays.file} has the splits 0 to {num_splits - 1}")
+        masks[name] = given[number]
     return masks, num_splits

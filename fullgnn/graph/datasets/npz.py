@@ -19,7 +19,7 @@ from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.checks import first_line
 from fullgnn.graph.datasets import contents_of
 from fullgnn.graph.datasets.checksums import SHA256
-from fullgnn.graph.datasets.common_split import is_drawn
+from fullgnn.graph.datasets.common_split import is_drawn, number_of_split
 from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
 from fullgnn.graph.datasets.named_arrays import NamedArrays
 from fullgnn.graph.graph import Graph
@@ -29,7 +29,7 @@ from fullgnn.graph.node_data import normalize_rows
 from fullgnn.graph.node_names import NodeNames, check_node_names, names_from_arrays
 from fullgnn.graph.remarks import from_arrays
 from fullgnn.graph.sparse_features import NodeFeatures, check_node_features
-from fullgnn.graph.splits import SplitKeys, check_method, draw
+from fullgnn.graph.splits import SplitKeys, draw
 
 SPLIT_KEYS = ("train_fraction", "val_fraction", "seed")
 SHARES = (0.6, 0.2)
@@ -98,7 +98,7 @@ def load(
         if is_drawn(split):  # ``load_dataset`` makes another split
             masks = {key: mask for key, mask in masks.items() if mask.ndim == 1}
         elif masks or split is not None:
-            masks = column_of_masks(masks, _number(split), len(labels), "dataset.split=0")
+            masks = column_of_masks(masks, number_of_split(split), len(labels), "dataset.split=0")
         if not of_train_graph and not is_drawn(split):
             _check_split(arrays, _given(train_fraction, val_fraction, seed))
         asks = (train_fraction, val_fraction) != (None, None)
@@ -164,7 +164,7 @@ def check(
     (file,) = files(name, root, path)
     if is_drawn(split):
         return
-    _number(split)
+    number_of_split(split)
     given = _given(train_fraction, val_fraction, seed)
     if given and contents_of(contents, path) is None and file.is_file():
         _check_split(_Arrays(file, WRITE_AGAIN), given)
@@ -223,17 +223,6 @@ def _has_nodes(arrays: "_Arrays", name: str, split: int | str | None = None) -> 
         mask = mask[:, split]
     are_ids = mask.ndim == 1 and mask.size and mask.dtype.kind in "iu" and len(mask) != arrays.shape("adj_")[0]
     return mask.dtype.kind not in "biuf" or bool(are_ids) or bool(mask.any())
-
-
-def _number(split: int | str | None) -> int | None:
-    """The number of a split.
-
-    Raises:
-        ConfigError: it is a text, and names no method.
-    """
-    if isinstance(split, str):
-        check_method(split, SplitKeys(), "dataset.")
-    return split if isinstance(split, int) else None
 
 
 class _Arrays(NamedArrays):

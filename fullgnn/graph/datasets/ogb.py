@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import coo_array
 
-from fullgnn.errors import ConfigError, DataError
+from fullgnn.errors import ConfigError, DataError, quoted
 from fullgnn.graph.checks import first_line
 from fullgnn.graph.datasets.ogb_files import UNPACK_AGAIN, Raw, files_of, folder_of, masks_of, raw_of, species_of
 from fullgnn.graph.datasets.ogb_names import class_names_of, name_files, read_names
@@ -35,6 +35,18 @@ def files(name: str, root: str, split_name: str | None, names: bool) -> list[Pat
         DataError: a file is missing.
     """
     return [*files_of(name, root, split_name), *(name_files(folder_of(name, root)) if names else [])]
+
+
+def node_groups(name: str, root: str, split_name: str | None, groups: str) -> np.ndarray:
+    """(num_nodes,) int64, the column ``species`` of the nodes of ogbn-proteins.
+
+    Raises:
+        ConfigError: ``groups`` is another column.
+        DataError: there is no file of species.
+    """
+    if groups != "species":
+        raise ConfigError(f"dataset.groups={quoted(groups)} is not known: choose species, or a .npy file")
+    return species_of(files_of(name, root, split_name), None)
 
 
 def check(add_inverse_edge: bool | None, edge_weight: int | None, node_features: str | None) -> None:

@@ -108,8 +108,8 @@ def masks_of(files: list[Path], num_nodes: int) -> dict[str, np.ndarray]:
     return masks_of_ids(parts, num_nodes, UNPACK_AGAIN)
 
 
-def species_of(files: list[Path], num_nodes: int) -> np.ndarray:
-    """(num_nodes,) int64, the species of each node, in the ``files`` of ``files_of``.
+def species_of(files: list[Path], num_nodes: int | None) -> np.ndarray:
+    """(num_nodes,) int64, the species of each node, in the ``files`` of ``files_of``; None: of any number of nodes.
 
     Raises:
         DataError: there is no file of species.

@@ -80,8 +80,6 @@ def test_the_split_is_chosen_or_the_first_one_is_used_with_a_remark(write, load)
             graph = load(path=path, split=split)
             np.testing.assert_array_equal(graph.test_mask, arrays["test_masks"][split or 0])
             assert graph.remarks.get("first_of_splits", 0) == (3 if split is None else 0)
-    anew = load(path=path, split="random")  # which the nodes are split by afterwards
-    assert not (anew.train_mask.any() or anew.val_mask.any() or anew.test_mask.any())
 
 
 @pytest.mark.parametrize("split", [3, -1])
@@ -123,3 +121,13 @@ def test_no_file(load, tmp_path, monkeypatch):
         load(name="mine", root=str(tmp_path))
     with pytest.raises(DataError, match="no file .*absent.npz: set dataset.path"):
         load(path=str(tmp_path / "absent.npz"))
+
+
+def test_the_nodes_are_split_anew_by_a_method(write, load, compose_dataset):
+    graph = load(path=str(write()), split="stratified", train_fraction=0.5)
+    assert graph.train_mask.sum() + graph.val_mask.sum() + graph.test_mask.sum() == NUM_NODES
+    assert graph.remarks["stratified_split_nodes"] == NUM_NODES and "first_of_splits" not in graph.remarks
+    node = compose_dataset("heterophilous", path=str(write()), split="stratifed")
+    for function in (check_dataset, load_dataset):
+        with pytest.raises(ConfigError, match="dataset.split=stratifed"):
+            function(node)

@@ -4,7 +4,7 @@ import inspect
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import get_args
+from typing import get_args, get_origin
 
 import numpy as np
 import pytest
@@ -31,8 +31,9 @@ def test_yaml_keys_are_the_signature(choice, compose_dataset):
     younger = {"contents", "scale", "split"}  # than checkpoints that must still be read
     assert {name for name, one in parameters.items() if one.default is not one.empty} <= younger
     for key, parameter in parameters.items():
-        allowed = get_args(parameter.annotation) or (parameter.annotation,)
-        assert isinstance(node[key], (*allowed, *([int] if float in allowed else []))), key
+        allowed = [get_origin(one) or one for one in get_args(parameter.annotation) or [parameter.annotation]]
+        also = [*([int] if float in allowed else []), *([str] if list in allowed else [])]  # a text is a list of one
+        assert isinstance(node[key], (*allowed, *also)), key
 
 
 def test_name_and_symmetrize_are_common_keys(compose_dataset):

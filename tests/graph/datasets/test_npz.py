@@ -241,7 +241,8 @@ def test_traps_of_the_published_files(name, unsorted, symmetric, isolated, objec
     graph = load(name=name, root=str(shared_data / "gnn-benchmark"))
     np.testing.assert_array_equal(graph.labels, labels)
     assert (graph.adjacency().T != by_source).nnz == 0
-    assert graph.is_symmetric == symmetric and graph.remarks == {"random_split_nodes": len(labels)}
+    assert graph.is_symmetric == symmetric and graph.remarks["random_split_nodes"] == len(labels)
+    assert graph.remarks.keys().isdisjoint({"merged_arcs", "zero_arcs", "unequal_weights"})
     target, source = graph.adjacency(bool).nonzero()
     ends = np.concatenate([target[target != source], source[target != source]])
     assert (np.bincount(ends, minlength=len(labels)) == 0).sum() == isolated  # without a self-loop

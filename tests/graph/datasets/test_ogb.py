@@ -358,3 +358,12 @@ def test_wrong_names(names, message, write_text, load):
     with pytest.raises(DataError, match=message) as error:
         load("ogbn-arxiv", names=True)
     assert "\n" not in str(error.value) and str(folder) in str(error.value)
+
+
+def test_proteins_are_split_by_whole_species(write_proteins, load):
+    write_proteins()
+    graph = load("ogbn-proteins", split="group", groups="species", train_fraction=0.4, val_fraction=0.4)
+    parts = [set(SPECIES[mask, 0]) for mask in (graph.train_mask, graph.val_mask, graph.test_mask)]
+    assert sum(map(len, parts)) == len(set.union(*parts)) == 3
+    with pytest.raises(ConfigError, match="dataset.groups=year is not known: choose species, or a .npy file"):
+        load("ogbn-proteins", split="group", groups="year")
