@@ -14,6 +14,9 @@ from fullgnn.graph.datasets.table_source import Piece, Source
 from fullgnn.graph.datasets.table_values import Ids, keys_of, numbers_of, text_at
 from fullgnn.graph.ids import IntegerIds, as_node_names, ranks_in
 from fullgnn.graph.node_names import NodeNames, Texts
+from fullgnn.storage.memory import check_fits
+
+_BYTES_OF_ARC = 8  # at least
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +52,9 @@ def read_edges(
     """
     ids = held.pop()
     num_given, num_dropped = len(ids), 0
-    builder = ArcBuilder(sum(table.num_rows or 0 for table in tables), _weight_dtype(tables, columns))
+    num_arcs = sum(table.num_rows or 0 for table in tables)
+    check_fits(_BYTES_OF_ARC * num_arcs, f"{tables[0].name} with {num_arcs} edges", "take a machine with more memory")
+    builder = ArcBuilder(num_arcs, _weight_dtype(tables, columns))
     for table, named in zip(tables, columns):
         kinds = {named.source: kind, named.target: kind} | ({named.weight: "number"} if named.weight else {})
         for piece in table.pieces(kinds):

@@ -94,8 +94,12 @@ class Plan:
         types += [table.types[one.node] for group, one in zip(self.groups, self.node_columns) for table in group]
         return "text" if any("string" in str(type_) for type_ in types) else "integer"
 
-    def say(self) -> None:
-        """Log which columns are read."""
+    def say(self, made: str | None) -> None:
+        """Log which columns are read, and what to do where no features are.
+
+        Args:
+            made: how the features are made; None: they are read.
+        """
         for table, edge in zip(self.edges[:1], self.edge_columns):
             told = f"source={edge.source}, target={edge.target}, weight={edge.weight or 'none'}"
             log.info("%s: %s", table.name, quoted(told))
@@ -103,6 +107,15 @@ class Plan:
             parts = {"features": node.features, "label": node.labels, "split": node.splits, "not read": node.others}
             told = ", ".join(f"{what}={_few(names)}" for what, names in parts.items() if names)
             log.info("%s: node=%s%s", group[0].name, quoted(node.node), f", {told}" if told else "")
+        if made is None and not any(one.features for one in self.node_columns):
+            named = (name for one in self.node_columns for name in one.others)
+            choice = next((f"[{quoted(name)}]" for name in named), None)
+            log.info(
+                "%s: no column has features: give dataset.features=%sdegree, random, or identity with"
+                " model.embedding_channels",
+                self.edges[0].name,
+                "" if choice is None else f"{choice}, ",
+            )
 
 
 def planned(edges: Sequence[Source], nodes: Sequence[Source], keys: TableKeys) -> Plan:
@@ -155,7 +168,7 @@ def graph_of(plan: Plan, name: str, keys: TableKeys) -> Graph:
     Raises:
         DataError: a value is missing or wrong.
     """
-    plan.say()
+    plan.say(keys.made)
     return _of_kind(plan, lambda kind: _read(plan, name, keys, kind))
 
 
