@@ -90,6 +90,7 @@ from fullgnn.schemes.base import Scheme
 from fullgnn.storage.atomic import write_text, writing_to
 from fullgnn.storage.folder import CHECKPOINTS
 from fullgnn.storage.record import strict_json
+from fullgnn.tasks.own_metrics import without_own_metrics
 from fullgnn.telemetry.logger import setup_logging
 from fullgnn.telemetry.meter import Meter
 
@@ -275,7 +276,11 @@ def _run_nodes(request: Request, trained: Trained) -> dict[str, dict[str, Any]]:
             if not isinstance(run[group], dict):
                 raise DataError(f"{where}: its runtime is no mapping but {quoted(run[group])}: choose another file")
         elif group not in replaced:
-            nodes[group] = trusted_node(group, run[group], where, own.get(group))
+            node, not_called = without_own_metrics(run[group]) if group == "task" else (run[group], [])
+            if not_called:
+                names = quoted(", ".join(not_called))
+                log.info("metrics that are left out, since a prediction calls no function that a file names: %s", names)
+            nodes[group] = trusted_node(group, node, where, own.get(group))
     if "optimizations" in nodes:  # an earlier version had fewer keys
         usual: Any = OmegaConf.to_container(compose().optimizations)
         nodes["optimizations"] = usual | nodes["optimizations"]

@@ -82,6 +82,19 @@ class OwnMetrics:
 NO_METRICS = OwnMetrics(None, ())
 
 
+def without_own_metrics(node: Any) -> tuple[Any, list[str]]:
+    """The ``node`` of a task of fullgnn that was read from a file, without the functions that it names, which nobody
+    has asked to call; and the names of their metrics."""
+    is_ours = isinstance(node, dict) and str(node.get("_target_")).startswith("fullgnn.tasks.")
+    own = node.get("own_metrics") if is_ours else None
+    if not isinstance(own, dict):
+        return node, []
+    metrics = node.get("metrics")
+    if isinstance(metrics, list):
+        metrics = [name for name in metrics if name not in own] or None
+    return {**node, "own_metrics": None, "metrics": metrics}, list(own)
+
+
 def _flat(rows: np.ndarray) -> np.ndarray:
     """A single column as one dimension."""
     return rows[:, 0] if rows.ndim == 2 and rows.shape[1] == 1 else rows

@@ -25,6 +25,7 @@ from fullgnn.tasks.own_metrics import OwnMetrics
 from fullgnn.telemetry.meter import Meter
 from tests.cases import LAYOUTS, config, layout_overrides
 from tests.tasks.test_metrics import SPLITS, labelled
+from tests.test_predict import metrics_of, predict
 
 HERE = "tests.tasks.test_scores"
 NAMES = "[balanced_accuracy,roc_auc,average_precision,confusion_matrix]"
@@ -246,3 +247,13 @@ def test_a_run_that_does_not_ask_gathers_nothing(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("fullgnn.schemes.gather.GathersRows.gather_parts", lambda *_: pytest.fail("rows are gathered"))
     output = np.random.default_rng(0).standard_normal((40, 3))
     assert serial(graph_of(3, "all"), output)[0]["val_roc_auc"] is not None
+
+
+def test_a_prediction_calls_no_function_of_a_file(ranks, tmp_path: Path) -> None:
+    """Also where it chose the best epoch, and where no other process knows the function."""
+    functions = {"ratio": lambda predictions, labels: (predictions == labels).mean(), "mcc": mcc}
+    settings = ["train.epochs=2", "train.checkpoint_every=2", "task.metrics=[ratio,accuracy]"]
+    record = train_graph(graph_of(3, "all"), *settings, f"run_dir={tmp_path}/run", metrics=functions)
+    predict(ranks, 1, tmp_path / "out", f"checkpoint={tmp_path}/run")
+    found = metrics_of(tmp_path / "out")["metrics"]
+    assert found == {f"{split}_accuracy": record.metrics[f"{split}_accuracy"] for split in SPLITS}
