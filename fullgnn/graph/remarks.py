@@ -6,7 +6,7 @@ writes the remarks, and a prepared graph has them, so that a cached run says and
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -186,13 +186,9 @@ def of_classes(labels: np.ndarray, num_classes: int, of_train: Sequence[int]) ->
     return {"empty_classes": int(np.count_nonzero(of_all == 0)), "untrained_classes": int(np.count_nonzero(untrained))}
 
 
-def sentences(remarks: Mapping[str, Any], show: Callable[[Any], str] = str) -> list[str]:
-    """One sentence for each of the ``remarks`` that has one.
-
-    Args:
-        show: writes a count.
-    """
-    counts = {name: _Count(remarks.get(name, 0), show) for name in SENTENCES}  # a file may lack that of another remark
+def sentences(remarks: Mapping[str, Any]) -> list[str]:
+    """One sentence for each of the ``remarks`` that has one."""
+    counts = {name: _Count(remarks.get(name, 0)) for name in SENTENCES}  # a file may lack that of another remark
     told = SENTENCES if "split_train_fraction" in remarks else SENTENCES | _OF_EARLIER_VERSIONS
     return [told[name].format(count=counts[name], **counts) for name in remarks if told[name]]
 
@@ -206,9 +202,9 @@ def say(graph_name: str, remarks: Mapping[str, int]) -> None:
 class _Count:
     """A count in a sentence; ``{name:millionths}`` writes it as a fraction."""
 
-    def __init__(self, value: Any, show: Callable[[Any], str]):
-        self._value, self._show = value, show
+    def __init__(self, value: Any):
+        self._value = value
 
     def __format__(self, form: str) -> str:
         as_fraction = form == "millionths" and self._value is not None  # null in a record that is damaged
-        return f"{self._value / 1e6:g}" if as_fraction else self._show(self._value)
+        return f"{self._value / 1e6:g}" if as_fraction else str(self._value)

@@ -9,7 +9,7 @@ from fullgnn.inspection.findings import Inspection
 from fullgnn.inspection.page import sections, without_bars
 from fullgnn.report.content import COUNT, Block, Table, alike, in_words
 from fullgnn.report.runs import Run
-from fullgnn.report.spread import shown
+from fullgnn.report.spread import Mean
 
 
 def has_graph(run: Run) -> bool:
@@ -21,7 +21,7 @@ def graph(runs: list[Run]) -> Iterator[Block]:
     """The remarks of each record, and each inspection; runs that share them share the blocks."""
     remarks = {run: run.record["remarks"] for run in runs if run.record.get("remarks")}
     for first, same in alike(remarks, lambda one, other: one == other).items():
-        for sentence in sentences(_known(remarks[first]), _shown):
+        for sentence in sentences(_shared(remarks[first])):
             yield "paragraph", f"{_prefix(same, runs)}{sentence}."
     inspections = {run: run.inspection for run in runs if run.inspection is not None}
     for first, same in alike(inspections, _is_same).items():
@@ -66,14 +66,16 @@ def _is_same(one: Inspection, other: Inspection) -> bool:
     return facts(one) == facts(other)
 
 
-def _shown(count: Any) -> str:
-    """A count; of replicates it may be a mean."""
-    return shown(count, COUNT)
+def _shared(remarks: Mapping[str, Any]) -> dict[str, Any]:
+    """Remarks whose sentences are the same for all replicates: in the others, a count is a ``Mean``. Names of a newer
+    version are left out."""
+    means = [name for name, count in remarks.items() if isinstance(count, Mean)]
 
+    def is_same(name: str) -> bool:
+        sentence = SENTENCES[name]
+        return name not in means and not any(f"{{{other}" in sentence for other in means)
 
-def _known(remarks: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``remarks`` without names of a newer version."""
-    return {name: count for name, count in remarks.items() if name in SENTENCES}
+    return {name: count for name, count in remarks.items() if name in SENTENCES and is_same(name)}
 
 
 def _prefix(same: list[Run], runs: list[Run]) -> str:
