@@ -12,13 +12,14 @@ from pathlib import Path
 import numpy as np
 
 from fullgnn.errors import ConfigError, DataError
+from fullgnn.graph.arcs import ArcBuilder
 from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.datasets.words import existing_file, read_rows
 from fullgnn.graph.graph import Graph
+from fullgnn.graph.ids import IntegerIds, as_node_names, ranks_in
 from fullgnn.storage.memory import check_fits
 
-_BYTES_OF_ARC = 8 + 16  # the ids, and what it takes to sort the arcs by their targets
-_SPARE = 1 << 20
+_BYTES_OF_ARC = 8  # at least
 _WANTED = {2: "two ids", 3: "two ids and a weight"}
 
 
@@ -50,9 +51,8 @@ def load(name: str | None, path: str, weight: bool | None) -> Graph:
         DataError: the file is missing or has wrong contents; the message names it, and the line.
     """
     (file,) = files(path)
-    pairs: list[np.ndarray] = []
-    values: list[np.ndarray] = []
-    columns, num_arcs = 0, 0
+    ids, builder = IntegerIds(), ArcBuilder(weight_dtype=np.float64 if weight else None)
+    columns = 0
     for rows in read_rows(file, comments=b"#%"):
         if not len(rows):
             continue
@@ -64,61 +64,27 @@ def load(name: str | None, path: str, weight: bool | None) -> Graph:
             )
         if columns == 2 and weight:
             raise ConfigError(f"dataset.weight=true, and {file} has two columns: leave dataset.weight out")
-        pairs.append(_narrow(np.stack([rows.integers(slice(column, None, columns)) for column in (0, 1)])))
-        if columns == 3 and weight:
-            values.append(rows.floats(slice(2, None, 3)))
-        num_arcs += len(rows)
-        check_fits(_BYTES_OF_ARC * len(rows), f"{file}: after {num_arcs} arcs, more of them", "take a larger machine")
-    if not num_arcs:
+        check_fits(
+            _BYTES_OF_ARC * len(rows),
+            f"{file}: after {len(builder)} arcs, more of them",
+            "take a machine with more memory",
+        )
+        source, target = (
+            ids.number(rows.integers(slice(column, None, columns)).astype(np.int64, copy=False)) for column in (0, 1)
+        )
+        builder.add(source, target, rows.floats(slice(2, None, 3)) if weight else None)
+    if not len(builder):
         raise DataError(f"{file} has no arc: write two ids a line")
-    ids, arcs = numbered(pairs, num_arcs, str(file))
-    return Graph.from_edge_index(
-        arcs,
-        num_nodes=len(ids),
-        edge_weight=np.concatenate(values) if values else None,
-        node_names=None if _counts_up(ids) else ids,
+    check_num_nodes(len(ids), str(file))
+    order = ids.in_order()
+    names, number = ids.names[order], ranks_in(order)
+    del ids
+    arcs = builder.finish(len(names), number)
+    return Graph(
+        arcs.indptr,
+        arcs.indices,
+        weight=arcs.weight,
+        node_names=as_node_names(names),
         name=name or file.name.removesuffix(".gz").removesuffix(".txt"),
+        remarks=arcs.remarks,
     )
-
-
-def numbered(pairs: list[np.ndarray], num_arcs: int, what: str) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct ids, (num_nodes,) int64, ascending; and the arcs by the places of their ids, (2, num_arcs) int32.
-
-    Args:
-        pairs: (2, n) integers each, num_arcs in all; the list is emptied, so that the memory of each is free early.
-        what: begins the error of too many nodes.
-
-    Raises:
-        DataError: there are 2^31 ids or more.
-    """
-    low, high = min(int(some.min()) for some in pairs), max(int(some.max()) for some in pairs)
-    arcs = np.empty((2, num_arcs), np.int32)
-    done = 0
-    is_compact = high - low < 4 * num_arcs + _SPARE  # then a table of all ids between them is small
-    if is_compact:
-        is_id = np.zeros(high - low + 1, bool)
-        for some in pairs:
-            is_id[some.ravel().astype(np.int64) - low] = True
-        ids = np.flatnonzero(is_id) + low
-        check_num_nodes(len(ids), what)
-        place = np.cumsum(is_id, dtype=np.int32) - np.int32(1)
-    else:
-        ids = np.unique(np.concatenate([np.unique(some) for some in pairs])).astype(np.int64)
-        check_num_nodes(len(ids), what)
-    pairs.reverse()
-    while pairs:
-        some = pairs.pop()
-        stop = done + some.shape[1]
-        arcs[:, done:stop] = place[some.astype(np.int64) - low] if is_compact else np.searchsorted(ids, some)
-        done = stop
-    return ids, arcs
-
-
-def _narrow(ids: np.ndarray) -> np.ndarray:
-    """``ids`` as int32, if they fit."""
-    limits = np.iinfo(np.int32)
-    return ids.astype(np.int32) if limits.min <= ids.min() and ids.max() <= limits.max else ids
-
-
-def _counts_up(ids: np.ndarray) -> bool:
-    return int(ids[0]) == 0 and int(ids[-1]) == len(ids) - 1  # they ascend

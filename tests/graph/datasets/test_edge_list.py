@@ -116,11 +116,13 @@ def test_an_endless_line_is_refused_before_the_memory_is_full(load: Callable[...
         load(b"\0" * (1 << 21))
 
 
-def test_2_to_the_31_nodes_are_refused(monkeypatch) -> None:
+def test_2_to_the_31_nodes_are_refused(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr("fullgnn.graph.checks.MAX_NODES", 3)
     for ids in ([0, 1, 2, 3], [0, 10**9, 2 * 10**9, 10**18]):
-        with pytest.raises(DataError, match="file has 4 nodes"):
-            edge_list.numbered([np.array(ids).reshape(2, 2)], 2, "file")
+        file = tmp_path / "edges.txt"
+        file.write_text("{} {}\n{} {}\n".format(*ids))
+        with pytest.raises(DataError, match="has 4 nodes"):
+            edge_list.load(None, str(file), None)
 
 
 def test_amazon0601_as_published(shared_data: Path, compose_dataset: Callable) -> None:
