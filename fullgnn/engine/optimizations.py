@@ -19,6 +19,9 @@ ENTRIES_OF_COLUMN = 0.05
 """``optimizations.sparse_features=auto`` takes the time of a dense product with a column of the features for that of a
 sparse one with so many entries a node."""
 
+LEAST_NUMBERS = 1 << 20
+"""The numbers of all features, zeros too, from which it considers this: fewer are multiplied in little time anyway."""
+
 
 def applicable(
     optimizations: OptimizationConfig,
@@ -85,6 +88,8 @@ def _is_faster_sparse(nodes: NodeFacts, keeps_product: bool) -> bool:
     Args:
         keeps_product: whether A @ H0 is kept otherwise, and spares an epoch the products with A that follow X W.
     """
+    if nodes.num_features * nodes.fingerprint.num_nodes < LEAST_NUMBERS:
+        return False
     entries = nodes.density * nodes.num_features
     if keeps_product:
         entries += nodes.fingerprint.num_edges / nodes.fingerprint.num_nodes

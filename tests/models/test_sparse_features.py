@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import make_scheme, set_up
+from fullgnn.engine import make_scheme, optimizations, set_up
 from fullgnn.engine.job import build_model
 from fullgnn.graph import Graph
 from fullgnn.kernels.dense.sparse_rows import SparseRows, sparse_linear
@@ -82,8 +82,12 @@ def test_options_equal_those_with_dense_features(
     check(ranks(world_size)(sparse_step, cfg), cfg, is_sparse, overrides)
 
 
-def kind_of(world: World, cfg: Config, graph: Graph) -> bool:
-    job = set_up(cfg, world, make_scheme(cfg, world, Meter(world.device)), graph)
+def kind_of(world: World, cfg: Config, graph: Graph, least_numbers: int) -> bool:
+    before, optimizations.LEAST_NUMBERS = optimizations.LEAST_NUMBERS, least_numbers
+    try:
+        job = set_up(cfg, world, make_scheme(cfg, world, Meter(world.device)), graph)
+    finally:
+        optimizations.LEAST_NUMBERS = before
     return isinstance(job.graph.features, SparseRows)
 
 
@@ -97,7 +101,8 @@ def test_auto_measures_how_many_features_are_not_zero(ranks, given: str, share: 
     features = rng.standard_normal((29, 400)) * (rng.random((29, 400)) < share)
     graph = replace(graph, features=csr_array(features) if given == "sparse" else features)
     for overrides, wanted in [([], chosen), (["optimizations.sparse_features=false"], False), ([SPARSE], True)]:
-        assert ranks(1)(kind_of, config("model=gcn", *CASE, *overrides), graph) == [wanted]
+        assert ranks(1)(kind_of, config("model=gcn", *CASE, *overrides), graph, 1) == [wanted]
+    assert ranks(1)(kind_of, config("model=gcn", *CASE), graph, 29 * 400 + 1) == [False]  # too few numbers
 
 
 def matrix(num_rows: int, num_columns: int, share: float, seed: int = 0) -> csr_array:
