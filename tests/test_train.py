@@ -364,7 +364,9 @@ def test_a_sweep_replaces_an_earlier_one_only_if_told(tmp_path: Path) -> None:
     refused = run_command(OWN, *sweep, "runtime.device=cpu", "seed=3", cwd=tmp_path)
     assert refused.status == 1 and len(refused.output.splitlines()) == 1, refused.output
     cures = "choose another run_dir, overwrite=true to replace it, or resume=auto to continue it"
-    line = f"error: run_dir={tmp_path / 'all'} holds an earlier sweep (sweep.csv, 0, 1, 2): {cures}"
+    line = (
+        f"error: run_dir={tmp_path / 'all'} holds an earlier sweep (sweep.csv, means.csv, means.md, 0, 1, 2): {cures}"
+    )
     assert refused.output.strip() == line and files(tmp_path / "all") == before
     second = run_command(OWN, *sweep, "runtime.device=cpu", "seed=3", "overwrite=true", cwd=tmp_path)
     assert second.status == 0, second.output

@@ -234,7 +234,7 @@ WRONG = {
     "scheme=2d": "scheme=2d is not known: choose one of 1.5d, 1d",
     "scheme=2": "a number or null is no choice of dataset, model, scheme or another group: give a name",
     "experiment=ful": "experiment=ful is not known: choose one of cagnet-1.5d, cagnet-1d, citeseer-appnp, cora-",
-    "dataset=nope": "dataset=nope is not known: choose one of amazon0601-like, archaea-like, blogcatalog, ",
+    "dataset=nope": "dataset=nope is not known: choose one of amazon-ratings, amazon0601-like, archaea-like, ",
     "reorder=rmc": "reorder=rmc is not known: choose one of degree, metis, none, rcm, shuffle, slashburn",
     "reorder=rcm,metis": "reorder=rcm,metis gives several values: add -m to sweep over them",
     "normalization=symmetric": "normalization=symmetric is not known: choose one of sym, row, none",
