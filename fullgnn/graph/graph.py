@@ -528,25 +528,13 @@ class Graph:
             ConfigError: a column is not there, or several may be meant.
             DataError: a value is missing or wrong; the message names the row and the column.
         """
-        from fullgnn.graph.datasets.table_graph import TableKeys, graph_of, planned
+        from fullgnn.graph.datasets.table_graph import graph_of
+        from fullgnn.graph.datasets.table_plan import TableKeys, planned
         from fullgnn.graph.datasets.table_source import sources_of
 
-        keys = TableKeys(
-            source,
-            target,
-            weight,
-            node,
-            features,
-            feature_channels,
-            label,
-            label_type,
-            split_columns,
-            split,
-            unknown_nodes,
-            seed,
-        )
+        keys = TableKeys.of(locals())
         plan = planned(sources_of(edges, "edges"), [] if nodes is None else sources_of(nodes, "nodes"), keys)
-        return graph_of(plan, name, keys)
+        return graph_of(plan, name)
 
     def label_facts(self) -> LabelFacts:
         """What every rank knows of the labels of this graph."""

@@ -6,12 +6,16 @@ and pyarrow by the same code.
 """
 
 import glob
+from collections.abc import Mapping
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fullgnn.errors import ConfigError, DataError, quoted
-from fullgnn.graph.datasets.table_graph import TableKeys, graph_of, grouped, groups_of, planned
+from fullgnn.graph.datasets.table_graph import graph_of, groups_of
+from fullgnn.graph.datasets.table_plan import Plan, TableKeys, grouped, planned
 from fullgnn.graph.datasets.table_source import Source, open_source, stem_of
 from fullgnn.graph.graph import Graph
 
@@ -26,58 +30,6 @@ def files(edges: list[str] | None, nodes: list[str] | None) -> list[Path]:
     if not edges:
         raise ConfigError("dataset.edges has no value: give dataset.edges=FILE, a CSV or Parquet file of edges")
     return [*_paths("edges", edges), *_paths("nodes", nodes)]
-
-
-def check(
-    edges: list[str] | None,
-    nodes: list[str] | None,
-    source: str | None,
-    target: str | None,
-    weight: list[str] | None,
-    node: str | None,
-    features: list[str] | None,
-    feature_channels: int | None,
-    label: list[str] | None,
-    label_type: str | None,
-    split_columns: list[str] | None,
-    unknown_nodes: str,
-    delimiter: str | None,
-    seed: int,
-    split: int | str | None,
-) -> None:
-    """Refuse keys and files that ``load`` would refuse by the headers of the files."""
-    keys = TableKeys(
-        source,
-        target,
-        weight,
-        node,
-        features,
-        feature_channels,
-        label,
-        label_type,
-        split_columns,
-        split,
-        unknown_nodes,
-        seed,
-    )
-    planned(_sources("edges", edges, delimiter), _sources("nodes", nodes, delimiter), keys)
-
-
-def lacks(
-    edges: list[str] | None,
-    nodes: list[str] | None,
-    node: str | None,
-    features: list[str] | None,
-    label: list[str] | None,
-    split_columns: list[str] | None,
-    delimiter: str | None,
-) -> list[str]:
-    """Which of ``labels`` and ``train_mask`` no column has."""
-    files(edges, nodes)
-    keys = TableKeys(node=node, features=features, label=label, split_columns=split_columns)
-    found = [keys.node_columns(group[0]) for group in grouped(_sources("nodes", nodes, delimiter))]
-    has = {"labels": any(one.labels for one in found), "train_mask": any(one.splits for one in found)}
-    return [name for name, is_there in has.items() if not is_there]
 
 
 def node_groups(
@@ -95,8 +47,7 @@ def node_groups(
     Raises:
         ConfigError: the tables of nodes have no such column.
     """
-    keys = TableKeys(source, target, weight, node, features=[], label=[groups], split_columns=[])
-    return groups_of(planned(_sources("edges", edges, delimiter), _sources("nodes", nodes, delimiter), keys))
+    return groups_of(_planned(locals() | {"features": [], "label": [groups], "split_columns": []}))
 
 
 def load(
@@ -124,22 +75,29 @@ def load(
         DataError: a file is missing or damaged, or has a wrong value; the message names the file, row and column.
     """
     paths = files(edges, nodes)
-    keys = TableKeys(
-        source,
-        target,
-        weight,
-        node,
-        features,
-        feature_channels,
-        label,
-        label_type,
-        split_columns,
-        split,
-        unknown_nodes,
-        seed,
-    )
-    plan = planned(_sources("edges", edges, delimiter), _sources("nodes", nodes, delimiter), keys)
-    return graph_of(plan, name or stem_of(paths[0]), keys)
+    return graph_of(_planned(locals()), name or stem_of(paths[0]))
+
+
+@wraps(load, assigned=())  # for the keys that it takes
+def check(**keys: Any) -> None:
+    """Refuse keys and files that ``load`` would refuse by the headers of the files."""
+    _planned(keys)
+
+
+@wraps(load, assigned=())
+def lacks(**keys: Any) -> list[str]:
+    """Which of ``labels`` and ``train_mask`` no column has."""
+    files(keys["edges"], keys["nodes"])
+    chosen = TableKeys.of(keys)
+    found = [chosen.node_columns(group[0]) for group in grouped(_sources("nodes", keys["nodes"], keys["delimiter"]))]
+    has = {"labels": any(one.labels for one in found), "train_mask": any(one.splits for one in found)}
+    return [name for name, is_there in has.items() if not is_there]
+
+
+def _planned(keys: Mapping[str, Any]) -> Plan:
+    """The tables and columns that the keys of ``load`` choose."""
+    edges, nodes = (_sources(key, keys[key], keys["delimiter"]) for key in ("edges", "nodes"))
+    return planned(edges, nodes, TableKeys.of(keys))
 
 
 def _sources(key: str, values: list[str] | None, delimiter: str | None) -> list[Source]:
