@@ -504,6 +504,7 @@ class Graph:
         label: Any = None,
         label_type: str | None = None,
         split_columns: Any = None,
+        mask_columns: Any = None,
         split: int | None = None,
         unknown_nodes: str = "refuse",
         seed: int = 0,
@@ -521,6 +522,8 @@ class Graph:
             source, target, node: names of columns; None: found by usual names.
             weight, features, label, split_columns: names of columns, or lists of them; None: found by usual names;
                 []: there are none. ``features`` may also be ``identity``, ``degree`` or ``random``.
+            mask_columns: three names, of a mask of the training, validation and test nodes, in the place of
+                ``split_columns``.
             feature_channels, label_type, split, unknown_nodes, seed: as the keys of ``dataset=table``, see
                 ``docs/configuration.md``.
 

@@ -47,7 +47,7 @@ def node_groups(
     Raises:
         ConfigError: the tables of nodes have no such column.
     """
-    return groups_of(_planned(locals() | {"features": [], "label": [groups], "split_columns": []}))
+    return groups_of(_planned(locals() | {"features": [], "label": [groups], "split_columns": [], "mask_columns": []}))
 
 
 def load(
@@ -63,6 +63,7 @@ def load(
     label: list[str] | None,
     label_type: str | None,
     split_columns: list[str] | None,
+    mask_columns: list[str] | None,
     unknown_nodes: str,
     delimiter: str | None,
     seed: int,
@@ -90,7 +91,7 @@ def lacks(**keys: Any) -> list[str]:
     files(keys["edges"], keys["nodes"])
     chosen = TableKeys.of(keys)
     found = [chosen.node_columns(group[0]) for group in grouped(_sources("nodes", keys["nodes"], keys["delimiter"]))]
-    has = {"labels": any(one.labels for one in found), "train_mask": any(one.splits for one in found)}
+    has = {"labels": any(one.labels for one in found), "train_mask": any(one.splits or one.masks for one in found)}
     return [name for name, is_there in has.items() if not is_there]
 
 

@@ -26,6 +26,8 @@ USUAL = {
 }
 """By key, the names by which a column is found, in lower case."""
 _NUMBERED = re.compile(r"(?:f|x|feat|features?|attr|emb|embedding|dim)[_-]?\d+|\d+")
+_MASKS = (("train_mask",), ("val_mask", "valid_mask", "validation_mask"), ("test_mask",))
+"""The names, in lower case, by which three columns are found to be masks."""
 _SPLIT_NUMBERED = re.compile(r"split[_-]?\d+")
 
 
@@ -46,6 +48,7 @@ class NodeColumns:
     features: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     splits: tuple[str, ...] = ()
+    masks: tuple[str, ...] = ()  # of training, validation and test nodes
     others: tuple[str, ...] = ()  # that nothing is read from
 
 
@@ -75,7 +78,9 @@ def edge_columns(table: Source, source: str | None, target: str | None, weight: 
     return EdgeColumns(first, second, weights[0] if weights else None)
 
 
-def node_columns(table: Source, node: str | None, features: Named, label: Named, split_columns: Named) -> NodeColumns:
+def node_columns(
+    table: Source, node: str | None, features: Named, label: Named, split_columns: Named, mask_columns: Named
+) -> NodeColumns:
     """The columns of a table of nodes. Columns that a key names and the table lacks may be those of another table.
 
     Raises:
@@ -91,13 +96,17 @@ def node_columns(table: Source, node: str | None, features: Named, label: Named,
     rest = [name for name in names if name != own]
     labels = _many(table, "label", label, rest)
     rest = [name for name in rest if name not in labels]
+    if split_columns is None and mask_columns:
+        split_columns = []
     splits = _many(table, "split_columns", split_columns, rest) or (
         tuple(name for name in rest if _SPLIT_NUMBERED.fullmatch(name.lower())) if split_columns is None else ()
     )
     rest = [name for name in rest if name not in splits]
+    masks = _masks(table, [] if mask_columns is None and split_columns is not None else mask_columns, rest)
+    rest = [name for name in rest if name not in masks]
     found = _many(table, "features", features, rest) or (_numbered(table, rest) if features is None else ())
     rest = [name for name in rest if name not in found]
-    return NodeColumns(own, found, labels, splits, tuple(rest))
+    return NodeColumns(own, found, labels, splits, masks, tuple(rest))
 
 
 def check_named(key: str, named: Named, found: Iterable[str], tables: Sequence[Source]) -> None:
@@ -138,6 +147,24 @@ def _many(table: Source, key: str, named: Named, names: Sequence[str]) -> tuple[
             raise _ambiguous(table, key, found)
         return tuple(found)
     return tuple(dict.fromkeys(name for pattern in named for name in names if _fits(name, pattern)))
+
+
+def _masks(table: Source, named: Named, names: Sequence[str]) -> tuple[str, ...]:
+    """The three columns of ``names`` that ``named`` names, or those with usual names; empty: the table has none."""
+    if named is None:
+        found = [[name for name in names if name.lower() in usual] for usual in _MASKS]
+        if not all(found):
+            return ()
+        if max(map(len, found)) > 1:
+            raise _ambiguous(table, "mask_columns", next(some for some in found if len(some) > 1))
+        return tuple(name for some in found for name in some)
+    lacking = [name for name in named if name not in names]
+    if lacking and len(lacking) < len(named):
+        raise ConfigError(
+            f"dataset.mask_columns={quoted(lacking[0])} is no column of {table.name}, which has others of the three:"
+            " one table has all of them, and for nothing else"
+        )
+    return () if lacking else tuple(named)
 
 
 def _fits(name: str, pattern: str) -> bool:
@@ -184,7 +211,7 @@ def refuse_twice(columns: Sequence[NodeColumns], tables: Sequence[Source]) -> No
     """
     seen: dict[str, str] = {}
     for one, table in zip(columns, tables):
-        for name in (*one.features, *one.labels, *one.splits):
+        for name in (*one.features, *one.labels, *one.splits, *one.masks):
             if name in seen:
                 raise DataError(
                     f"{seen[name]} and {table.name} both have the column {quoted(name)}: rename one of them"

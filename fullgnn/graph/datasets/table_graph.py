@@ -57,8 +57,9 @@ def _of_kind(plan: Plan, read: Callable[[str], T]) -> T:
 
 def _read(plan: Plan, name: str, kind: str) -> Graph:
     from fullgnn.graph.datasets.table_edges import read_edges  # imports numba
-    from fullgnn.graph.datasets.table_labels import chosen_split, labels_of
+    from fullgnn.graph.datasets.table_labels import labels_of
     from fullgnn.graph.datasets.table_nodes import read_nodes
+    from fullgnn.graph.datasets.table_splits import chosen_split
     from fullgnn.graph.datasets.table_values import ids_of
 
     keys = plan.keys

@@ -1,20 +1,19 @@
-"""Labels and splits of nodes, collected from the columns of a table."""
+"""Labels of nodes, collected from the columns of a table."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fullgnn.errors import ConfigError, DataError, quoted
+from fullgnn.errors import DataError, quoted
 from fullgnn.graph.datasets.table_source import Piece, Source
-from fullgnn.graph.datasets.table_values import text_at, texts_of
+from fullgnn.graph.datasets.table_values import texts_of
 from fullgnn.graph.growing import GrowingArray
 from fullgnn.graph.ids import TextIds, ranks_in
 from fullgnn.graph.labels import MAX_CLASSES
 
 UNKNOWN = ("", "na", "n/a", "nan", "null", "none")
 """Texts, in lower case, that stand for no label, and for no part of the split."""
-SPLITS = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "dev": 1, "test": 2, "testing": 2}
 
 
 class LabelColumn:
@@ -24,6 +23,7 @@ class LabelColumn:
         type_ = table.types[column]
         self.column, self._where = column, table.name
         self.kind = "text" if type_ is None or _is_text(type_) else "stored"
+        self.kinds = {column: self.kind}
         self._texts = TextIds()
         dtype: Any = np.int32
         if self.kind == "stored":
@@ -124,56 +124,6 @@ def labels_of(
         )
     used = np.unique(values[known])  # without the texts that stand for no label
     return np.where(known, np.searchsorted(used, values), -1), tuple(texts[code] for code in used.tolist())
-
-
-class SplitColumn:
-    """A column with the part of the split of each node: train, val, test or nothing."""
-
-    kind = "text"
-
-    def __init__(self, table: Source, column: str):
-        self.column = column
-        self._texts = TextIds()
-        self._parts: list[int] = []  # by number of the text
-        self._values = GrowingArray(np.int8)
-
-    def add(self, piece: Piece) -> None:
-        """Append the parts of a piece.
-
-        Raises:
-            DataError: a text is none of ``SPLITS``.
-        """
-        array = piece.columns[self.column]
-        codes, missing = self._texts.number(*texts_of(array)), array.is_null().to_numpy(zero_copy_only=False)
-        for code in range(len(self._parts), len(self._texts)):
-            row = int((codes == code).argmax())
-            text = str(array[row].as_py() or "").strip().lower()
-            if text not in SPLITS and text not in UNKNOWN:
-                raise DataError(
-                    f"{piece.where(row, self.column)} has {text_at(array, row)!r}: a split is train, val, test or"
-                    " nothing"
-                )
-            self._parts.append(SPLITS.get(text, -1))
-        parts = np.array(self._parts or [-1], np.int8)
-        self._values.add(len(codes))[:] = np.where(missing, -1, parts[codes])
-
-    def finish(self) -> np.ndarray:
-        """(n,) int8: 0 train, 1 val, 2 test, -1 none."""
-        return self._values.taken()
-
-
-def chosen_split(names: Sequence[str], split: int | str | None) -> int:
-    """The place of the column that ``dataset.split`` chooses of several; null is the first.
-
-    Raises:
-        ConfigError: there is no such column.
-    """
-    if not isinstance(split, int) or isinstance(split, bool):
-        return 0
-    if not 0 <= split < len(names):
-        cure = f"choose 0 to {len(names) - 1}" if names else "name the columns of splits by dataset.split_columns"
-        raise ConfigError(f"dataset.split={split}, and the table has {len(names)} columns of splits: {cure}")
-    return split
 
 
 def _numbers_of_texts(texts: TextIds) -> tuple[np.ndarray, np.ndarray] | None:

@@ -12,8 +12,9 @@ import numpy as np
 
 from fullgnn.errors import DataError, quoted
 from fullgnn.graph.datasets.table_columns import NodeColumns
-from fullgnn.graph.datasets.table_labels import LabelColumn, SplitColumn
+from fullgnn.graph.datasets.table_labels import LabelColumn
 from fullgnn.graph.datasets.table_source import Piece, Source
+from fullgnn.graph.datasets.table_splits import MaskColumns, SplitColumn
 from fullgnn.graph.datasets.table_values import Ids, keys_of, numbers_of, text_at, vectors_of
 from fullgnn.graph.growing import GrowingArray
 
@@ -26,7 +27,9 @@ class NodeValues:
 
     features: np.ndarray | None  # (num_nodes, num_features) float32
     labels: list[LabelColumn]
-    splits: dict[str, np.ndarray]  # by column, (num_nodes,) int8: 0 train, 1 val, 2 test, -1 none
+    splits: dict[
+        str, np.ndarray
+    ]  # by column, or by the first of three masks, (num_nodes,) int8: 0 train, 1 val, 2 test, -1 none
 
 
 def read_nodes(groups: Sequence[Sequence[Source]], columns: Sequence[NodeColumns], ids: Ids, kind: str) -> NodeValues:
@@ -64,7 +67,8 @@ class _Group:
     def __init__(self, tables: Sequence[Source], columns: NodeColumns, kind: str):
         self._tables, self._columns = tables, columns
         self.labels = [LabelColumn(tables[0], name) for name in columns.labels]
-        self.splits = [SplitColumn(tables[0], name) for name in columns.splits]
+        self.splits = [SplitColumn(name) for name in columns.splits]
+        self.splits += [MaskColumns(columns.masks)] if columns.masks else []
         self.features: GrowingArray | None = None
         types = [(name, str(tables[0].types[name])) for name in columns.features]
         self._lists = [name for name, type_ in types if "list" in type_]
@@ -75,7 +79,8 @@ class _Group:
             )
         self._kinds = {columns.node: kind} | {name: "number" for name in columns.features if name not in self._lists}
         self._kinds |= dict.fromkeys(self._lists, "stored")
-        self._kinds |= {one.column: one.kind for one in self._columns_of_nodes}
+        for one in self._columns_of_nodes:
+            self._kinds |= one.kinds
 
     @property
     def _columns_of_nodes(self) -> list[LabelColumn | SplitColumn]:

@@ -37,6 +37,7 @@ class TableKeys:
     label: Named = None
     label_type: str | None = None
     split_columns: Named = None
+    mask_columns: Named = None
     split: int | str | None = None
     unknown_nodes: str = "refuse"
     seed: int = 0
@@ -47,13 +48,20 @@ class TableKeys:
         return cls(**{one.name: given[one.name] for one in fields(cls) if one.name in given})
 
     def __post_init__(self) -> None:
-        for key in ("weight", "features", "label", "split_columns"):
+        for key in ("weight", "features", "label", "split_columns", "mask_columns"):
             value = getattr(self, key)
             object.__setattr__(self, key, [value] if isinstance(value, str) else value)
         for key, choices in (("unknown_nodes", UNKNOWN_NODES), ("label_type", (*LABEL_TYPES, None))):
             if getattr(self, key) not in choices:
                 told = ", ".join("null" if one is None else one for one in choices)
                 raise ConfigError(f"dataset.{key}={quoted(getattr(self, key))} is not known: choose one of {told}")
+        if self.mask_columns and len({*self.mask_columns}) != 3:
+            raise ConfigError(
+                f"dataset.mask_columns=[{quoted(','.join(self.mask_columns))}] names no three columns: give those of"
+                " training, validation and test nodes, such as [train_mask,val_mask,test_mask]"
+            )
+        if self.mask_columns and self.split_columns:
+            raise ConfigError("dataset.split_columns and dataset.mask_columns both name the split: leave one out")
         if self.made is not None:
             check_made(self.made, self.feature_channels)
         elif self.feature_channels is not None:
@@ -67,7 +75,7 @@ class TableKeys:
     def node_columns(self, table: Source) -> NodeColumns:
         """The columns of a table of nodes; see ``table_columns.node_columns``."""
         features = [] if self.made else self.features
-        return node_columns(table, self.node, features, self.label, self.split_columns)
+        return node_columns(table, self.node, features, self.label, self.split_columns, self.mask_columns)
 
 
 @dataclass(frozen=True)
@@ -82,8 +90,8 @@ class Plan:
 
     @property
     def splits(self) -> list[str]:
-        """The columns of splits."""
-        return [name for one in self.node_columns for name in one.splits]
+        """The columns of splits; of three masks, the first stands for all."""
+        return [name for one in self.node_columns for name in (*one.splits, *one.masks[:1])]
 
     @property
     def id_kind(self) -> str:
@@ -100,7 +108,8 @@ class Plan:
             told = f"source={edge.source}, target={edge.target}, weight={edge.weight or 'none'}"
             log.info("%s: %s", table.name, quoted(told))
         for group, node in zip(self.groups, self.node_columns):
-            parts = {"features": node.features, "label": node.labels, "split": node.splits, "not read": node.others}
+            parts = {"features": node.features, "label": node.labels, "split": node.splits + node.masks}
+            parts["not read"] = node.others
             told = ", ".join(f"{what}={_few(names)}" for what, names in parts.items() if names)
             log.info("%s: node=%s%s", group[0].name, quoted(node.node), f", {told}" if told else "")
         if self.keys.made is None and not any(one.features for one in self.node_columns):
@@ -120,7 +129,8 @@ def planned(edges: Sequence[Source], nodes: Sequence[Source], keys: TableKeys) -
     Raises:
         ConfigError, DataError: a column is not there, or several may be meant.
     """
-    from fullgnn.graph.datasets.table_labels import LabelColumn, chosen_split  # imports numba
+    from fullgnn.graph.datasets.table_labels import LabelColumn  # imports numba
+    from fullgnn.graph.datasets.table_splits import chosen_split
 
     of_edges = [edge_columns(table, keys.source, keys.target, keys.weight) for table in edges]
     if len({one.weight is None for one in of_edges}) > 1:
@@ -132,7 +142,7 @@ def planned(edges: Sequence[Source], nodes: Sequence[Source], keys: TableKeys) -
     features = [] if keys.made else keys.features
     of_nodes = [keys.node_columns(group[0]) for group in groups]
     if not groups:
-        for key in ("node", "label", "split_columns"):
+        for key in ("node", "label", "split_columns", "mask_columns"):
             if getattr(keys, key):
                 raise ConfigError(f"dataset.{key} is given, and there is no table of nodes: set dataset.nodes")
         if features:
@@ -140,11 +150,18 @@ def planned(edges: Sequence[Source], nodes: Sequence[Source], keys: TableKeys) -
     else:
         check_named("features", features, (name for one in of_nodes for name in one.features), nodes)
         check_named("label", keys.label, (name for one in of_nodes for name in one.labels), nodes)
+        check_named("mask_columns", keys.mask_columns, (name for one in of_nodes for name in one.masks), nodes)
         check_named("split_columns", keys.split_columns, (name for one in of_nodes for name in one.splits), nodes)
     refuse_twice(of_nodes, [group[0] for group in groups])
     for group, one in zip(groups, of_nodes):
         for name in one.labels:
             LabelColumn(group[0], name)
+    split, masks = ([name for one in of_nodes for name in getattr(one, kind)] for kind in ("splits", "masks"))
+    if split and masks:
+        raise ConfigError(
+            f"the columns {quoted(', '.join(split))} and {quoted(', '.join(masks))} may be the split: choose"
+            f" dataset.split_columns=[{quoted(split[0])}], or dataset.mask_columns=[{quoted(','.join(masks))}]"
+        )
     plan = Plan(keys, edges, of_edges, groups, of_nodes)
     chosen_split(plan.splits, keys.split)
     return plan

@@ -203,6 +203,76 @@ def test_several_splits_and_hidden_labels() -> None:
         Graph.from_tables(edges, nodes, split=2)
 
 
+MASKS = ["train_mask", "val_mask", "test_mask"]
+
+
+def with_masks(nodes: pandas.DataFrame, kind: str) -> pandas.DataFrame:
+    """The split of ``nodes`` as three columns."""
+    masks = [nodes["split"].str.lower() == part for part in ("train", "valid", "test")]
+    if kind == "with gaps":
+        masks = [mask.astype(float).where(mask | (np.arange(len(mask)) % 2 == 0)) for mask in masks]  # NaN for some 0
+    elif kind != "bool":
+        masks = [mask.map({True: kind[0], False: kind[1]}) for mask in masks]
+    return nodes.drop(columns="split").assign(**dict(zip(MASKS, masks)))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ""])
+@pytest.mark.parametrize("kind", ["bool", (1, 0), ("TRUE", "False"), "with gaps"])
+def test_three_masks_are_a_split(loads, tmp_path: Path, suffix: str, kind: Any) -> None:
+    edges, nodes = tables("text")
+    expected = Graph.from_tables(edges, nodes)
+    masked = with_masks(nodes, kind)
+    renamed = masked.rename(columns=dict(zip(MASKS, ["a", "b", "c"])))
+    if suffix:
+        given = {"edges": [write(edges, tmp_path / f"e{suffix}")], "nodes": [write(masked, tmp_path / f"n{suffix}")]}
+        found = [loads(**given), loads(**given, mask_columns=MASKS)]
+        given["nodes"] = [write(renamed, tmp_path / f"r{suffix}")]
+        found.append(loads(**given, mask_columns=["a", "b", "c"]))
+    else:
+        found = [Graph.from_tables(edges, polars.from_pandas(masked))]
+        found.append(Graph.from_tables(edges, renamed, mask_columns=["a", "b", "c"]))
+    for graph in found:
+        for mask in MASKS:
+            assert getattr(expected, mask).any()
+            np.testing.assert_array_equal(getattr(graph, mask), getattr(expected, mask))
+
+
+def masks(*columns: list[Any], **keys: Any) -> list[list[bool]]:
+    nodes = {"id": [5, 7, 9]} | dict(zip(MASKS, columns))
+    graph = Graph.from_tables({"source": [5], "target": [7]}, nodes, **keys)
+    return [getattr(graph, mask).tolist() for mask in MASKS]
+
+
+def test_masks_that_are_no_split() -> None:
+    some = [1, 0, 0], [0, 0, None], [0, 1, 0]
+    assert masks(*some) == [[True, False, False], [False] * 3, [False, True, False]]
+    assert masks(*some, mask_columns=[]) == masks(*some, split_columns=[]) == masks(*some[:2]) == [[False] * 3] * 3
+    assert masks(*some, mask_columns=MASKS[::-1]) == masks(*some)[::-1]
+    for wrong, message in (
+        ([0, 1, 0], "nodes, row 2, column val_mask is true, and so is column test_mask: a node belongs to one part"),
+        ([0, 0, 2], "nodes, row 3, column val_mask has '2': a mask is true or false, 1 or 0, or nothing"),
+        ([0.0, float("inf"), 0], "nodes, row 2, column val_mask has 'inf': a mask is true"),
+        ([[0], [0], [0]], "nodes, column val_mask has the type .*list.*: a mask is true"),
+    ):
+        with pytest.raises(DataError, match=message):
+            masks(some[0], wrong, some[2])
+    for keys, message in (
+        ({"mask_columns": MASKS[:2]}, "names no three columns: give those of training, validation and test nodes"),
+        ({"mask_columns": [*MASKS[:2], "x"]}, "dataset.mask_columns=x is no column of nodes, which has others"),
+        ({"mask_columns": ["x", "y", "z"]}, "dataset.mask_columns=x is no column of nodes: choose from id, train_mask"),
+        ({"mask_columns": MASKS, "split_columns": "s"}, "both name the split: leave one out"),
+        ({"split": 1}, "dataset.split=1, and the table has 1 columns of splits"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            masks(*some, **keys)
+    both = {"id": [5, 7], "split": ["train", None]} | dict.fromkeys(MASKS, [0, 0])
+    with pytest.raises(
+        ConfigError, match=r"columns split and train_mask, val_mask, test_mask may be the split: choose"
+    ):
+        Graph.from_tables({"source": [5], "target": [7]}, both)
+    assert Graph.from_tables({"source": [5], "target": [7]}, both, split_columns="split").train_mask.tolist() == [1, 0]
+
+
 def test_made_features() -> None:
     edges = {"source": [0, 1, 2, 2], "target": [3, 3, 3, 0]}
     degree = Graph.from_tables(edges, features="degree").features
@@ -301,6 +371,8 @@ def test_what_is_said_before_anything_is_read(compose_dataset, tmp_path: Path) -
     assert dataset_lacks(compose_dataset("table", **paths)) == []
     assert dataset_lacks(compose_dataset("table", **paths, split_columns=[])) == ["train_mask"]
     assert dataset_lacks(compose_dataset("table", edges=paths["edges"])) == ["labels", "train_mask"]
+    masked = [write(with_masks(nodes, "bool"), tmp_path / "m.csv")]
+    assert dataset_lacks(compose_dataset("table", **paths | {"nodes": masked})) == []
     with pytest.raises(ConfigError, match="dataset.label=lab is no column of .*n.parquet"):
         check_dataset(compose_dataset("table", **paths, label=["lab"]))
 

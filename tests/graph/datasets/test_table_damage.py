@@ -4,6 +4,7 @@ CSV files are read by Python's own module here, value by value, and Parquet file
 """
 
 import csv
+import inspect
 import io
 import math
 import re
@@ -105,9 +106,8 @@ FORMATS: dict[str, tuple[Files, Callable[[bytes, int], bytes], Callable[[bytes],
 
 def load(folder: Path, suffix: str) -> Graph:
     edges, nodes = ([str(folder / f"{name}{suffix}")] for name in ("edges", "nodes"))
-    return table.load(
-        *("t", edges, nodes, None, None, None, None, None, None, None, None, None, "refuse", None, 0, None)
-    )
+    keys = dict.fromkeys(inspect.signature(table.load).parameters)
+    return table.load(**keys | {"edges": edges, "nodes": nodes, "unknown_nodes": "refuse", "seed": 0})
 
 
 def check(name: str, folder: Path, file: str | None, seed: int) -> None:
