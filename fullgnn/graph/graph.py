@@ -501,6 +501,10 @@ class Graph:
         node: str | None = None,
         features: Any = None,
         feature_channels: int | None = None,
+        feature_table: Any = None,
+        feature_node: str | None = None,
+        feature_name: str | None = None,
+        feature_value: Any = None,
         label: Any = None,
         label_type: str | None = None,
         split_columns: Any = None,
@@ -519,9 +523,11 @@ class Graph:
             edges, nodes: a table of pandas, polars or pyarrow, another object with ``__arrow_c_stream__``, a mapping of
                 columns, or a path; or a list of these. Without ``nodes``, the nodes are the ids of the edges in
                 ascending order.
-            source, target, node: names of columns; None: found by usual names.
-            weight, features, label, split_columns: names of columns, or lists of them; None: found by usual names;
-                []: there are none. ``features`` may also be ``identity``, ``degree`` or ``random``.
+            feature_table: the same, of features that are mostly 0: a row for each other number, with a node, a feature
+                and, if it is not 1, a value. The features are then sparse.
+            source, target, node, feature_node, feature_name: names of columns; None: found by usual names.
+            weight, features, feature_value, label, split_columns: names of columns, or lists of them; None: found by
+                usual names; []: there are none. ``features`` may also be ``identity``, ``degree`` or ``random``.
             mask_columns: three names, of a mask of the training, validation and test nodes, in the place of
                 ``split_columns``.
             feature_channels, label_type, split, unknown_nodes, seed: as the keys of ``dataset=table``, see
@@ -536,7 +542,12 @@ class Graph:
         from fullgnn.graph.datasets.table_source import sources_of
 
         keys = TableKeys.of(locals())
-        plan = planned(sources_of(edges, "edges"), [] if nodes is None else sources_of(nodes, "nodes"), keys)
+        plan = planned(
+            sources_of(edges, "edges"),
+            [] if nodes is None else sources_of(nodes, "nodes"),
+            [] if feature_table is None else sources_of(feature_table, "feature_table"),
+            keys,
+        )
         return graph_of(plan, name)
 
     def label_facts(self) -> LabelFacts:

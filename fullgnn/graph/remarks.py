@@ -24,7 +24,8 @@ SENTENCES: dict[str, str] = {
     "merged_arcs": "{count} arcs repeat another one between the same two nodes and were merged with it: the weights of"
     " merged arcs are added, and without weights the merged arc counts once",
     "unknown_arcs": "{count} edges name a node that the table of nodes does not have and were dropped",
-    "added_nodes": "{count} nodes are in the edges alone and were added behind those of the table of nodes",
+    "added_nodes": "{count} nodes are in the edges or in the table of features alone and were added"
+    " behind those of the table of nodes",
     "zero_arcs": "{count} arcs of weight 0 were dropped, since nothing is read over them",
     "unequal_weights": "{count} pairs of nodes had another weight in each direction: symmetrize keeps the larger one",
     "edge_attr_weights": "{count} arcs have the numbers of edge_attr as their weights; for a graph without weights pass"
@@ -82,6 +83,12 @@ SENTENCES: dict[str, str] = {
     " edges only",
     "header_lines": "{count} line at the start of the file has no number where a weight belongs, and was taken for a"
     " header: dataset.header says whether it is one",
+    "merged_features": "{count} rows of the table of features repeat another one of the same node and feature, and"
+    " their values were added",
+    "unknown_features": "{count} rows of the table of features name a node that the graph does not have, and were"
+    " dropped",
+    "unused_features": "{count} columns of features, more than half of them, are 0 for every node, and each costs the"
+    " memory of its weights all the same: number the features from 0 without gaps, or write them as texts",
     "featureless_nodes": "{count} nodes are not in the file of features, and have zeros",
 }
 """By name, the sentence of a remark, with places for its ``count`` and for other counts by their names; empty for a

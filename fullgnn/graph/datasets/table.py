@@ -1,4 +1,4 @@
-"""Your own graph from tables in files: the edges, and the nodes with their features, labels and split.
+"""Your own graph from tables in files: the edges, the nodes with their features, labels and split, and sparse features.
 
 CSV and Parquet files are read piece by piece, so that the memory is that of the graph and not that of the files. An
 edge from source to target makes the target read from the source. ``Graph.from_tables`` reads tables of pandas, polars
@@ -20,7 +20,7 @@ from fullgnn.graph.datasets.table_source import Source, open_source, stem_of
 from fullgnn.graph.graph import Graph
 
 
-def files(edges: list[str] | None, nodes: list[str] | None) -> list[Path]:
+def files(edges: list[str] | None, nodes: list[str] | None, feature_table: list[str] | None) -> list[Path]:
     """The files of ``load``.
 
     Raises:
@@ -29,7 +29,7 @@ def files(edges: list[str] | None, nodes: list[str] | None) -> list[Path]:
     """
     if not edges:
         raise ConfigError("dataset.edges has no value: give dataset.edges=FILE, a CSV or Parquet file of edges")
-    return [*_paths("edges", edges), *_paths("nodes", nodes)]
+    return [*_paths("edges", edges), *_paths("nodes", nodes), *_paths("feature_table", feature_table)]
 
 
 def node_groups(
@@ -47,7 +47,8 @@ def node_groups(
     Raises:
         ConfigError: the tables of nodes have no such column.
     """
-    return groups_of(_planned(locals() | {"features": [], "label": [groups], "split_columns": [], "mask_columns": []}))
+    not_read = dict.fromkeys(("features", "feature_table", "split_columns", "mask_columns"), ())
+    return groups_of(_planned({**locals(), **not_read, "label": [groups]}))
 
 
 def load(
@@ -60,6 +61,10 @@ def load(
     node: str | None,
     features: list[str] | None,
     feature_channels: int | None,
+    feature_table: list[str] | None,
+    feature_node: str | None,
+    feature_name: str | None,
+    feature_value: list[str] | None,
     label: list[str] | None,
     label_type: str | None,
     split_columns: list[str] | None,
@@ -75,7 +80,7 @@ def load(
         ConfigError: a key is wrong, or must choose between several columns.
         DataError: a file is missing or damaged, or has a wrong value; the message names the file, row and column.
     """
-    paths = files(edges, nodes)
+    paths = files(edges, nodes, feature_table)
     return graph_of(_planned(locals()), name or stem_of(paths[0]))
 
 
@@ -88,8 +93,8 @@ def check(**keys: Any) -> None:
 @wraps(load, assigned=())
 def lacks(**keys: Any) -> list[str]:
     """Which of ``labels`` and ``train_mask`` no column has."""
-    files(keys["edges"], keys["nodes"])
-    chosen = TableKeys.of(keys)
+    files(keys["edges"], keys["nodes"], keys["feature_table"])
+    chosen = TableKeys.of(keys | {"features": []})
     found = [chosen.node_columns(group[0]) for group in grouped(_sources("nodes", keys["nodes"], keys["delimiter"]))]
     has = {"labels": any(one.labels for one in found), "train_mask": any(one.splits or one.masks for one in found)}
     return [name for name, is_there in has.items() if not is_there]
@@ -97,8 +102,10 @@ def lacks(**keys: Any) -> list[str]:
 
 def _planned(keys: Mapping[str, Any]) -> Plan:
     """The tables and columns that the keys of ``load`` choose."""
-    edges, nodes = (_sources(key, keys[key], keys["delimiter"]) for key in ("edges", "nodes"))
-    return planned(edges, nodes, TableKeys.of(keys))
+    edges, nodes, features = (
+        _sources(key, keys[key], keys["delimiter"]) for key in ("edges", "nodes", "feature_table")
+    )
+    return planned(edges, nodes, features, TableKeys.of(keys))
 
 
 def _sources(key: str, values: list[str] | None, delimiter: str | None) -> list[Source]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 from fullgnn.errors import ConfigError, DataError, quoted
 from fullgnn.graph.datasets.table_source import TEXTS, Source
@@ -23,6 +24,9 @@ USUAL = {
     "label": ("label", "labels", "class", "y"),
     "split_columns": ("split", "set"),
     "features": ("features", "feature", "x", "feat", "embedding"),
+    "feature_node": ("node", "node_id", "nodeid", "id"),
+    "feature_name": ("feature", "feature_id", "word", "word_id", "term", "token", "column"),
+    "feature_value": ("value", "count", "weight", "tf", "tfidf", "tf_idf"),
 }
 """By key, the names by which a column is found, in lower case."""
 _NUMBERED = re.compile(r"(?:f|x|feat|features?|attr|emb|embedding|dim)[_-]?\d+|\d+")
@@ -38,6 +42,15 @@ class EdgeColumns:
     source: str
     target: str
     weight: str | None
+
+
+@dataclass(frozen=True)
+class FeatureColumns:
+    """The columns of a table of features, of which each row is one number."""
+
+    node: str
+    name: str
+    value: str | None
 
 
 @dataclass(frozen=True)
@@ -58,24 +71,16 @@ def edge_columns(table: Source, source: str | None, target: str | None, weight: 
     Raises:
         ConfigError: a key names no column of it, or a column is not found, or several are.
     """
-    names = list(table.types)
-    found = [_one(table, key, named, names) for key, named in (("source", source), ("target", target))]
-    if found == [None, None] and len(names) == 2 and source is None and target is None:
-        found = list(names)
-    for key, one in zip(("source", "target"), found):
-        if one is None:
-            raise ConfigError(
-                f"{table.name} has no column that is known as the {key} of its edges: set dataset.{key} to one of"
-                f" {_listed(names)}"
-            )
-    first, second = found[0] or "", found[1] or ""
-    if first == second:
-        raise ConfigError(f"dataset.source and dataset.target are both {first}: name two columns of {table.name}")
-    check_named("weight", weight, table.types, [table])
-    weights = _many(table, "weight", weight, [one for one in names if one not in found])
-    if len(weights) > 1:
-        raise _ambiguous(table, "weight", weights)
-    return EdgeColumns(first, second, weights[0] if weights else None)
+    return EdgeColumns(*_triple(table, "edges", source=source, target=target, weight=weight))
+
+
+def feature_columns(table: Source, node: str | None, name: str | None, value: Named) -> FeatureColumns:
+    """The columns of a table of features.
+
+    Raises:
+        ConfigError: a key names no column of it, or a column is not found, or several are.
+    """
+    return FeatureColumns(*_triple(table, "features", feature_node=node, feature_name=name, feature_value=value))
 
 
 def node_columns(
@@ -123,6 +128,35 @@ def check_named(key: str, named: Named, found: Iterable[str], tables: Sequence[S
                 f"dataset.{key}={quoted(pattern)} is no column of {' or '.join(table.name for table in tables)}:"
                 f" choose from {_listed(names)}"
             )
+
+
+def _triple(table: Source, rows: str, **named: Any) -> tuple[str, str, str | None]:
+    """The two columns that every row has, and that of its number, if there is one.
+
+    Args:
+        rows: what the table has a row for each of.
+        named: the three keys, and the columns that they name.
+    """
+    names = list(table.types)
+    (one, first), (other, second), (third, number) = named.items()
+    found = [_one(table, key, column, names) for key, column in ((one, first), (other, second))]
+    if found == [None, None] and len(names) == 2 and first is None and second is None:
+        found = list(names)
+    for key, column in zip((one, other), found):
+        if column is None:
+            raise ConfigError(
+                f"{table.name} has no column that is known as the {key.removeprefix('feature_')} of its {rows}: set"
+                f" dataset.{key} to one of {_listed(names)}"
+            )
+    begin, end = found[0] or "", found[1] or ""
+    if begin == end:
+        raise ConfigError(f"dataset.{one} and dataset.{other} are both {begin}: name two columns of {table.name}")
+    rest = [name for name in names if name not in found]
+    check_named(third, number, rest, [table])
+    numbers = _many(table, third, number, rest)
+    if len(numbers) > 1:
+        raise _ambiguous(table, third, numbers)
+    return begin, end, numbers[0] if numbers else None
 
 
 def _one(table: Source, key: str, named: str | None, names: Sequence[str]) -> str | None:

@@ -15,10 +15,8 @@ from fullgnn.graph.datasets.table_columns import NodeColumns
 from fullgnn.graph.datasets.table_labels import LabelColumn
 from fullgnn.graph.datasets.table_source import Piece, Source
 from fullgnn.graph.datasets.table_splits import MaskColumns, SplitColumn
-from fullgnn.graph.datasets.table_values import Ids, keys_of, numbers_of, text_at, vectors_of
+from fullgnn.graph.datasets.table_values import Ids, check_float32, keys_of, numbers_of, text_at, vectors_of
 from fullgnn.graph.growing import GrowingArray
-
-_FLOAT32 = np.finfo(np.float32).max
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,15 +135,8 @@ class _Group:
             )
         rows = self.features.add(len(columns[0]))
         for place, values in enumerate(columns):
-            self._check_float32(piece, place, values)
+            check_float32(piece, self._columns.features[place], values)
             rows[:, slice(None) if self._lists else place] = values
-
-    def _check_float32(self, piece: Piece, place: int, values: np.ndarray) -> None:
-        if values.dtype == np.float64 and values.size and max(-values.min(), values.max()) > _FLOAT32:
-            row = int((np.abs(values.reshape(len(values), -1)) > _FLOAT32).any(axis=1).argmax())
-            raise DataError(
-                f"{piece.where(row, self._columns.features[place])} has a feature beyond float32: scale the features"
-            )
 
     def _check_joined(self, piece: Piece, codes: np.ndarray, seen: np.ndarray) -> None:
         """Refuse ids that the first group does not have, and those that have had a row before."""

@@ -2,16 +2,18 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from fullgnn.errors import ConfigError, DataError, quoted
 from fullgnn.graph.datasets.table_columns import (
     EdgeColumns,
+    FeatureColumns,
     Named,
     NodeColumns,
     check_named,
     edge_columns,
+    feature_columns,
     node_columns,
     refuse_twice,
 )
@@ -34,6 +36,9 @@ class TableKeys:
     node: str | None = None
     features: Named = None
     feature_channels: int | None = None
+    feature_node: str | None = None
+    feature_name: str | None = None
+    feature_value: Named = None
     label: Named = None
     label_type: str | None = None
     split_columns: Named = None
@@ -48,7 +53,7 @@ class TableKeys:
         return cls(**{one.name: given[one.name] for one in fields(cls) if one.name in given})
 
     def __post_init__(self) -> None:
-        for key in ("weight", "features", "label", "split_columns", "mask_columns"):
+        for key in ("weight", "features", "feature_value", "label", "split_columns", "mask_columns"):
             value = getattr(self, key)
             object.__setattr__(self, key, [value] if isinstance(value, str) else value)
         for key, choices in (("unknown_nodes", UNKNOWN_NODES), ("label_type", (*LABEL_TYPES, None))):
@@ -64,8 +69,8 @@ class TableKeys:
             raise ConfigError("dataset.split_columns and dataset.mask_columns both name the split: leave one out")
         if self.made is not None:
             check_made(self.made, self.feature_channels)
-        elif self.feature_channels is not None:
-            raise ConfigError("dataset.feature_channels is given, and belongs to dataset.features=random: leave it out")
+        elif self.feature_channels is not None and self.feature_channels < 1:
+            raise ConfigError(f"dataset.feature_channels={self.feature_channels}: choose 1 or more, or null")
 
     @property
     def made(self) -> str | None:
@@ -87,6 +92,8 @@ class Plan:
     edge_columns: Sequence[EdgeColumns]
     groups: Sequence[Sequence[Source]]  # of nodes: tables whose rows follow each other
     node_columns: Sequence[NodeColumns]  # of each group
+    features: Sequence[Source]  # tables of features
+    feature_columns: Sequence[FeatureColumns]
 
     @property
     def splits(self) -> list[str]:
@@ -99,6 +106,7 @@ class Plan:
         types = [
             table.types[name] for table, one in zip(self.edges, self.edge_columns) for name in (one.source, one.target)
         ]
+        types += [table.types[one.node] for table, one in zip(self.features, self.feature_columns)]
         types += [table.types[one.node] for group, one in zip(self.groups, self.node_columns) for table in group]
         return "text" if any("string" in str(type_) for type_ in types) else "integer"
 
@@ -112,7 +120,10 @@ class Plan:
             parts["not read"] = node.others
             told = ", ".join(f"{what}={_few(names)}" for what, names in parts.items() if names)
             log.info("%s: node=%s%s", group[0].name, quoted(node.node), f", {told}" if told else "")
-        if self.keys.made is None and not any(one.features for one in self.node_columns):
+        for table, one in zip(self.features[:1], self.feature_columns):
+            told = f"node={one.node}, feature={one.name}, value={one.value or '1'}"
+            log.info("%s: %s", table.name, quoted(told))
+        if self.keys.made is None and not self.features and not any(one.features for one in self.node_columns):
             named = (name for one in self.node_columns for name in one.others)
             choice = next((f"[{quoted(name)}]" for name in named), None)
             log.info(
@@ -123,7 +134,7 @@ class Plan:
             )
 
 
-def planned(edges: Sequence[Source], nodes: Sequence[Source], keys: TableKeys) -> Plan:
+def planned(edges: Sequence[Source], nodes: Sequence[Source], features: Sequence[Source], keys: TableKeys) -> Plan:
     """Find the columns of the tables.
 
     Raises:
@@ -133,22 +144,35 @@ def planned(edges: Sequence[Source], nodes: Sequence[Source], keys: TableKeys) -
     from fullgnn.graph.datasets.table_splits import chosen_split
 
     of_edges = [edge_columns(table, keys.source, keys.target, keys.weight) for table in edges]
-    if len({one.weight is None for one in of_edges}) > 1:
-        without = next(table.name for table, one in zip(edges, of_edges) if one.weight is None)
-        raise DataError(
-            f"{without} has no column of weights, and other tables of edges have one: add it, or set weight=[]"
-        )
+    _check_numbers(edges, [one.weight for one in of_edges], "weight", "edges")
+    of_features = [
+        feature_columns(table, keys.feature_node, keys.feature_name, keys.feature_value) for table in features
+    ]
+    _check_numbers(features, [one.value for one in of_features], "feature_value", "features")
+    if features:
+        if keys.features:
+            raise ConfigError("dataset.features and dataset.feature_table both give the features: leave one out")
+        keys = replace(keys, features=[])
+    else:
+        for key in ("feature_node", "feature_name", "feature_value"):
+            if getattr(keys, key):
+                raise ConfigError(f"dataset.{key} is given, and there is no table of features: set it by feature_table")
+        if keys.feature_channels is not None and keys.made is None:
+            raise ConfigError(
+                "dataset.feature_channels is given, and belongs to dataset.features=random and to"
+                " dataset.feature_table: leave it out"
+            )
     groups = grouped(nodes)
-    features = [] if keys.made else keys.features
+    named = [] if keys.made else keys.features
     of_nodes = [keys.node_columns(group[0]) for group in groups]
     if not groups:
         for key in ("node", "label", "split_columns", "mask_columns"):
             if getattr(keys, key):
                 raise ConfigError(f"dataset.{key} is given, and there is no table of nodes: set dataset.nodes")
-        if features:
+        if named:
             raise ConfigError("dataset.features names columns, and there is no table of nodes: set dataset.nodes")
     else:
-        check_named("features", features, (name for one in of_nodes for name in one.features), nodes)
+        check_named("features", named, (name for one in of_nodes for name in one.features), nodes)
         check_named("label", keys.label, (name for one in of_nodes for name in one.labels), nodes)
         check_named("mask_columns", keys.mask_columns, (name for one in of_nodes for name in one.masks), nodes)
         check_named("split_columns", keys.split_columns, (name for one in of_nodes for name in one.splits), nodes)
@@ -162,9 +186,18 @@ def planned(edges: Sequence[Source], nodes: Sequence[Source], keys: TableKeys) -
             f"the columns {quoted(', '.join(split))} and {quoted(', '.join(masks))} may be the split: choose"
             f" dataset.split_columns=[{quoted(split[0])}], or dataset.mask_columns=[{quoted(','.join(masks))}]"
         )
-    plan = Plan(keys, edges, of_edges, groups, of_nodes)
+    plan = Plan(keys, edges, of_edges, groups, of_nodes, features, of_features)
     chosen_split(plan.splits, keys.split)
     return plan
+
+
+def _check_numbers(tables: Sequence[Source], columns: Sequence[str | None], key: str, rows: str) -> None:
+    """Refuse tables of which some have a column of numbers, and others have none."""
+    if len({one is None for one in columns}) > 1:
+        without = next(table.name for table, one in zip(tables, columns) if one is None)
+        raise DataError(
+            f"{without} has no column of dataset.{key}, and other tables of {rows} have one: add it, or set {key}=[]"
+        )
 
 
 def grouped(tables: Sequence[Source]) -> list[list[Source]]:

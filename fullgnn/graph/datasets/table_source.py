@@ -30,10 +30,11 @@ _PARQUET = (".parquet", ".parq", ".pq")
 class WrongValue(DataError):
     """A value of a table is not of the kind that is asked for."""
 
-    def __init__(self, message: str, kind: str):
+    def __init__(self, message: str, kind: str, column: str):
         super().__init__(message)
         self.of_id = kind == "integer"
-        """Whether an integer was asked for: the id of a node, which may be a text."""
+        """Whether an integer was asked for: the id of a node or of a feature, which may be a text."""
+        self.column = column
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,12 +163,13 @@ class CsvSource(Source):
                     pass
         except (OSError, pyarrow.ArrowException) as again:
             error = again
-        message, kind = message_of(error), ""
+        message, kind, column = message_of(error), "", ""
         for place, name in enumerate(kinds):
             if f"CSV column #{place}:" in message:
-                message, kind = message.replace(f"CSV column #{place}:", f"column {name}:"), kinds[name]
+                message = message.replace(f"CSV column #{place}:", f"column {name}:")
+                kind, column = kinds[name], name
         line = f"{self.name} cannot be read ({quoted(message)}): correct the file"
-        return WrongValue(line, kind) if kind else DataError(line)
+        return WrongValue(line, kind, column) if kind else DataError(line)
 
 
 class MemorySource(Source):
@@ -251,7 +253,8 @@ def _of_kind(piece: Piece, name: str, kind: str) -> Any:
     try:
         return array.cast(wanted, safe=kind != "number")
     except pyarrow.ArrowException as error:
-        raise WrongValue(f"{piece.source.name}, column {quoted(name)}: {quoted(message_of(error))}", kind) from error
+        line = f"{piece.source.name}, column {quoted(name)}: {quoted(message_of(error))}"
+        raise WrongValue(line, kind, name) from error
 
 
 @contextmanager

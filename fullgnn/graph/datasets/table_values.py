@@ -8,6 +8,10 @@ from fullgnn.errors import DataError, quoted
 from fullgnn.graph.datasets.table_source import Piece
 from fullgnn.graph.ids import IntegerIds, TextIds
 
+NO_NODE = "the table of nodes does not have"
+"""What is said of an id; see ``codes_of``."""
+_FLOAT32 = np.finfo(np.float32).max
+
 Ids = IntegerIds | TextIds
 
 
@@ -16,8 +20,11 @@ def ids_of(kind: str) -> Ids:
     return IntegerIds() if kind == "integer" else TextIds()
 
 
-def keys_of(piece: Piece, column: str) -> tuple[np.ndarray, ...]:
+def keys_of(piece: Piece, column: str, what: str = "id") -> tuple[np.ndarray, ...]:
     """The ids in a column as the arguments of ``IntegerIds.find`` or ``TextIds.find``.
+
+    Args:
+        what: each of them is, for messages.
 
     Raises:
         DataError: one is missing or empty.
@@ -32,10 +39,31 @@ def keys_of(piece: Piece, column: str) -> tuple[np.ndarray, ...]:
         empty = np.diff(keys[0]) == 0
         missing = missing | empty if len(missing) else empty
     if missing.any():
-        raise DataError(
-            f"{piece.where(int(missing.argmax()), column)} has no id: give each node an id, or take the row out"
-        )
+        raise DataError(f"{piece.where(int(missing.argmax()), column)} has no {what}: write it, or take the row out")
     return keys
+
+
+def codes_of(piece: Piece, column: str, ids: Ids, unknown: str, lack: str) -> np.ndarray:
+    """(n,) int32 numbers of the nodes in a column, -1 where they are unknown and dropped.
+
+    Args:
+        unknown: what happens to a row whose node has no number: refuse, add or drop.
+        lack: who does not have such a node, for messages.
+
+    Raises:
+        DataError: an id is missing, or is unknown and refused.
+    """
+    keys: Any = keys_of(piece, column)
+    if unknown == "add":
+        return ids.number(*keys)
+    codes = ids.find(*keys)
+    if unknown == "refuse" and (codes < 0).any():
+        row = int((codes < 0).argmax())
+        raise DataError(
+            f"{piece.where(row, column)} has the node {text_at(piece.columns[column], row)}, which {lack}: correct it,"
+            " or choose dataset.unknown_nodes=drop (such rows) or add (such nodes)"
+        )
+    return codes
 
 
 def texts_of(array: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -69,6 +97,17 @@ def numbers_of(piece: Piece, column: str, what: str) -> np.ndarray:
         found = "no value" if np.isnan(values[row]) else f"the value {values[row]}"
         raise DataError(f"{piece.where(row, column)} has {found} for {what}: correct it, or take it out")
     return values
+
+
+def check_float32(piece: Piece, column: str, values: np.ndarray) -> None:
+    """Refuse features, (n,) or (n, length), that float32 has no room for.
+
+    Raises:
+        DataError: one line with the row of the first one.
+    """
+    if values.dtype == np.float64 and values.size and max(-values.min(), values.max()) > _FLOAT32:
+        row = int((np.abs(values.reshape(len(values), -1)) > _FLOAT32).any(axis=1).argmax())
+        raise DataError(f"{piece.where(row, column)} has a feature beyond float32: scale the features")
 
 
 def vectors_of(piece: Piece, column: str) -> np.ndarray:

@@ -1,0 +1,155 @@
+"""Features from a table of which each row is one number: a node, a feature, and a value, which is 1 without a column.
+
+They become a sparse matrix, and are never an array of all nodes and features. A row takes 8 bytes, and 4 more for its
+value, until all have arrived, and then 8 more of the matrix.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.sparse import coo_array, csr_array
+
+from fullgnn.errors import DataError
+from fullgnn.graph.datasets.table_columns import FeatureColumns
+from fullgnn.graph.datasets.table_source import Piece, Source, WrongValue
+from fullgnn.graph.datasets.table_values import Ids, check_float32, codes_of, keys_of, numbers_of
+from fullgnn.graph.growing import GrowingArray
+from fullgnn.graph.ids import TextIds, ranks_in
+from fullgnn.storage.memory import check_fits
+
+_BYTES_OF_ROW = 20
+_MOST_COLUMNS = (1 << 31) - 1
+
+
+class SparseFeatures:
+    """The rows of tables of features.
+
+    Features that are all integers are the numbers of columns; otherwise they are texts, and the columns are in the
+    order of the texts.
+
+    Args:
+        columns: of each table; all have a value, or none has.
+        num_columns: how many columns there are, where features are integers; None: as many as the largest one needs.
+    """
+
+    def __init__(self, tables: Sequence[Source], columns: Sequence[FeatureColumns], num_columns: int | None):
+        self._tables, self._columns, self._num_columns = tables, columns, num_columns
+        self._names: TextIds | None = None
+        self._node, self._feature = GrowingArray(np.int32), GrowingArray(np.int32)
+        self._value = None if columns[0].value is None else GrowingArray(np.float32)
+        self.num_dropped = 0
+        """Rows whose node is not known, and that were left out."""
+
+    def read(self, ids: Ids, kind: str, unknown: str, lack: str) -> None:
+        """Read all rows.
+
+        Args:
+            ids: the numbers of the nodes; nodes that are added get the next ones.
+            kind: of the ids.
+            unknown, lack: see ``codes_of``.
+
+        Raises:
+            DataError: a value is missing or wrong; the message names the table, the row and the column.
+        """
+        num_rows = sum(table.num_rows or 0 for table in self._tables)
+        check_fits(
+            _BYTES_OF_ROW * num_rows, f"{self._tables[0].name} with {num_rows} rows", "take a machine with more memory"
+        )
+        are_texts = any("string" in str(table.types[one.name]) for table, one in zip(self._tables, self._columns))
+        if not are_texts:
+            try:
+                return self._read(ids, kind, unknown, lack)
+            except WrongValue as error:
+                if not error.of_id or error.column not in {one.name for one in self._columns}:
+                    raise
+        if self._num_columns is not None:
+            raise DataError(
+                f"{self._tables[0].name} has features that are texts, and dataset.feature_channels is the number of"
+                " columns of features that are integers: leave it out"
+            )
+        self._names, self._node.length, self._feature.length = TextIds(), 0, 0
+        if self._value is not None:
+            self._value.length = 0
+        self._read(ids, kind, unknown, lack)
+
+    def finish(self, num_nodes: int, number: np.ndarray | None) -> tuple[csr_array, dict[str, int]]:
+        """The features, (num_nodes, num_features) float32, and the remarks. The values of equal rows are added.
+
+        Args:
+            number: (num_nodes,) the number of each node by the one it had; None: as it is.
+
+        Raises:
+            DataError: a sum is beyond float32.
+        """
+        node, feature = self._node.taken(), self._feature.taken()
+        node = node if number is None else number[node]
+        if self._names is None:
+            num_columns = int(feature.max(initial=-1)) + 1 if self._num_columns is None else self._num_columns
+        else:
+            num_columns = len(self._names)
+            feature = ranks_in(self._names.in_order())[feature]
+        value = np.ones(len(node), np.float32) if self._value is None else self._value.taken()
+        entries = coo_array((value, (node, feature)), shape=(num_nodes, num_columns))
+        features = entries.tocsr()
+        if not np.isfinite(features.data).all():
+            raise DataError(
+                f"{self._tables[0].name} has rows of the same node and feature, whose sum is beyond float32: scale the"
+                " features"
+            )
+        num_unused = num_columns - _num_distinct(feature, num_columns)
+        remarks = {
+            "merged_features": len(node) - features.nnz,
+            "unknown_features": self.num_dropped,
+            "featureless_nodes": int(np.count_nonzero(np.diff(features.indptr) == 0)),
+            "unused_features": num_unused if self._num_columns is None and 2 * num_unused > num_columns else 0,
+        }
+        features.eliminate_zeros()
+        return features, remarks
+
+    def _read(self, ids: Ids, kind: str, unknown: str, lack: str) -> None:
+        self.num_dropped = 0
+        for table, named in zip(self._tables, self._columns):
+            kinds = {named.node: kind, named.name: "integer" if self._names is None else "text"}
+            for piece in table.pieces(kinds | ({named.value: "number"} if named.value else {})):
+                node, feature = codes_of(piece, named.node, ids, unknown, lack), self._codes(piece, named.name)
+                value = None if named.value is None else numbers_of(piece, named.value, "a feature")
+                kept: Any = node >= 0 if unknown == "drop" else slice(None)
+                num_kept = len(node[kept])
+                self.num_dropped += len(node) - num_kept
+                self._node.add(num_kept)[:] = node[kept]
+                self._feature.add(num_kept)[:] = feature[kept]
+                if self._value is not None and value is not None:
+                    check_float32(piece, named.value or "", value)
+                    self._value.add(num_kept)[:] = value[kept]
+
+        if not self._node.length and not self.num_dropped:
+            raise DataError(f"{self._tables[0].name} has no row: a table of features has one for each number")
+
+    def _codes(self, piece: Piece, column: str) -> np.ndarray:
+        """(n,) the columns of integers, or the numbers of texts by the order in which they arrive."""
+        keys = keys_of(piece, column, "feature")
+        if self._names is not None:
+            starts, utf8 = keys
+            return self._names.number(starts, utf8)
+        (found,) = keys
+        most = _MOST_COLUMNS if self._num_columns is None else self._num_columns
+        wrong = (found < 0) | (found >= most)
+        if wrong.any():
+            row = int(wrong.argmax())
+            cure = "write features with other numbers as texts, such as f-1"
+            if self._num_columns is not None:
+                cure = f"correct it, or set another dataset.feature_channels than {self._num_columns}"
+            raise DataError(
+                f"{piece.where(row, column)} has the feature {found[row]}, and features that are integers are numbers"
+                f" of columns, from 0 to {most - 1}: {cure}"
+            )
+        return found
+
+
+def _num_distinct(columns: np.ndarray, num_columns: int) -> int:
+    if num_columns > 8 * len(columns):  # a mark for each column would be larger than the matrix
+        return len(np.unique(columns))
+    marks = np.zeros(num_columns, bool)
+    marks[columns] = True
+    return int(np.count_nonzero(marks))
