@@ -24,6 +24,7 @@ from tests.damage import assert_refused_or_right, damaged, damaged_text
 NUM_DAMAGES, NUM_IN_SAMPLE = 300, 10
 Files = dict[str, bytes]
 Columns = dict[str, list[Any]]
+MASKS = ("train_mask", "val_mask", "test_mask")
 
 
 def tables(of_id: Callable[[int], Any]) -> dict[str, Columns]:
@@ -34,20 +35,33 @@ def tables(of_id: Callable[[int], Any]) -> dict[str, Columns]:
     nodes = {"id": [of_id(node) for node in range(12)], "f_0": rng.integers(-9, 9, 12).astype(float).tolist()}
     nodes["f_1"] = (rng.integers(-99, 99, 12) / 16).tolist()
     nodes["label"] = [f"class {node % 3}" for node in range(12)]
+    for part, mask in enumerate(MASKS):
+        nodes[mask] = [node % 4 == part for node in range(12)]
     return {"edges": edges, "nodes": nodes}
 
 
-def csv_files(of_id: Callable[[int], Any]) -> Files:
+def with_features(of_id: Callable[[int], Any], of_word: Callable[[int], Any]) -> dict[str, Columns]:
+    rng = np.random.default_rng(1)
+    features = {"node": [*map(of_id, rng.integers(0, 12, 40).tolist())]}
+    features["word"] = [*map(of_word, rng.integers(0, 9, 40).tolist())]
+    features["value"] = (rng.integers(-8, 99, 40) / 8).tolist()
+    found = tables(of_id) | {"features": features}
+    for unread in ("f_0", "f_1"):
+        del found["nodes"][unread]
+    return found
+
+
+def csv_files(given: dict[str, Columns]) -> Files:
     files = {}
-    for name, columns in tables(of_id).items():
+    for name, columns in given.items():
         lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values()))]
         files[f"{name}.csv"] = ("\n".join(lines) + "\n").encode()
     return files
 
 
-def parquet_files() -> Files:
+def parquet_files(given: dict[str, Columns]) -> Files:
     files = {}
-    for name, columns in tables(lambda node: node * 2**40 - 7).items():
+    for name, columns in given.items():
         buffer = io.BytesIO()
         pyarrow.parquet.write_table(pyarrow.table(columns), buffer, row_group_size=9)
         files[f"{name}.parquet"] = buffer.getvalue()
@@ -64,14 +78,22 @@ def csv_columns(content: bytes) -> Columns:
 def parquet_columns(content: bytes) -> Columns:
     """The columns that are read; a damaged name hides a column."""
     names = pyarrow.parquet.read_schema(io.BytesIO(content)).names
-    used = [name for name in names if re.fullmatch(r"source|target|weight|id|label|f_\d+", name)]
+    used = [
+        name for name in names if re.fullmatch(r"source|target|weight|id|label|f_\d+|.*_mask|node|word|value", name)
+    ]
     return pyarrow.parquet.read_table(io.BytesIO(content), columns=used).to_pydict()
 
 
-def check_graph(graph: Graph, edges: Columns, nodes: Columns) -> None:
+def kind_of(ids: list[Any]) -> Callable[[Any], Any]:
+    """int, or str if any of the ids is a text."""
+    are_integers = all(re.fullmatch(r" *-?\d{1,99} *", str(one)) and -(2**63) <= int(one) < 2**63 for one in ids)
+    return int if are_integers else str
+
+
+def check_graph(graph: Graph, edges: Columns, nodes: Columns, features: Columns | None = None) -> None:
     """Compare by the ids, which are texts here if any of them is."""
-    ids = [*edges["source"], *edges["target"], *nodes["id"]]
-    number = int if all(re.fullmatch(r" *-?\d+ *", str(one)) and -(2**63) <= int(one) < 2**63 for one in ids) else str
+    ids = [*edges["source"], *edges["target"], *nodes["id"], *(features or {"node": []})["node"]]
+    number = kind_of(ids)
     names = [number(one) for one in nodes["id"]]
     assert graph.node_names is not None and graph.node_names.tolist() == names
     expected: dict[tuple[Any, Any], float] = {}
@@ -86,9 +108,17 @@ def check_graph(graph: Graph, edges: Columns, nodes: Columns) -> None:
         assert all(math.isclose(found[arc], expected[arc], rel_tol=1e-9) for arc in found)
     else:
         assert found.keys() == expected.keys()
-    features = [name for name in nodes if re.fullmatch(r"f_\d+", name)]
-    given = np.array([[float(value) for value in nodes[name]] for name in features], np.float32).T
-    np.testing.assert_array_equal(graph.features, given.reshape(len(names), len(features)))
+    if features is None:
+        dense = [name for name in nodes if re.fullmatch(r"f_\d+", name)]
+        given = np.array([[float(value) for value in nodes[name]] for name in dense], np.float32).T
+        np.testing.assert_array_equal(graph.features, given.reshape(len(names), len(dense)))
+    else:
+        check_features(graph, names, [number(one) for one in features["node"]], features)
+    known = [one >= 0 for one in graph.labels.tolist()] if "label" in nodes else [True] * len(names)
+    for mask in MASKS:
+        given = [str(one).strip().lower() in ("true", "1", "1.0") for one in nodes.get(mask, [])]
+        found = getattr(graph, mask).tolist()
+        assert found == ([*map(min, given, known)] if nodes.keys() >= {*MASKS} else [False] * len(names))
     if "label" in nodes:
         assert graph.class_names is not None
         labels = [graph.class_names[one] if one >= 0 else "" for one in graph.labels.tolist()]
@@ -96,18 +126,45 @@ def check_graph(graph: Graph, edges: Columns, nodes: Columns) -> None:
         assert labels == ["" if str(one).strip().lower() in unknown else one for one in nodes["label"]]
 
 
+def check_features(graph: Graph, names: list[Any], of_rows: list[Any], features: Columns) -> None:
+    words = [kind_of(features["word"])(one) for one in features["word"]]
+    order = range(2**31) if kind_of(features["word"]) is int else sorted({*words}, key=lambda one: one.encode())
+    assert graph.features.shape[1] == (max(words) + 1 if isinstance(order, range) else len(order))
+    expected: dict[tuple[int, int], float] = {}
+    for node, word, value in zip(of_rows, words, features.get("value", [1.0] * len(words))):
+        place = names.index(node), order.index(word)
+        expected[place] = expected.get(place, 0.0) + float(value)
+    rows, columns = graph.features.nonzero()
+    found = dict(zip(zip(rows.tolist(), columns.tolist()), graph.features.data.tolist()))
+    assert found.keys() == {place for place, value in expected.items() if value}
+    assert all(math.isclose(found[place], expected[place], rel_tol=1e-6) for place in found)
+
+
+def integer(number: int) -> int:
+    return number * 2**40 - 7
+
+
+def text(number: int) -> str:
+    return f"n\u00f6 {number}"
+
+
 FORMATS: dict[str, tuple[Files, Callable[[bytes, int], bytes], Callable[[bytes], Columns]]] = {
-    "integers": (csv_files(lambda node: node * 2**40 - 7), damaged_text, csv_columns),
-    "texts": (csv_files(lambda node: f"n\u00f6 {node}"), damaged_text, csv_columns),
-    "bytes": (csv_files(lambda node: f"n\u00f6 {node}"), damaged, csv_columns),
-    "parquet": (parquet_files(), damaged, parquet_columns),
+    "integers": (csv_files(tables(integer)), damaged_text, csv_columns),
+    "texts": (csv_files(tables(text)), damaged_text, csv_columns),
+    "bytes": (csv_files(tables(text)), damaged, csv_columns),
+    "parquet": (parquet_files(tables(integer)), damaged, parquet_columns),
+    "words": (csv_files(with_features(integer, text)), damaged_text, csv_columns),
+    "columns": (csv_files(with_features(text, lambda word: word)), damaged_text, csv_columns),
+    "parquet words": (parquet_files(with_features(integer, text)), damaged, parquet_columns),
 }
 
 
 def load(folder: Path, suffix: str) -> Graph:
-    edges, nodes = ([str(folder / f"{name}{suffix}")] for name in ("edges", "nodes"))
-    keys = dict.fromkeys(inspect.signature(table.load).parameters)
-    return table.load(**keys | {"edges": edges, "nodes": nodes, "unknown_nodes": "refuse", "seed": 0})
+    files = {"edges": "edges", "nodes": "nodes", "feature_table": "features"}
+    paths = {key: folder / f"{name}{suffix}" for key, name in files.items()}
+    keys: dict[str, Any] = dict.fromkeys(inspect.signature(table.load).parameters)
+    keys |= {key: [str(path)] for key, path in paths.items() if path.exists()}
+    return table.load(**keys | {"unknown_nodes": "refuse", "seed": 0})
 
 
 def check(name: str, folder: Path, file: str | None, seed: int) -> None:
@@ -117,14 +174,13 @@ def check(name: str, folder: Path, file: str | None, seed: int) -> None:
     for other, content in files.items():
         (folder / other).write_bytes(content)
     graph = load(folder, Path(other).suffix)
-    edges, nodes = (columns(content) for content in files.values())
-    check_graph(graph, edges, nodes)
+    check_graph(graph, *(columns(content) for content in files.values()))
 
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_damaged_table_is_refused_or_read_right(name: str, tmp_path: Path, every_case: bool) -> None:
-    names = list(FORMATS[name][0])
+    names = list(FORMATS[name][0])[-2:]  # the table of features is damaged, if there is one, and not that of edges
     check(name, tmp_path, None, 0)  # without damage
     count = NUM_DAMAGES if every_case else NUM_IN_SAMPLE
     cases = [(name, tmp_path, names[seed // 3 % 2], seed) for seed in range(count)]
