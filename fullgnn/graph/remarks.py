@@ -65,6 +65,10 @@ SENTENCES: dict[str, str] = {
     " one",
     "unread_edge_features": "there are {count} numbers for each edge, and they are not read, since a Graph has one"
     " weight an edge: dataset.edge_weight, or edge_weight of Graph.from_ogb, takes one of these columns as the weights",
+    "other_relations": "{count} edges of other relations, and {other_kinds} nodes of other kinds, are not read, since a"
+    " Graph has nodes of one kind and one relation: of ogbn-mag, the papers and their citations, without authors,"
+    " institutions and fields of study",
+    "other_kinds": "",
     "unread_edge_data": "the edges have {count} fields of data that are not read: Graph.from_dgl(g, edge_weight=NAME)"
     " takes one of them as the weights",
     "unlabelled_split_nodes": "{count} nodes of the split have no label, as the test nodes of OGB-LSC, whose labels are"

@@ -5,7 +5,7 @@ which v reads from u, as in PyTorch Geometric.
 
 Whether the folder has each edge in one direction only is not in the folder, but in a table of the package (its
 ``add_inverse_edge``): of ogbn-products and ogbn-proteins, which are undirected, it has one direction, and their YAMLs
-say so; ogbn-arxiv and ogbn-papers100M are directed.
+say so; ogbn-arxiv, ogbn-mag and ogbn-papers100M are directed.
 """
 
 from pathlib import Path
@@ -15,8 +15,9 @@ from scipy.sparse import coo_array
 
 from fullgnn.errors import ConfigError, DataError, quoted
 from fullgnn.graph.checks import first_line
-from fullgnn.graph.datasets.ogb_files import UNPACK_AGAIN, Raw, files_of, folder_of, masks_of, raw_of, species_of
+from fullgnn.graph.datasets.ogb_files import files_of, folder_of, kind_of, masks_of, raw_of, species_of
 from fullgnn.graph.datasets.ogb_names import class_names_of, name_files, read_names
+from fullgnn.graph.datasets.ogb_raw import UNPACK_AGAIN, Raw
 from fullgnn.graph.datasets.sparse import reads_of_arcs
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import is_labelled
@@ -34,7 +35,8 @@ def files(name: str, root: str, split_name: str | None, names: bool) -> list[Pat
         ConfigError: there are several splits, and ``split_name`` chooses none.
         DataError: a file is missing.
     """
-    return [*files_of(name, root, split_name), *(name_files(folder_of(name, root)) if names else [])]
+    found = files_of(name, root, split_name)
+    return [*found, *(name_files(folder_of(name, root), kind_of(found)) if names else [])]
 
 
 def node_groups(name: str, root: str, split_name: str | None, groups: str) -> np.ndarray:
@@ -54,8 +56,8 @@ def check(add_inverse_edge: bool | None, edge_weight: int | None, node_features:
     if add_inverse_edge is None:
         raise ConfigError(
             "the folders of OGB do not say whether the inverse of each edge is to be added: set"
-            " dataset.add_inverse_edge=true (ogbn-products, ogbn-proteins) or false (ogbn-arxiv, ogbn-papers100M), or"
-            " take dataset=ogbn-products and the like, which have it"
+            " dataset.add_inverse_edge=true (ogbn-products, ogbn-proteins) or false (ogbn-arxiv, ogbn-mag,"
+            " ogbn-papers100M), or take dataset=ogbn-products and the like, which have it"
         )
     if edge_weight is not None and edge_weight < 0:
         raise ConfigError(f"dataset.edge_weight={edge_weight}: choose a column from 0 on, or null")
@@ -78,6 +80,8 @@ def load(
     """The graph in the folder ``root/ogbn_arxiv`` of the dataset ``ogbn-arxiv``.
 
     A label that is not known is -1; nodes of the split without a label are in no mask, and a remark has their number.
+    Of nodes of several kinds, as in ogbn-mag, those of the kind with labels are read, with the arcs between them, and a
+    remark has the numbers of the others.
 
     Args:
         split_name: folder in ``split``; None: the one that is there.
@@ -96,13 +100,13 @@ def load(
     check(add_inverse_edge, edge_weight, node_features)
     found = files_of(name, root, split_name)
     raw = raw_of(found)
-    folder, num_columns = raw.file.parent, raw.num_edge_features()
+    folder, num_columns = raw.folder, raw.num_edge_features()
     if edge_weight is not None and edge_weight >= num_columns:
         raise ConfigError(f"dataset.edge_weight={edge_weight}: the edges in {folder} have {num_columns} numbers each")
     reads = _reads(raw, edge_weight, bool(add_inverse_edge))
-    labels = known_labels(raw.labels(), raw.file.parent, UNPACK_AGAIN)
-    masks, num_unlabelled = without_unlabelled(masks_of(found, raw.num_nodes), is_labelled(labels))
-    mapping = name_files(folder_of(name, root)) if names else []
+    labels = known_labels(raw.labels(), raw.folder, UNPACK_AGAIN)
+    masks, num_unlabelled = without_unlabelled(masks_of(found, raw.num_nodes, raw.kind), is_labelled(labels))
+    mapping = name_files(folder_of(name, root), raw.kind) if names else []
     are_read = edge_weight is not None or node_features == "edge_mean"
     try:
         return Graph.from_scipy(
@@ -112,7 +116,8 @@ def load(
             name=name,
             node_names=read_names(mapping[0], raw.num_nodes, UNPACK_AGAIN) if mapping else None,
             class_names=_class_names(mapping[1:], labels),
-            remarks={
+            remarks=raw.remarks
+            | {
                 "unlabelled_split_nodes": num_unlabelled,
                 "unread_edge_features": 0 if are_read else num_columns,
             },
@@ -146,7 +151,7 @@ def _reads(raw: Raw, edge_weight: int | None, both_directions: bool) -> coo_arra
 
 def _features(raw: Raw, found: list[Path], made: str | None, both_directions: bool) -> np.ndarray | None:
     """The features in the folder, or those that are ``made``; see ``load``."""
-    folder, features = raw.file.parent, raw.features()
+    folder, features = raw.folder, raw.features()
     if made is None:
         return features
     if features is not None:

@@ -5,51 +5,32 @@ header, numbers between commas, and are packed by gzip:
 
 - text: ``raw/num-node-list.csv.gz`` and ``raw/num-edge-list.csv.gz``, one number each; ``raw/edge.csv.gz``, a source
   and a target a line; ``raw/node-label.csv.gz``; and, of some datasets, ``raw/node-feat.csv.gz``,
-  ``raw/edge-feat.csv.gz``, and ``raw/node_species.csv.gz``, which is called ``species.csv.gz`` in the archive;
+  ``raw/edge-feat.csv.gz``, and ``raw/node_species.csv.gz``, which is called ``species.csv.gz`` in the archive. Where
+  nodes are of several kinds, as in ``ogbn-mag``, these files are in folders, see ``ogb_kinds.py``;
 - binary: ``raw/data.npz`` with ``num_nodes_list``, ``num_edges_list``, ``edge_index`` (2, E), and ``node_feat`` or
   ``edge_feat`` or both; ``raw/node-label.npz`` with ``node_label``.
 
 A label that is empty or NaN is not known. ``split/NAME/train.csv.gz``, ``valid.csv.gz`` and ``test.csv.gz`` have a node
-a line. ``ogb_names.py`` reads ``mapping``; other files, such as ``raw/node_year.csv.gz``, are not read.
+a line; of several kinds of nodes, they are in a folder of the kind. If there is ``split/NAME/split_dict.pt``, a file of
+``torch.save`` with a dictionary of the three arrays, or of a dictionary of arrays by kind each, it is read in their
+place, as by the package. ``ogb_names.py`` reads ``mapping``; other files, such as ``node_year.csv.gz``, are not read.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from fullgnn.errors import ConfigError, DataError
-from fullgnn.graph.checks import check_num_nodes
-from fullgnn.graph.datasets.csv_numbers import num_columns, read_numbers
-from fullgnn.graph.datasets.named_arrays import NamedArrays
+from fullgnn.graph.datasets import ogb_kinds
+from fullgnn.graph.datasets.csv_numbers import read_numbers
+from fullgnn.graph.datasets.ogb_kinds import Kinds
+from fullgnn.graph.datasets.ogb_raw import UNPACK_AGAIN, BinaryRaw, Raw, TextRaw
+from fullgnn.graph.datasets.torch_dict import read_torch_dict
 from fullgnn.graph.parts import MASKS, masks_of_ids
 
-UNPACK_AGAIN = "let the package ogb load it again, or unpack it again from snap.stanford.edu/ogb/data/nodeproppred"
 SPECIES = ("node_species.csv.gz", "species.csv.gz")
-
-
-class Raw(Protocol):
-    """The graph in the folder ``raw``, whose arrays are read when they are asked for."""
-
-    file: Path  # with the edges
-    num_nodes: int
-    num_edges: int
-
-    def edges(self) -> tuple[np.ndarray, np.ndarray]:
-        """The sources and the targets, (num_edges,) integers each."""
-
-    def labels(self) -> np.ndarray:
-        """(num_nodes, c) numbers, NaN where a label is not known."""
-
-    def features(self) -> np.ndarray | None:
-        """(num_nodes, F); None if there are none."""
-
-    def num_edge_features(self) -> int:
-        """The numbers that each edge has; 0: none."""
-
-    def edge_features(self) -> np.ndarray:
-        """(num_edges, num_edge_features)."""
+SPLIT_DICT = "split_dict.pt"
 
 
 def folder_of(name: str, root: str) -> Path:
@@ -58,16 +39,19 @@ def folder_of(name: str, root: str) -> Path:
 
 
 def files_of(name: str, root: str, split_name: str | None) -> list[Path]:
-    """The files that are read: first those of ``raw``, then the three of the split.
+    """The files that are read: first those of ``raw``, then that of the split, or its three.
 
     Raises:
         ConfigError: there are several splits, and ``split_name`` chooses none.
         DataError: a file is missing.
     """
     folder = folder_of(name, root)
-    raw = folder / "raw"
+    raw, kind = folder / "raw", ""
     if (raw / "data.npz").is_file():
         found = [raw / "data.npz", raw / "node-label.npz"]
+    elif (raw / ogb_kinds.FILES[0]).is_file():
+        kinds = Kinds.open(raw)
+        found, kind = kinds.files(), kinds.kind
     else:
         found = [raw / f"{one}.csv.gz" for one in ("num-node-list", "num-edge-list", "edge", "node-label")]
         more = (raw / one for one in ("node-feat.csv.gz", "edge-feat.csv.gz", *SPECIES))
@@ -78,33 +62,59 @@ def files_of(name: str, root: str, split_name: str | None) -> list[Path]:
                 f"no file {file.resolve()}: set dataset.root to the folder in which the package ogb has put"
                 f" {folder.name}, the root of its NodePropPredDataset(name={name!r}, root=...)"
             )
-    return found + [_split_folder(folder, split_name) / f"{part}.csv.gz" for part in MASKS]
+    return found + _split_files(folder, split_name, kind)
 
 
-def _split_folder(folder: Path, split_name: str | None) -> Path:
+def _split_files(folder: Path, split_name: str | None, kind: str) -> list[Path]:
     split = folder / "split"
     names = sorted(one.name for one in split.iterdir() if one.is_dir()) if split.is_dir() else []
     if split_name is None and len(names) > 1:
         raise ConfigError(f"{split} has several splits: set dataset.split_name to one of {', '.join(names)}")
-    found = split / (split_name or (names[0] if names else ""))
-    for part in MASKS:
-        if not (found / f"{part}.csv.gz").is_file():
+    chosen = split / (split_name or (names[0] if names else ""))
+    if (chosen / SPLIT_DICT).is_file():
+        return [chosen / SPLIT_DICT]
+    found = [chosen / kind / f"{part}.csv.gz" for part in MASKS]
+    for file in found:
+        if not file.is_file():
             others = f" (there are the splits {', '.join(names)})" if names else ""
-            raise DataError(f"no file {(found / f'{part}.csv.gz').resolve()}{others}: {UNPACK_AGAIN}")
+            raise DataError(f"no file {file.resolve()}{others}: {UNPACK_AGAIN}")
     return found
 
 
 def raw_of(files: list[Path]) -> Raw:
     """The graph in the ``files`` of ``files_of``."""
     raw = files[0].parent
-    return _BinaryRaw(raw) if files[0].name == "data.npz" else _TextRaw(raw)
+    if files[0].name == "data.npz":
+        return BinaryRaw(raw)
+    return Kinds.open(raw).graph() if _are_of_kinds(files) else TextRaw.open(raw)
 
 
-def masks_of(files: list[Path], num_nodes: int) -> dict[str, np.ndarray]:
-    """The masks of the split in the ``files`` of ``files_of``."""
+def kind_of(files: list[Path]) -> str:
+    """The kind of the nodes in the ``files`` of ``files_of``; empty: there is one."""
+    return Kinds.open(files[0].parent).kind if _are_of_kinds(files) else ""
+
+
+def _are_of_kinds(files: list[Path]) -> bool:
+    return files[0].name == ogb_kinds.FILES[0]
+
+
+def masks_of(files: list[Path], num_nodes: int, kind: str) -> dict[str, np.ndarray]:
+    """The masks of the split in the ``files`` of ``files_of``.
+
+    Args:
+        kind: of the nodes; empty: there is one.
+    """
     parts: dict[str, tuple[object, Any]] = {}
-    for part, file in zip(MASKS, files[-len(MASKS) :], strict=True):
-        parts[part] = file, read_numbers(file, np.int64, (None, 1), UNPACK_AGAIN)[:, 0]
+    if files[-1].name == SPLIT_DICT:
+        given = read_torch_dict(files[-1], UNPACK_AGAIN)
+        for part in MASKS:
+            key = f"{part}/{kind}" if kind else part
+            if key not in given:
+                raise DataError(f"{files[-1]} has no array {key!r}: {UNPACK_AGAIN}")
+            parts[part] = files[-1], given[key]
+    else:
+        for part, file in zip(MASKS, files[-len(MASKS) :], strict=True):
+            parts[part] = file, read_numbers(file, np.int64, (None, 1), UNPACK_AGAIN)[:, 0]
     return masks_of_ids(parts, num_nodes, UNPACK_AGAIN)
 
 
@@ -118,104 +128,3 @@ def species_of(files: list[Path], num_nodes: int | None) -> np.ndarray:
     if not found:
         raise DataError(f"no file {files[0].parent / SPECIES[0]}: the nodes of this dataset have no species")
     return read_numbers(found[0], np.int64, (num_nodes, 1), UNPACK_AGAIN)[:, 0]
-
-
-@dataclass
-class _TextRaw:
-    """The layout of text."""
-
-    folder: Path
-
-    def __post_init__(self) -> None:
-        self.file = self.folder / "edge.csv.gz"
-        self.num_nodes = self._count("num-node-list.csv.gz")
-        self.num_edges = self._count("num-edge-list.csv.gz")
-        check_num_nodes(self.num_nodes, str(self.folder))
-
-    def edges(self) -> tuple[np.ndarray, np.ndarray]:
-        found = read_numbers(self.file, np.int64, (self.num_edges, 2), UNPACK_AGAIN)
-        return found[:, 0], found[:, 1]
-
-    def labels(self) -> np.ndarray:
-        return read_numbers(self.folder / "node-label.csv.gz", np.float64, (self.num_nodes, None), UNPACK_AGAIN)
-
-    def features(self) -> np.ndarray | None:
-        file = self.folder / "node-feat.csv.gz"
-        if not file.is_file():
-            return None
-        return read_numbers(file, np.float64, (self.num_nodes, None), UNPACK_AGAIN, np.float32)
-
-    def num_edge_features(self) -> int:
-        file = self.folder / "edge-feat.csv.gz"
-        return num_columns(file, UNPACK_AGAIN) if file.is_file() else 0
-
-    def edge_features(self) -> np.ndarray:
-        file = self.folder / "edge-feat.csv.gz"
-        return read_numbers(file, np.float64, (self.num_edges, None), UNPACK_AGAIN, np.float32)
-
-    def _count(self, name: str) -> int:
-        counts = read_numbers(self.folder / name, np.int64, (None, 1), UNPACK_AGAIN)
-        return _one_count(counts, self.folder / name)
-
-
-class _ArraysOfOGB(NamedArrays):
-    needs = "OGB's binary layout has num_nodes_list, num_edges_list and edge_index, and in the other file node_label"
-
-
-@dataclass
-class _BinaryRaw:
-    """The layout of npz. What the archive holds as it is, not packed, is mapped and not read into memory."""
-
-    folder: Path
-
-    def __post_init__(self) -> None:
-        self.file = self.folder / "data.npz"
-        self._arrays = _ArraysOfOGB(self.file, UNPACK_AGAIN)
-        self.num_nodes, self.num_edges = (
-            _one_count(self._arrays.integers(name), self.file) for name in ("num_nodes_list", "num_edges_list")
-        )
-        check_num_nodes(self.num_nodes, str(self.file))
-
-    def edges(self) -> tuple[np.ndarray, np.ndarray]:
-        found = self._arrays.mapped("edge_index")
-        if found.shape != (2, self.num_edges):
-            raise DataError(
-                f"{self.file}: array 'edge_index' has shape {found.shape}, and takes (2, {self.num_edges}):"
-                f" {UNPACK_AGAIN}"
-            )
-        return found[0], found[1]
-
-    def labels(self) -> np.ndarray:
-        file = self.folder / "node-label.npz"
-        found = _ArraysOfOGB(file, UNPACK_AGAIN).mapped("node_label")
-        if found.ndim != 2 or len(found) != self.num_nodes or found.dtype.kind not in "biuf":
-            raise DataError(
-                f"{file}: array 'node_label' has shape {found.shape} and dtype {found.dtype}, and takes numbers, a row"
-                f" for each of {self.num_nodes} nodes: {UNPACK_AGAIN}"
-            )
-        return found
-
-    def features(self) -> np.ndarray | None:
-        return self._arrays.mapped("node_feat") if "node_feat" in self._arrays else None
-
-    def num_edge_features(self) -> int:
-        return int(self.edge_features().shape[1]) if "edge_feat" in self._arrays else 0
-
-    def edge_features(self) -> np.ndarray:
-        found = self._arrays.mapped("edge_feat")
-        if found.ndim != 2 or len(found) != self.num_edges or found.dtype.kind not in "biuf":
-            raise DataError(
-                f"{self.file}: array 'edge_feat' has shape {found.shape} and dtype {found.dtype}, and takes numbers, a"
-                f" row for each of {self.num_edges} edges: {UNPACK_AGAIN}"
-            )
-        return found
-
-
-def _one_count(counts: np.ndarray, file: Path) -> int:
-    """The one number of a list of sizes, of which a dataset of several graphs has several."""
-    if counts.size != 1:
-        raise DataError(f"{file} lists {counts.size} graphs, and a dataset of one graph is read")
-    count = int(counts.ravel()[0])
-    if count < 0:
-        raise DataError(f"{file} has the size {count}: {UNPACK_AGAIN}")
-    return count

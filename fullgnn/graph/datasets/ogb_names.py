@@ -1,8 +1,14 @@
 """The names that OGB lists in the folder ``mapping``: what the nodes and the classes of a dataset are called elsewhere.
 
-A file ``nodeidx2paperid.csv.gz`` (``nodeidx2asin``, ``nodeidx2proteinid``) has a header and then, line by line, the id
-of a node and its name, an integer or a text. ``labelidx2arxivcategeory.csv.gz`` and its like have the same of the
-classes.
+A file has a header and then, line by line, the id of a node or a class and its name, an integer or a text:
+
+- of ogbn-arxiv ``nodeidx2paperid.csv.gz`` (``node idx,paper id``) and ``labelidx2arxivcategeory.csv.gz``, spelt like
+  this (``label idx,arxiv category``); of ogbn-papers100M the former, too;
+- of ogbn-products ``nodeidx2asin.csv.gz`` (``node idx,asin``) and ``labelidx2productcategory.csv.gz`` (``label
+  idx,product category``), in which one class has no name;
+- of ogbn-proteins ``nodeidx2proteinid.csv.gz`` (``node idx,protein id``) and ``labelidx2GO.csv.gz``;
+- of ogbn-mag ``paper_entidx2name.csv.gz`` (``ent idx,ent name``), with the like of the other kinds of nodes, and
+  ``labelidx2venuename.csv.gz``.
 """
 
 import logging
@@ -21,16 +27,20 @@ log = logging.getLogger(__name__)
 _PER_BYTE = 40  # bytes of memory, at most, that a byte of a packed file takes
 
 
-def name_files(folder: Path) -> list[Path]:
+def name_files(folder: Path, kind: str) -> list[Path]:
     """The files of ``mapping`` that are read: one with the names of the nodes, and one of the classes if there is one.
+
+    Args:
+        kind: of the nodes, where the dataset has several; empty: it has one.
 
     Raises:
         DataError: there is none with the names of the nodes, or several.
     """
-    of_nodes, of_classes = (sorted((folder / "mapping").glob(f"{kind}idx2*.csv.gz")) for kind in ("node", "label"))
+    pattern = f"{kind}_entidx2name.csv.gz" if kind else "nodeidx2*.csv.gz"
+    of_nodes, of_classes = (sorted((folder / "mapping").glob(one)) for one in (pattern, "labelidx2*.csv.gz"))
     if len(of_nodes) != 1:
         raise DataError(
-            f"{folder / 'mapping'} has {len(of_nodes)} files nodeidx2*.csv.gz, and the names of the nodes are in one:"
+            f"{folder / 'mapping'} has {len(of_nodes)} files {pattern}, and the names of the nodes are in one:"
             " set dataset.names=false"
         )
     return of_nodes + (of_classes if len(of_classes) == 1 else [])

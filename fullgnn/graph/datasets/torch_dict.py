@@ -5,6 +5,7 @@ itself: such a pickle is read by ``inert_pickle.py``.
 """
 
 import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ _NAMES = (*pickled_arrays.NAMES, *pickled_arrays.NAMES_OF_BYTES, ("numpy.core.mu
 
 def read_torch_dict(path: Path, cure: str) -> dict[str, int | np.ndarray]:
     """The integers and the arrays of the dictionary in a file, by name. Tensors become arrays; other values are left
-    out.
+    out, except that a dictionary within the dictionary is read, too: its values have names such as ``train/paper``.
 
     Args:
         cure: ends the error of a file that cannot be read.
@@ -34,34 +35,53 @@ def read_torch_dict(path: Path, cure: str) -> dict[str, int | np.ndarray]:
     """
     check_fits(16 * path.stat().st_size, str(path), cure)
     try:
-        content = _content(path)
+        found = {name: one.numpy() if isinstance(one, Tensor) else one for name, one in _content(path)}
     except MemoryError:
         raise
     except Exception as error:  # zipfile raises many kinds for a damaged archive
         raise DataError(f"{path} cannot be read ({quoted(first_line(error))}): {cure}") from error
-    arrays = {name: value.numpy() if isinstance(value, Tensor) else value for name, value in content.items()}
-    return {name: value for name, value in arrays.items() if type(value) in (int, np.ndarray)}
+    return {name: value for name, value in found.items() if type(value) in (int, np.ndarray)}
 
 
-def _content(path: Path) -> dict[str, Any]:
-    """The values of the dictionary by name, with tensors or with arrays."""
+def _content(path: Path) -> Iterator[tuple[str, Any]]:
+    """The names and values of the dictionary, with tensors or with arrays."""
     try:
         content = torch_file.load(path)
     except DataError:
-        return _with_arrays(path)
+        value = read_pickle(_pickle(path), _NAMES, pickled_arrays.RENAMED)
+        if name_of(value) != "dict":
+            raise ValueError(f"it holds {kind_of(value)} where a dict belongs") from None
+        return _with_inner(value, _items_of_made)
     if not isinstance(content, dict):
         raise ValueError("it holds no dictionary")
-    return {text_of(name): value for name, value in content.items()}
+    return _with_inner(content, _items_of_dict)
 
 
-def _with_arrays(path: Path) -> dict[str, Any]:
-    value = read_pickle(_pickle(path), _NAMES, pickled_arrays.RENAMED)
+def _with_inner(outer: Any, items_of: Callable[[Any], Iterator[tuple[str, Any]] | None]) -> Iterator[tuple[str, Any]]:
+    """The items of a dictionary, and of the dictionaries that are its values.
+
+    Args:
+        items_of: the items of a dictionary; None: it is another value.
+    """
+    for name, value in items_of(outer) or ():
+        inner = items_of(value)
+        if inner is None:
+            yield name, value
+        else:
+            yield from ((f"{name}/{key}", one) for key, one in inner)
+
+
+def _items_of_dict(value: Any) -> Iterator[tuple[str, Any]] | None:
+    return ((text_of(name), one) for name, one in value.items()) if isinstance(value, dict) else None
+
+
+def _items_of_made(value: Any) -> Iterator[tuple[str, Any]] | None:
+    """The items of a dictionary in a pickle, with arrays and numbers of NumPy."""
     if name_of(value) != "dict":
-        raise ValueError(f"it holds {kind_of(value)} where a dict belongs")
-    names, values = value.items[::2], value.items[1::2]
+        return None
     read = {"_reconstruct": array_of, "scalar": integer_of}
-    found = (read[name_of(one)](one) if name_of(one) in read else one for one in values)
-    return {text_of(name): one for name, one in zip(names, found, strict=True)}
+    pairs = zip(value.items[::2], value.items[1::2], strict=True)
+    return ((text_of(name), read.get(name_of(one), lambda other: other)(one)) for name, one in pairs)
 
 
 def _pickle(path: Path) -> bytes:

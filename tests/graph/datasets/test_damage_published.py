@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 # The child that reads a damaged file has little memory, all of which Arrow's own pool would reserve.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
@@ -171,6 +172,32 @@ def binary_files() -> Files:
     return {"raw/data.npz": data, "raw/node-label.npz": label} | split_files()
 
 
+def split_dict_files(of_kind: bool, tensors: bool) -> Files:
+    arrays = {part: torch.tensor(nodes) if tensors else np.array(nodes) for part, nodes in PARTS.items()}
+    content = {part: {"paper": nodes} for part, nodes in arrays.items()} if of_kind else arrays
+    return {"split/time/split_dict.pt": saved(lambda file: torch.save(content, file))}
+
+
+def kinds_files() -> Files:
+    """Papers, each with the one field that another relation gives it."""
+    cites, topic = "raw/relations/paper___cites___paper", "raw/relations/paper___topic___field"
+    rows = {f"{cites}/edge": EDGES, f"{cites}/num-edge-list": [[len(EDGES)]], f"{topic}/num-edge-list": [[NUM_NODES]]}
+    rows |= {"raw/node-feat/paper/node-feat": FEATURES, "raw/node-label/paper/node-label": CLASSES[:, None]}
+    rows |= {f"split/time/paper/{part}": np.reshape(nodes, (-1, 1)) for part, nodes in PARTS.items()}
+    texts = {
+        "triplet-type-list": "paper,cites,paper\npaper,topic,field\n",
+        "num-node-dict": f"field,paper\n7,{NUM_NODES}\n",
+    }
+    texts["nodetype-has-label"] = "field,paper\nFalse,True\n"
+    packed = {f"raw/{name}.csv.gz": gzip.compress(text.encode()) for name, text in texts.items()}
+    return packed | {f"{name}.csv.gz": gz(value) for name, value in rows.items()}
+
+
+def with_split_dict(files: Files, of_kind: bool, tensors: bool) -> Files:
+    without = {name: content for name, content in files.items() if not name.startswith("split")}
+    return without | split_dict_files(of_kind, tensors)
+
+
 def ogb_load(folder: Path) -> Graph:
     return ogb.load("tiny-set", str(folder), None, False, None, None, False)
 
@@ -184,18 +211,30 @@ def integer(word: str) -> int:
     return int(word, 16 if word[:2].lower() == "0x" else 10)
 
 
-def split_expected(files: Files, labels: list[Any]) -> Expected:
-    parts = {part: [integer(row[0]) for row in fields(files[f"split/time/{part}.csv.gz"])] for part in MASKS}
+def split_expected(files: Files, labels: list[Any], inside: str = "") -> Expected:
+    if "split/time/split_dict.pt" in files:  # whose checksums refuse every other content
+        return masks(PARTS, labels)
+    parts = {part: [integer(row[0]) for row in fields(files[f"split/time/{inside}{part}.csv.gz"])] for part in MASKS}
     return masks(parts, labels)
 
 
 def text_expected(files: Files) -> Expected:
-    rows = {name: fields(files[f"raw/{name}.csv.gz"]) for name in ("edge", "node-feat", "node-label")}
-    labels = [float(word or "nan") for row in rows["node-label"] for word in row]
+    return graph_expected(files, "raw", "raw", "raw", "")
+
+
+def kinds_expected(files: Files) -> Expected:
+    folders = "relations/paper___cites___paper", "node-feat/paper", "node-label/paper"
+    return graph_expected(files, *(f"raw/{one}" for one in folders), "paper/")
+
+
+def graph_expected(files: Files, edges: str, features: str, classes: str, split: str) -> Expected:
+    ends = fields(files[f"{edges}/edge.csv.gz"])
+    labels = [float(word or "nan") for row in fields(files[f"{classes}/node-label.csv.gz"]) for word in row]
     known = [int(label) if label == label else -1 for label in labels]
-    expected: Expected = {"arcs": {(integer(u), integer(v)): 1.0 for u, v in rows["edge"]}, "labels": known}
-    expected |= {"features": [float(word) for row in rows["node-feat"] for word in row], "num_nodes": len(labels)}
-    return expected | split_expected(files, labels)
+    expected: Expected = {"arcs": {(integer(u), integer(v)): 1.0 for u, v in ends}, "labels": known}
+    table = fields(files[f"{features}/node-feat.csv.gz"])
+    expected |= {"features": [float(word) for row in table for word in row], "num_nodes": len(labels)}
+    return expected | split_expected(files, labels, split)
 
 
 def binary_expected(files: Files) -> Expected:
@@ -219,7 +258,7 @@ def damaged_array(content: bytes, seed: int) -> bytes:
     return damaged(content, seed) if seed % 2 else damaged_npy(content, seed)
 
 
-DAMAGES = {".npz": damaged_npz, ".npy": damaged_array, ".gz": damaged_gz, ".json": damaged_text}
+DAMAGES = {".npz": damaged_npz, ".npy": damaged_array, ".gz": damaged_gz, ".json": damaged_text, ".pt": damaged}
 FORMATS: dict[str, tuple[Callable[[], Files], Callable[[Path], Graph], Callable[[Files], Expected], str]] = {
     "heterophilous": (heterophilous_files, heterophilous_load, heterophilous_expected, ""),
     "reddit": (reddit_files, reddit_load, reddit_expected, ""),
@@ -227,6 +266,14 @@ FORMATS: dict[str, tuple[Callable[[], Files], Callable[[Path], Graph], Callable[
     "yelp": (yelp_files, graphsaint_load, graphsaint_expected, ""),
     "ogb text": (text_files, ogb_load, text_expected, "tiny_set"),
     "ogb binary": (binary_files, ogb_load, binary_expected, "tiny_set"),
+    "ogb of several kinds": (kinds_files, ogb_load, kinds_expected, "tiny_set"),
+    "ogb with arrays": (lambda: with_split_dict(text_files(), False, False), ogb_load, text_expected, "tiny_set"),
+    "ogb with tensors of a kind": (
+        lambda: with_split_dict(kinds_files(), True, True),
+        ogb_load,
+        kinds_expected,
+        "tiny_set",
+    ),
 }
 
 

@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph, check_dataset, dataset_files, load_dataset
@@ -209,6 +210,20 @@ def test_one_of_several_splits_is_chosen_by_name(write_text, load, compose_datas
     assert {"raw/edge.csv.gz", "raw/node-feat.csv.gz", "split/random/valid.csv.gz"} <= names
     with pytest.raises(DataError, match="no file .*there are the splits random, time"):
         load("ogbn-arxiv", split_name="year")
+
+
+def test_split_dict_takes_the_place_of_the_three_files(write_text, load):
+    folder = write_text()
+    other = {"train": SPLIT["test"], "valid": SPLIT["train"], "test": SPLIT["valid"].copy()}
+    file = folder / "split" / "time" / "split_dict.pt"
+    torch.save({part: torch.from_numpy(nodes) for part, nodes in other.items()}, file)
+    graph = load("ogbn-arxiv")
+    assert_is_ogb(graph, ogb_dataset(folder, "ogbn-arxiv"))
+    torch.save(other | {"years": {"train": 2017}}, file)  # arrays of NumPy, which ``ogb`` itself writes
+    theirs, found = torch.load(file, weights_only=False), load("ogbn-arxiv")
+    for part, mask in (("train", "train_mask"), ("valid", "val_mask"), ("test", "test_mask")):
+        np.testing.assert_array_equal(np.flatnonzero(getattr(found, mask)), np.sort(theirs[part]))
+        np.testing.assert_array_equal(getattr(found, mask), getattr(graph, mask))
 
 
 @pytest.mark.parametrize(
