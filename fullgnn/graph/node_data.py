@@ -94,7 +94,9 @@ def few_label_split(labels: np.ndarray, train_per_class: int, num_val: int, seed
 
 def normalize_rows(features: NodeFeatures) -> NodeFeatures:
     """Divide each row by its sum, as Kipf and Welling (2017) do with bags of words; a zero row stays zero."""
-    total = np.asarray(features.sum(axis=1, dtype=np.float64)).reshape(-1)
+    # scipy adds the entries of a sparse matrix in their own dtype.
+    wide = features if isinstance(features, np.ndarray) else features.astype(np.float64)
+    total = np.asarray(wide.sum(axis=1, dtype=np.float64)).reshape(-1)
     if (total < 0).any():
         raise DataError("normalize_features=true needs rows with sums >= 0: set dataset.normalize_features=false")
     divisor = np.where(total == 0, 1, total).astype(features.dtype)

@@ -72,7 +72,9 @@ def num_epochs(cfg: TargetConfig, case: Case) -> int:
 def thin(case: Case) -> Case:
     """Keep only the first features of ``case``: their number is multiplied by ``degree_scale``."""
     num_features = max(1, round(case.graph.num_features * case.degree_scale))
-    features = np.ascontiguousarray(case.graph.features[:, :num_features])  # no copy if these are all
+    features = case.graph.features[:, :num_features]
+    if isinstance(features, np.ndarray):
+        features = np.ascontiguousarray(features)  # no copy if these are all
     return replace(case, graph=replace(case.graph, features=features))
 
 

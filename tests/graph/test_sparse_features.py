@@ -96,6 +96,9 @@ def test_the_dense_and_the_sparse_graph_are_known_as_one(tmp_path: Path) -> None
 def test_normalised_rows_are_those_of_the_dense_features() -> None:
     sparse = normalize_rows(graph(scipy.sparse.csr_array(DENSE)).features)
     np.testing.assert_array_equal(sparse.toarray(), normalize_rows(DENSE))
+    reals = np.random.default_rng(0).random((50, 400), np.float32) * (np.arange(400) % 3 == 0)  # sums are rounded
+    sparse = normalize_rows(scipy.sparse.csr_array(reals))
+    np.testing.assert_array_equal(sparse.toarray(), normalize_rows(reals))
     with pytest.raises(DataError, match="rows with sums >= 0"):
         normalize_rows(scipy.sparse.csr_array(-DENSE))
 

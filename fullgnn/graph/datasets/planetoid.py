@@ -28,9 +28,10 @@ from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
 from fullgnn.graph.datasets.inert_pickle import IntLists, read_pickle
 from fullgnn.graph.datasets.integers import integers_of, read_text
 from fullgnn.graph.datasets.pickled_arrays import array_of, kind_of, name_of, shape_of, text_of
-from fullgnn.graph.datasets.sparse import checked_csr, dense
+from fullgnn.graph.datasets.sparse import checked_csr
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
+from fullgnn.graph.sparse_features import check_sparse_features
 from fullgnn.storage.memory import check_fits
 
 URL = "https://github.com/kimiyoung/planetoid/raw/master/data"
@@ -54,8 +55,8 @@ def files(name: str, root: str) -> list[Path]:
 def load(name: str, root: str, normalize_features: bool) -> Graph:
     """The graph of ``ind.<name>.*`` in the folder ``root``, downloaded when absent.
 
-    Arcs are stored as published (set ``symmetrize`` for the usual undirected graph). Features are dense float32;
-    with ``normalize_features`` each row is divided by its sum.
+    Arcs are stored as published (set ``symmetrize`` for the usual undirected graph). Features are sparse float32, as
+    in the files; with ``normalize_features`` each row is divided by its sum.
     """
     names = [file.name for file in files(name, root)]
     y_path, tx_path, ty_path, allx_path, ally_path, graph_path, index_path = fetch(root, names, URL, SHA256)
@@ -73,16 +74,14 @@ def load(name: str, root: str, normalize_features: bool) -> Graph:
 
     num_nodes, num_features = int(test_index.max()) + 1, allx.shape[1]
     check_num_nodes(num_nodes, str(index_path))
-    copies = 3 if normalize_features else 2
     check_fits(
-        num_nodes * (copies * 4 * num_features + ally.shape[1] * ally.itemsize + 32),
+        num_nodes * (ally.shape[1] * ally.itemsize + 64) + 24 * (allx.nnz + tx.nnz),
         f"ind.{name}.* in {root}: {num_nodes} nodes with {num_features} features, by its test.index,",
         cure,
     )
-    features = np.zeros((num_nodes, num_features), dtype=np.float32)
     one_hot = np.zeros((num_nodes, ally.shape[1]), dtype=ally.dtype)
-    features[: len(ally)], features[test_index] = dense(allx, str(allx_path), cure), dense(tx, str(tx_path), cure)
     one_hot[: len(ally)], one_hot[test_index] = ally, ty
+    features = check_sparse_features(_stacked(allx, tx, test_index), num_nodes)
 
     node = np.arange(num_nodes)
     return Graph.from_edge_index(
@@ -96,6 +95,27 @@ def load(name: str, root: str, normalize_features: bool) -> Graph:
         name=name,
         remarks={"merged_arcs": 0} if name in NAMES else None,  # the published files are known to repeat arcs
     )
+
+
+def _stacked(first: csr_array, others: csr_array, rows: np.ndarray) -> csr_array:
+    """(max(rows) + 1, F) float32: the rows of ``first``, then those of ``others`` as the numbers ``rows``; a row that
+    is not there is empty. Entries of one place are added in their own dtype, as in an array."""
+    first, others = (_added(matrix) for matrix in (first, others))
+    order = np.argsort(rows)
+    counts = np.zeros(rows.max() + 1, np.int64)
+    counts[: first.shape[0]] = np.diff(first.indptr)
+    counts[rows] = np.diff(others.indptr)
+    others = others[order]
+    data, indices = (np.concatenate([getattr(one, part) for one in (first, others)]) for part in ("data", "indices"))
+    return csr_array((data, indices, np.append(0, np.cumsum(counts))), shape=(len(counts), first.shape[1]))
+
+
+def _added(matrix: csr_array) -> csr_array:
+    """``matrix`` in float32, with one entry at a place."""
+    matrix = matrix if matrix.has_canonical_format else matrix.copy()
+    matrix.sum_duplicates()
+    with np.errstate(over="ignore"):  # what is beyond float32 becomes infinite, which a Graph refuses
+        return matrix.astype(np.float32)
 
 
 _NAMES = (

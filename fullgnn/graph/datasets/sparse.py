@@ -1,12 +1,9 @@
 """Sparse matrices of files: their arrays are checked before scipy sees them."""
 
-import math
 from typing import Any
 
 import numpy as np
 from scipy.sparse import coo_array, csr_array
-
-from fullgnn.storage.memory import check_fits
 
 
 def checked_csr(data: Any, indices: Any, indptr: Any, shape: tuple[int, ...]) -> csr_array:
@@ -59,16 +56,3 @@ def reads_of_arcs(sources: Any, targets: Any, num_nodes: int, weight: np.ndarray
     entries = np.ones(len(sources), bool) if weight is None else weight
     ends = targets.astype(np.int32, copy=False), sources.astype(np.int32, copy=False)
     return coo_array((entries, ends), shape=(num_nodes, num_nodes))
-
-
-def dense(matrix: csr_array, what: str, cure: str) -> np.ndarray:
-    """``matrix`` as an array.
-
-    Args:
-        what, cure: begin and end the error of a matrix that is larger than the memory.
-
-    Raises:
-        DataError: it does not fit into memory.
-    """
-    check_fits(math.prod(matrix.shape) * matrix.dtype.itemsize, what, cure)
-    return matrix.toarray()

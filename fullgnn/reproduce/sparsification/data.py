@@ -17,6 +17,7 @@ from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
 from fullgnn.graph.datasets import load_cached
 from fullgnn.graph.node_data import random_split
+from fullgnn.graph.sparse_features import NodeFeatures, features_to_arrays
 from fullgnn.reproduce.graphs import Case, GraphSize
 from fullgnn.reproduce.sparsification.accuracy_config import Config
 from fullgnn.storage.cache import Cache
@@ -58,9 +59,9 @@ def _graph(
     return graph if columns is None else replace(graph, features=_kept(graph.features, columns, seed, Cache(cache_dir)))
 
 
-def _kept(features: np.ndarray, columns: int, seed: int, cache: Cache) -> np.ndarray:
+def _kept(features: NodeFeatures, columns: int, seed: int, cache: Cache) -> np.ndarray:
     """``projected``, or what the cache has of it."""
-    key = cache.key(features=features, columns=columns, seed=seed, iterations=POWER_ITERATIONS)
+    key = cache.key(**features_to_arrays(features), columns=columns, seed=seed, iterations=POWER_ITERATIONS)
     found = cache.load(KIND, key, lambda arrays: arrays["features"])
     if found is None:
         found = projected(features, columns, seed)
@@ -68,7 +69,7 @@ def _kept(features: np.ndarray, columns: int, seed: int, cache: Cache) -> np.nda
     return found
 
 
-def projected(features: np.ndarray, columns: int, seed: int) -> np.ndarray:
+def projected(features: NodeFeatures, columns: int, seed: int) -> np.ndarray:
     """(num_nodes, columns) float32: a projection of (num_nodes, F) features, see the head of this file.
 
     Raises:

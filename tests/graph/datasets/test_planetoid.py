@@ -11,6 +11,7 @@ import scipy.sparse
 from fullgnn.errors import DataError
 from fullgnn.graph import load_dataset
 from fullgnn.graph.datasets import download, planetoid
+from fullgnn.graph.node_data import normalize_rows
 from tests.damage import outcomes
 
 
@@ -34,7 +35,7 @@ def py2_array(array):
 
 
 def py2_csr(dense):
-    csr = scipy.sparse.csr_matrix(dense)
+    csr = dense if scipy.sparse.issparse(dense) else scipy.sparse.csr_matrix(dense)
     state = py2_string(b"_shape") + py2_int(csr.shape[0]) + py2_int(csr.shape[1]) + b"\x86"
     for name in ("data", "indices", "indptr"):
         state += py2_string(name.encode()) + py2_array(getattr(csr, name))
@@ -96,7 +97,8 @@ def test_raw_files(write, load):
     graph = load(write(), symmetrize=False, normalize_features=False)
     features = np.zeros((8, 3), np.float32)
     features[:4], features[7], features[4], features[5] = ALLX, TX[0], TX[1], TX[2]
-    np.testing.assert_array_equal(graph.features, features)
+    assert scipy.sparse.issparse(graph.features) and graph.features.dtype == np.float32
+    np.testing.assert_array_equal(graph.features.toarray(), features)
     assert graph.labels.tolist() == [0, 1, 0, 0, 0, 1, -1, 1]
     assert np.flatnonzero(graph.train_mask).tolist() == [0, 1]
     assert np.flatnonzero(graph.val_mask).tolist() == [2, 3]
@@ -112,6 +114,31 @@ def test_symmetrize_and_normalize_features(write, load):
     graph = load(write())
     assert graph.num_edges == 2 * 5 + 1
     np.testing.assert_allclose(graph.features.sum(axis=1), [1, 1, 0, 1, 1, 1, 0, 1])
+
+
+def csr_with(data, indices, indptr):
+    """``ALLX`` with entries in another order, or of one place in two parts."""
+    csr = scipy.sparse.csr_matrix(ALLX)
+    csr.data, csr.indices, csr.indptr = data, np.int32(indices), np.int32(indptr)
+    return py2_csr(csr)
+
+
+@pytest.mark.parametrize(
+    "allx",
+    [
+        csr_with(np.float32([1, 1, 2, 2, 1, 1]), [2, 0, 1, 2, 0, 1], [0, 2, 3, 3, 6]),  # out of order
+        csr_with(np.float64([1, 1, 0, 0.5, 1.5, 1, 2, 1]), [0, 2, 1, 1, 1, 0, 2, 1], [0, 3, 5, 5, 8]),  # twice, and 0
+    ],
+)
+@pytest.mark.parametrize("normalize_features", [False, True])
+def test_features_are_those_of_a_dense_matrix(allx, normalize_features, write, load):
+    features = np.zeros((8, 3), np.float32)
+    features[:4], features[7], features[4], features[5] = ALLX, TX[0], TX[1], TX[2]
+    if normalize_features:
+        features /= np.maximum(features.sum(axis=1, keepdims=True), 1)
+    found = load(write(allx=allx), normalize_features=normalize_features).features
+    np.testing.assert_array_equal(found.toarray(), features)
+    assert found.nnz == np.count_nonzero(features) and found.has_canonical_format
 
 
 class Malicious:
@@ -234,8 +261,10 @@ def test_published_files(
     assert tuple(int(mask.sum()) for mask in (graph.train_mask, graph.val_mask, graph.test_mask)) == split
     assert (graph.labels == -1).sum() == unlabelled
     assert set(np.bincount(graph.labels[graph.train_mask])) == {20}
+    as_read = load_dataset({**node, "normalize_features": False}).features.toarray()
+    np.testing.assert_array_equal(graph.features.toarray(), normalize_rows(as_read))
     assert load_dataset({**node, "symmetrize": False}).num_edges == arcs
-    assert (graph.features.sum(axis=1) < 1.001).all() and not graph.features[graph.labels == -1].any()
+    assert (graph.features.sum(axis=1) < 1.001).all() and not graph.features[graph.labels == -1].nnz
 
 
 def dtype_state(fields):
