@@ -13,13 +13,15 @@ A file has a header and then, line by line, the id of a node or a class and its 
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fullgnn.errors import DataError, quoted
 from fullgnn.graph.checks import first_line
-from fullgnn.graph.node_names import NodeNames, Texts
+from fullgnn.graph.datasets.csv_numbers import num_columns
+from fullgnn.graph.datasets.named import as_integers
+from fullgnn.graph.datasets.words import texts_of
+from fullgnn.graph.node_names import NodeNames
 from fullgnn.storage.memory import check_fits
 
 log = logging.getLogger(__name__)
@@ -56,17 +58,22 @@ def read_names(file: Path, count: int, cure: str) -> NodeNames:
     import pyarrow.csv
 
     check_fits(_PER_BYTE * file.stat().st_size, str(file), "take a machine with more memory")
+    columns = [f"f{column}" for column in range(num_columns(file, cure))]
+    reading = pyarrow.csv.ReadOptions(use_threads=False, skip_rows=1, column_names=columns)
+    # All names are read as texts, since the zeros before a number, as in an ASIN, belong to its name.
+    converting = pyarrow.csv.ConvertOptions(column_types={"f1": pyarrow.large_string()})
     try:
         with pyarrow.input_stream(str(file), compression="gzip") as stream:
-            table = pyarrow.csv.read_csv(stream, pyarrow.csv.ReadOptions(use_threads=False))
+            table = pyarrow.csv.read_csv(stream, reading, convert_options=converting)
         if table.num_columns < 2 or table.schema.types[0] != pyarrow.int64():
             raise ValueError("its first two columns are no ids and names")
-        ids, names = (table.column(column).combine_chunks() for column in (0, 1))
-        if ids.null_count or names.null_count:
-            raise ValueError("an id or a name is missing")
-        found = _as_names(names)
+        ids, texts = (table.column(column).combine_chunks() for column in (0, 1))
+        if ids.null_count:
+            raise ValueError("an id is missing")
     except (OSError, ValueError) as error:  # those of Arrow are among them
         raise DataError(f"{file} cannot be read ({quoted(first_line(error))}): {cure}") from error
+    numbers = as_integers(texts)
+    found = texts_of(texts) if numbers is None else numbers
     order = np.argsort(ids.to_numpy(), kind="stable")
     if not np.array_equal(ids.to_numpy()[order], np.arange(count)):
         raise DataError(f"{file} must have the ids 0 to {count - 1} once each: {cure}")
@@ -81,16 +88,3 @@ def class_names_of(file: Path, num_classes: int, cure: str) -> list[str] | None:
         log.info("the classes have no names: %s", error)
         return None
     return [str(name) for name in names.tolist()]
-
-
-def _as_names(names: Any) -> NodeNames:
-    """Names in an array of Arrow."""
-    import pyarrow
-
-    if pyarrow.types.is_integer(names.type):
-        return np.asarray(names.to_numpy(), np.int64)
-    texts = names.cast(pyarrow.large_string())
-    _, ends, utf8 = texts.buffers()
-    bounds = np.frombuffer(ends, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    content = np.frombuffer(utf8 or b"", np.uint8)[bounds[0] : bounds[-1]]
-    return Texts(bounds - bounds[0], content)

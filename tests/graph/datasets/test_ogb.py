@@ -208,7 +208,7 @@ def test_one_of_several_splits_is_chosen_by_name(write_text, load, compose_datas
         for file in dataset_files(compose_dataset("ogbn-arxiv", root=str(tmp_path), split_name="random"))
     }
     assert {"raw/edge.csv.gz", "raw/node-feat.csv.gz", "split/random/valid.csv.gz"} <= names
-    with pytest.raises(DataError, match="no file .*there are the splits random, time"):
+    with pytest.raises(DataError, match="no file .*: there are the splits random, time; "):
         load("ogbn-arxiv", split_name="year")
 
 
@@ -354,6 +354,17 @@ def test_names_are_read_on_demand(texts, write_text, load, compose_dataset, tmp_
     assert [file.name for file in found[-2:]] == ["nodeidx2paperid.csv.gz", "labelidx2arxivcategeory.csv.gz"]
     write_names(folder, "labelidx2arxivcategeory.csv.gz", "label idx,arxiv category", enumerate("abc"))
     assert load("ogbn-arxiv", names=True).class_names is None
+
+
+def test_a_class_may_have_an_empty_name(write_text, load):
+    """As class 24 of ogbn-products."""
+    folder = write_text("ogbn-products")
+    write_names(folder, "nodeidx2asin.csv.gz", "node idx,asin", [(node, f"{node:010}") for node in range(NUM_NODES)])
+    write_names(
+        folder, "labelidx2productcategory.csv.gz", "label idx,product category", enumerate(["a", "", "NA", "d"])
+    )
+    graph = load("ogbn-products", names=True)
+    assert graph.class_names == ("a", "", "NA", "d") and graph.node_names.tolist()[3] == "0000000003"
 
 
 @pytest.mark.parametrize(
