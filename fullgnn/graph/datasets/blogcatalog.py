@@ -16,6 +16,7 @@ import numpy as np
 
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import first_line
+from fullgnn.graph.datasets.given_files import existing
 from fullgnn.graph.datasets.integers import rows_of
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.splits import SplitKeys, draw
@@ -29,10 +30,11 @@ def files(path: str) -> list[Path]:
         DataError: a file is missing.
     """
     names = ("nodes.csv", "groups.csv", "edges.csv", "group-edges.csv")
-    found = [Path(path).expanduser() / name for name in names]
-    for file in found:
-        _check_exists(file)
-    return found
+    folder = Path(path).expanduser()
+    return existing(
+        (folder / name for name in names),
+        "set dataset.path to a folder with nodes.csv, groups.csv, edges.csv and group-edges.csv",
+    )
 
 
 def load(name: str, path: str, train_fraction: float, val_fraction: float, seed: int) -> Graph:
@@ -79,14 +81,6 @@ def _read(file: Path, largest: tuple[int, int]) -> np.ndarray:
                 " groups.csv"
             )
     return pairs - 1
-
-
-def _check_exists(file: Path) -> None:
-    if not file.is_file():
-        raise DataError(
-            f"no file {file.resolve()}: set dataset.path to a folder with nodes.csv, groups.csv, edges.csv and"
-            " group-edges.csv"
-        )
 
 
 def _numbers(file: Path, columns: int) -> np.ndarray:

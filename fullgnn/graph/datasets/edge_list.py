@@ -14,7 +14,8 @@ import numpy as np
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.arcs import ArcBuilder
 from fullgnn.graph.checks import check_num_nodes
-from fullgnn.graph.datasets.words import existing_file, read_rows
+from fullgnn.graph.datasets.given_files import existing_file
+from fullgnn.graph.datasets.words import read_rows
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.ids import IntegerIds, as_node_names, ranks_in
 from fullgnn.storage.memory import check_fits

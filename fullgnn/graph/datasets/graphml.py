@@ -22,9 +22,9 @@ import numpy as np
 
 from fullgnn.errors import ConfigError, DataError, quoted
 from fullgnn.graph.checks import first_line
+from fullgnn.graph.datasets.given_files import existing_file
 from fullgnn.graph.datasets.integers import read_text
 from fullgnn.graph.datasets.named import classes_of, node_names_of
-from fullgnn.graph.datasets.words import existing_file
 from fullgnn.graph.graph import Graph
 from fullgnn.storage.memory import check_fits
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from fullgnn.errors import DataError, quoted, reason_of
 from fullgnn.graph.checks import check_num_nodes, first_line
+from fullgnn.graph.datasets.given_files import existing
 from fullgnn.graph.datasets.named_arrays import NamedArrays
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import check_labels, is_labelled
@@ -48,13 +49,10 @@ def files(path: str) -> list[Path]:
     Raises:
         DataError: a file is missing.
     """
-    found = [Path(path).expanduser() / name for name in NAMES]
-    for file in found:
-        if not file.is_file():
-            raise DataError(
-                f"no file {file.resolve()}: set dataset.path to a folder of GraphSAINT with {', '.join(NAMES)}"
-            )
-    return found
+    folder = Path(path).expanduser()
+    return existing(
+        (folder / name for name in NAMES), f"set dataset.path to a folder of GraphSAINT with {', '.join(NAMES)}"
+    )
 
 
 def load(name: str, path: str) -> Graph:

@@ -16,6 +16,7 @@ from fullgnn.graph.checks import first_line
 from fullgnn.graph.datasets.checksums import SHA256
 from fullgnn.graph.datasets.common_split import is_drawn, number_of_split
 from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
+from fullgnn.graph.datasets.given_files import npz_file
 from fullgnn.graph.datasets.named_arrays import NamedArrays
 from fullgnn.graph.graph import Graph
 
@@ -79,18 +80,7 @@ def files(name: str, root: str, path: str | None) -> list[Path]:
     Raises:
         DataError: a file that is not public is missing.
     """
-    if path is not None:
-        file = Path(path).expanduser()
-        if not file.is_file():
-            raise DataError(f"no file {file.resolve()}: set dataset.path to an existing .npz file")
-        return [file]
-    file = Path(root).expanduser() / f"{name.lower().replace('-', '_')}.npz"
-    if file.stem not in NAMES and not file.is_file():
-        raise DataError(
-            f"no file {file.resolve()}, and {name!r} is not public: set dataset.path, or dataset.name to one of"
-            f" {', '.join(NAMES)}"
-        )
-    return [file]
+    return [npz_file(path, root, name.lower().replace("-", "_"), NAMES, name)]
 
 
 def check(name: str, root: str, path: str | None, split: int | str | None) -> None:

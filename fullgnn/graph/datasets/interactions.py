@@ -20,8 +20,8 @@ from scipy.sparse import coo_array
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.csr import distinct
+from fullgnn.graph.datasets.given_files import existing_file
 from fullgnn.graph.datasets.integers import Integers, integers_of, line_ends, read_text
-from fullgnn.graph.datasets.words import existing_file
 from fullgnn.graph.graph import Graph
 
 FORMATS = ("lists", "triples")

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fullgnn.errors import ConfigError, DataError, quoted, reason_of
+from fullgnn.graph.datasets.given_files import existing
 from fullgnn.graph.datasets.torch_dict import read_torch_dict
 from fullgnn.storage.arrays import DamagedArray, map_npy
 
@@ -39,14 +40,11 @@ def files_of(path: str) -> list[Path]:
     """
     folder = Path(path).expanduser()
     names = ["meta.pt", "split_dict.pt", "processed/paper/node_feat.npy", "processed/paper/node_label.npy"]
-    found = [folder / name for name in (*names, *(f"processed/{one}/edge_index.npy" for one in RELATIONS))]
-    for file in found:
-        if not file.is_file():
-            raise DataError(
-                f"no file {file.resolve()}: set dataset.path to the folder mag240m_kddcup2021 of OGB-LSC, unpacked"
-                f" from {URL}"
-            )
-    return found
+    names += (f"processed/{one}/edge_index.npy" for one in RELATIONS)
+    return existing(
+        (folder / name for name in names),
+        f"set dataset.path to the folder mag240m_kddcup2021 of OGB-LSC, unpacked from {URL}",
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,8 @@ from scipy.sparse import coo_array
 
 from fullgnn.errors import DataError, quoted
 from fullgnn.graph.checks import check_num_nodes
-from fullgnn.graph.datasets.words import Rows, existing_file, read_rows
+from fullgnn.graph.datasets.given_files import existing_file
+from fullgnn.graph.datasets.words import Rows, read_rows
 from fullgnn.graph.graph import Graph
 from fullgnn.storage.memory import check_fits
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import check_num_nodes
-from fullgnn.graph.datasets.words import Rows, existing_file, read_rows
+from fullgnn.graph.datasets.given_files import existing_file
+from fullgnn.graph.datasets.words import Rows, read_rows
 from fullgnn.graph.graph import Graph
 from fullgnn.storage.memory import check_fits
 

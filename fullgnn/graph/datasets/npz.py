@@ -21,6 +21,7 @@ from fullgnn.graph.datasets import contents_of
 from fullgnn.graph.datasets.checksums import SHA256
 from fullgnn.graph.datasets.common_split import is_drawn, number_of_split
 from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
+from fullgnn.graph.datasets.given_files import npz_file
 from fullgnn.graph.datasets.named_arrays import NamedArrays
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import check_labels, is_labelled
@@ -134,20 +135,9 @@ def files(name: str | None, root: str, path: str | None) -> list[Path]:
         ConfigError: neither ``path`` nor ``name`` is given.
         DataError: a file that is not public is missing.
     """
-    if path is not None:
-        file = Path(path).expanduser()
-        if not file.is_file():
-            raise DataError(f"no file {file.resolve()}: set dataset.path to an existing .npz file")
-        return [file]
-    if name is None:
+    if path is None and name is None:
         raise ConfigError("dataset=npz needs a file: set dataset.path=FILE.npz, or dataset.name to a public dataset")
-    file = Path(root).expanduser() / f"{name}.npz"
-    if name not in NAMES and not file.is_file():
-        raise DataError(
-            f"no file {file.resolve()}, and {name!r} is not public: set dataset.path, or dataset.name to"
-            f" one of {', '.join(NAMES)}"
-        )
-    return [file]
+    return [npz_file(path, root, name or "", NAMES, name or "")]
 
 
 def check(

@@ -24,6 +24,7 @@ import numpy as np
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.datasets import ogb_kinds
 from fullgnn.graph.datasets.csv_numbers import read_numbers
+from fullgnn.graph.datasets.given_files import existing
 from fullgnn.graph.datasets.ogb_kinds import Kinds
 from fullgnn.graph.datasets.ogb_raw import UNPACK_AGAIN, BinaryRaw, Raw, TextRaw
 from fullgnn.graph.datasets.torch_dict import read_torch_dict
@@ -56,13 +57,11 @@ def files_of(name: str, root: str, split_name: str | None) -> list[Path]:
         found = [raw / f"{one}.csv.gz" for one in ("num-node-list", "num-edge-list", "edge", "node-label")]
         more = (raw / one for one in ("node-feat.csv.gz", "edge-feat.csv.gz", *SPECIES))
         found += [file for file in more if file.is_file()]
-    for file in found:
-        if not file.is_file():
-            raise DataError(
-                f"no file {file.resolve()}: set dataset.root to the folder in which the package ogb has put"
-                f" {folder.name}, the root of its NodePropPredDataset(name={name!r}, root=...)"
-            )
-    return found + _split_files(folder, split_name, kind)
+    cure = (
+        f"set dataset.root to the folder in which the package ogb has put {folder.name}, the root of its"
+        f" NodePropPredDataset(name={name!r}, root=...)"
+    )
+    return existing(found, cure) + _split_files(folder, split_name, kind)
 
 
 def _split_files(folder: Path, split_name: str | None, kind: str) -> list[Path]:
@@ -73,12 +72,8 @@ def _split_files(folder: Path, split_name: str | None, kind: str) -> list[Path]:
     chosen = split / (split_name or (names[0] if names else ""))
     if (chosen / SPLIT_DICT).is_file():
         return [chosen / SPLIT_DICT]
-    found = [chosen / kind / f"{part}.csv.gz" for part in MASKS]
-    for file in found:
-        if not file.is_file():
-            others = f" (there are the splits {', '.join(names)})" if names else ""
-            raise DataError(f"no file {file.resolve()}{others}: {UNPACK_AGAIN}")
-    return found
+    there = f"there are the splits {', '.join(names)}; " if names else ""
+    return existing((chosen / kind / f"{part}.csv.gz" for part in MASKS), f"{there}{UNPACK_AGAIN}")
 
 
 def raw_of(files: list[Path]) -> Raw:

@@ -17,6 +17,7 @@ import numpy as np
 
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import check_num_nodes, first_line
+from fullgnn.graph.datasets.given_files import existing
 from fullgnn.graph.datasets.named_arrays import NamedArrays
 from fullgnn.graph.datasets.sparse import reads_of_arcs
 from fullgnn.graph.graph import Graph
@@ -40,14 +41,11 @@ def files(path: str) -> list[Path]:
     Raises:
         DataError: a file is missing.
     """
-    found = [Path(path).expanduser() / name for name in NAMES]
-    for file in found:
-        if not file.is_file():
-            raise DataError(
-                f"no file {file.resolve()}: set dataset.path to the folder of {' and '.join(NAMES)}, unpacked"
-                f" from {URL}"
-            )
-    return found
+    folder = Path(path).expanduser()
+    return existing(
+        (folder / name for name in NAMES),
+        f"set dataset.path to the folder of {' and '.join(NAMES)}, unpacked from {URL}",
+    )
 
 
 def load(name: str, path: str) -> Graph:

@@ -195,22 +195,6 @@ def texts_of(array: Any) -> Texts:
     return Texts(stops.copy(), utf8.copy())
 
 
-def existing_file(path: str, key: str, what: str) -> Path:
-    """The file at ``path``.
-
-    Args:
-        key: the key of the dataset that holds it.
-        what: which file belongs there.
-
-    Raises:
-        DataError: there is no such file.
-    """
-    file = Path(path).expanduser()
-    if not file.is_file():
-        raise DataError(f"no file {file.resolve()}: set dataset.{key} to {what}")
-    return file
-
-
 def _pieces(file: Path) -> Iterator[bytes]:
     """The bytes of a text file, cut where a line ends."""
     try:

@@ -162,7 +162,7 @@ def test_files_that_are_not_packed_texts(content, folder, load):
 
 def test_missing_files(folder, load):
     (folder / "split" / "time" / "paper" / "valid.csv.gz").unlink()
-    with pytest.raises(DataError, match="no file .*split/time/paper/valid.csv.gz .there are the splits time"):
+    with pytest.raises(DataError, match="no file .*split/time/paper/valid.csv.gz: there are the splits time; "):
         load()
     (folder / "raw" / "num-node-dict.csv.gz").unlink()
     with pytest.raises(DataError, match="no file .*raw/num-node-dict.csv.gz"):
