@@ -93,6 +93,8 @@ SENTENCES: dict[str, str] = {
     " dropped",
     "unused_features": "{count} columns of features, more than half of them, are 0 for every node, and each costs the"
     " memory of its weights all the same: number the features from 0 without gaps, or write them as texts",
+    "unread_class_names": "the file has names for {count} classes as Python objects, which are never read, so that the"
+    " classes have numbers: save the names as texts, as in numpy.array(names, dtype=str)",
     "featureless_nodes": "{count} nodes are not in the file of features, and have zeros",
 }
 """By name, the sentence of a remark, with places for its ``count`` and for other counts by their names; empty for a

@@ -4,6 +4,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fullgnn.graph import Graph
+from fullgnn.graph.labels import is_labelled
 from fullgnn.inspection.findings import Column, Features
 
 MAX_COLUMNS = 20
@@ -46,7 +47,21 @@ def features_of(graph: Graph) -> Features | None:
         constant=tuple(constant[:MAX_COLUMNS].tolist()),
         narrowest=narrowest,
         widest=widest,
+        empty_unlabelled=_empty_unlabelled(graph) if empty_rows else 0,
     )
+
+
+def _empty_unlabelled(graph: Graph) -> int:
+    """The nodes whose features are all 0, and that have no label, where others have one."""
+    labelled = is_labelled(graph.labels)
+    if not labelled.any():
+        return 0
+    nodes, features = np.flatnonzero(~labelled), graph.features
+    if not isinstance(features, np.ndarray):
+        return int(np.count_nonzero(features.indptr[nodes] == features.indptr[nodes + 1]))
+    step = max(1, _BYTES_AT_ONCE // (features.itemsize * features.shape[1]))
+    blocks = (features[nodes[first : first + step]] for first in range(0, len(nodes), step))
+    return sum(int(np.count_nonzero(~block.any(axis=1))) for block in blocks)
 
 
 def _sums_of_sparse(features: csr_array) -> tuple[np.ndarray, int]:

@@ -66,6 +66,7 @@ class Labels:
     classes: dict[str, tuple[int, ...]]  # by class, the labelled nodes of each part of the split
     means: dict[str, tuple[float, float]]  # of values: mean and standard deviation in each part of the split
     homophily: Homophily | None
+    num_several: int | None = None  # nodes that have several labels; None: the labels are classes or values
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ class Features:
     constant: tuple[int, ...]
     narrowest: Column | None  # with the least standard deviation above 0; None: no column varies
     widest: Column | None  # with the largest
+    empty_unlabelled: int = 0  # nodes whose features are all 0, and that have no label either, though others have one
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,7 @@ class Inspection:
     unplanned: str  # why memory and bytes of the layouts are not known; empty: they are
     odd: tuple[str, ...]  # sentences, the worst first
     seconds: float  # that the inspection took
+    node_names: str | None = None  # what the nodes are called, in words; None: by their numbers
 
     def to_json(self) -> dict[str, Any]:
         """Plain values: dictionaries, lists, texts, numbers and None."""

@@ -16,6 +16,7 @@ from fullgnn.inspection.features import features_of
 from fullgnn.inspection.findings import Inspection
 from fullgnn.inspection.labels import labels_of
 from fullgnn.inspection.leaks import leaks_of
+from fullgnn.inspection.names import named
 from fullgnn.inspection.odd import odd
 from fullgnn.inspection.passes import Passes
 from fullgnn.inspection.ranks import layouts_of, run_of
@@ -82,6 +83,7 @@ def look_at(graph: Graph, cfg: Config) -> Inspection:
         unplanned=unplanned,
         odd=tuple(odd(graph.num_edges, structure, labels, features)),
         seconds=time.perf_counter() - begin,
+        node_names=named(graph.node_names),
     )
 
 

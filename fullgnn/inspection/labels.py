@@ -51,6 +51,7 @@ def labels_of(graph: Graph, passes: Passes) -> Labels | None:
         classes=classes,
         means=means,
         homophily=homophily(passes) if passes.of_class.size else None,
+        num_several=_num_several(labels) if labels.ndim == 2 and labels.dtype.kind != "f" else None,
     )
 
 
@@ -78,6 +79,11 @@ def homophily(passes: Passes) -> Homophily:
     expected = float(of_class[0] @ of_class[1])
     adjusted = None if np.isclose(expected, 1, rtol=0, atol=1e-12) else (edge - expected) / (1 - expected)
     return Homophily(edge, share_sum / num_nodes, adjusted, num_arcs)
+
+
+def _num_several(labels: np.ndarray) -> int:
+    """How many nodes have more than one of (num_nodes, num_labels) labels."""
+    return int(np.count_nonzero(np.count_nonzero(labels == 1, axis=1) > 1))
 
 
 def _counts(labels: np.ndarray, num_classes: int) -> np.ndarray:

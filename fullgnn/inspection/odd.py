@@ -44,6 +44,11 @@ def _odd_labels(labels: Labels) -> Iterator[str]:
 
 
 def _odd_entries(num_edges: int, structure: Structure) -> Iterator[str]:
+    if structure.one_way_arcs and structure.one_way_arcs + structure.self_loops == num_edges:
+        yield (
+            "No arc has its reverse: if the graph is meant to be undirected, the data have each edge once, and"
+            " dataset.symmetrize=true, or graph.symmetrized(), adds the other direction."
+        )
     if structure.one_way_arcs and is_nearly_symmetric(num_edges, structure.one_way_arcs):
         yield (
             f"{structure.one_way_arcs:,} arcs are stored in one direction only, and all others in both: if the graph is"
@@ -78,7 +83,8 @@ def _odd_features(features: Features) -> Iterator[str]:
         named = _columns(features.num_constant, features.constant)
         yield f"{named} the same number for every node, and can be left out."
     if features.empty_rows:
-        yield f"{features.empty_rows:,} nodes have features that are all 0."
+        of_them = f", and {features.empty_unlabelled:,} of them have no label either" if features.empty_unlabelled else ""
+        yield f"{features.empty_rows:,} nodes have features that are all 0{of_them}."
     if features.narrowest and features.widest and features.widest.deviation >= SCALES * features.narrowest.deviation:
         yield (
             f"Feature columns differ much in scale: the standard deviation is {features.widest.deviation:.3g} in"

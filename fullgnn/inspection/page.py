@@ -59,12 +59,17 @@ def overview(found: Inspection) -> Iterator[str]:
     held_out = "" if found.held_out_pairs is None else f" {found.held_out_pairs:,} pairs are held out."
     weights = found.structure.weights
     weighted = "" if weights is None else f" Their weights are between {weights[0]:g} and {weights[1]:g}."
+    one_way = found.structure.one_way_arcs
     symmetric = "symmetric" if found.structure.symmetric else "directed"
+    if one_way:
+        symmetric += f", since {one_way:,} of them have no entry of the other direction"
     yield (
         f"{found.name}: {found.num_nodes:,} nodes{users} and {found.num_edges:,} stored entries; the graph is"
         f" {symmetric}.{weighted}{held_out} It takes {num_bytes(found.graph_bytes)} in memory."
     )
     yield "An undirected edge is two entries, one for each direction; a self-loop is one."
+    if found.node_names is not None:
+        yield f"The nodes have names of their own, which are {found.node_names}."
     for sentence in sentences(found.remarks):
         yield f"Noted as it was read: {sentence}."
 
@@ -136,6 +141,9 @@ def label_section(labels: Labels | None) -> Iterator[str | Table]:
         f"{labels.split[name]:,} in {name if name != 'none' else 'no part of the split'}" for name in parts
     )
     yield f"{labels.kind}; {labels.num_labelled:,} nodes are labelled. Nodes by part: {sizes}."
+    if labels.num_several is not None:
+        num_set = sum(map(sum, labels.classes.values()))
+        yield f"They have {num_set:,} labels in all, and {labels.num_several:,} nodes have several."
     if labels.classes:
         yield class_table(labels, parts)
     if labels.means:
@@ -208,7 +216,10 @@ def feature_section(found: Inspection) -> Iterator[str]:
     """Memory, density, and the spread of the columns."""
     features = found.features
     if features is None:
-        yield "The nodes have no features."
+        yield (
+            "The nodes have no features: a model learns from trainable vectors instead, as with"
+            " model.embedding_channels=64."
+        )
         return
     taken = {"dense": num_bytes(features.dense_bytes), "sparse": num_bytes(features.sparse_bytes)}
     kept, other = ("sparse", "dense") if features.sparse else ("dense", "sparse")

@@ -96,6 +96,15 @@ class NamedArrays:
             return False
         return header is not None and header.dtype.kind in kinds and header.shape == (length,)
 
+    def holds_objects(self, key: str) -> bool:
+        """Whether the file has an array ``key`` of Python objects, which are never read."""
+        try:
+            if key in self:
+                self.arrays.header(key)
+        except DamagedArray as error:
+            return isinstance(error, ObjectArray)
+        return False
+
     def shape(self, prefix: str, kind: str = "CSR") -> tuple[int, ...]:
         """The shape of the sparse matrix of this ``kind`` whose arrays have this ``prefix``, such as ``adj_``."""
         shape = self.integers(f"{prefix}shape")

@@ -94,7 +94,7 @@ def load(
         if normalize_features and features is not None:
             features = normalize_rows(check_node_features(features, adj.shape[0]))
         masks: dict[str, Any] = {key: arrays[key] for key in MASKS if key in arrays}
-        noted = from_arrays(arrays)
+        noted = from_arrays(arrays) | arrays.unread_class_names(num_classes)
         of_train_graph = contents_of(contents, path) is not None
         if is_drawn(split):  # ``load_dataset`` makes another split
             masks = {key: mask for key, mask in masks.items() if mask.ndim == 1}
@@ -229,6 +229,10 @@ class _Arrays(NamedArrays):
     def class_names(self, num_classes: int) -> np.ndarray | None:
         """The names of the classes, if the file has a text for each of them."""
         return self["class_names"] if self.has("class_names", "U", num_classes) else None
+
+    def unread_class_names(self, num_classes: int) -> dict[str, int]:
+        """The remark that the names of the classes are Python objects, which are never read; empty if they are not."""
+        return {"unread_class_names": num_classes} if self.holds_objects("class_names") else {}
 
     def features(self, num_nodes: int) -> NodeFeatures | None:
         """The features, sparse or dense, of ``num_nodes`` nodes; None if the file has none."""

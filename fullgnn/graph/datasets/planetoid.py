@@ -93,7 +93,6 @@ def load(name: str, root: str, normalize_features: bool) -> Graph:
         test_mask=np.isin(node, test_index),
         num_classes=ally.shape[1],
         name=name,
-        remarks={"merged_arcs": 0} if name in NAMES else None,  # the published files are known to repeat arcs
     )
 
 
