@@ -17,13 +17,14 @@ from fullgnn.given_metrics import GivenMetrics
 from fullgnn.given_model import GivenModel, with_given_model
 from fullgnn.graph import Graph
 from fullgnn.graph.arrays import graph_to_arrays
-from fullgnn.graph.convert import as_graph
+from fullgnn.graph.convert import as_graph, has_splits_in_columns
 from fullgnn.graph.datasets import CONTENTS, UNKNOWN
 from fullgnn.graph.datasets.common_split import CURE as SPLIT_CURE
-from fullgnn.graph.datasets.common_split import drawn_split, split_anew
+from fullgnn.graph.datasets.common_split import drawn_split, number_of_split, split_anew
 from fullgnn.graph.datasets.npz import SPLIT_KEYS
 from fullgnn.graph.labels import is_labelled
 from fullgnn.graph.pyg import is_pyg_data
+from fullgnn.graph.splits import METHODS
 from fullgnn.here import start, why_elsewhere
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.record import RunRecord
@@ -77,7 +78,7 @@ def train_graph(
 
     A graph without masks is split at random where ``dataset.train_fraction`` or ``dataset.val_fraction`` is given, by
     ``dataset.seed``; the one that is not given is 0.6 or 0.2. ``dataset.split`` splits any graph with labels, as
-    ``Graph.split`` does.
+    ``Graph.split`` does. A number chooses a column of masks (num_nodes, s), one for each split: ``"dataset.split=3"``.
 
     With ``runtime.cache_dir``, a prepared graph is known by its arrays: a second call with an equal graph and the same
     settings finds it.
@@ -102,7 +103,7 @@ def train_graph(
     overrides, model = with_given_model([*settings, groups, *given_metrics.settings])
     _check_keys(groups, overrides)
     folders = _folders(config_dir)
-    given, graph = graph, as_graph(graph)
+    given, graph = graph, _graph_of(graph, overrides, folders)
     joined = under_torchrun()
     targets = given_metrics.targets | ({} if model is None else model.targets)
     with temporary_folder() as folder, given_targets(targets):
@@ -112,7 +113,7 @@ def train_graph(
         overrides = ["dataset=npz", *keys, *overrides]
         cfg = load_config(compose(*overrides, folders=folders))
         check_tasks(cfg.runtime)
-        graph = _with_split(graph, cfg, overrides)
+        graph = _with_split(given, graph, cfg, overrides)
         _check_examples(given, graph, cfg)
         if cfg.runtime.cache_dir is not None:
             cfg.dataset[CONTENTS] = f"{_contents(graph, cfg.runtime.cache_dir)} {path}"
@@ -166,8 +167,21 @@ def _contents(graph: Graph, cache_dir: str) -> str:
     return Cache(cache_dir).key(name=graph.name, **graph_to_arrays(graph))
 
 
-def _with_split(graph: Graph, cfg: Config, overrides: list[str]) -> Graph:
-    """``graph``, split as the keys of ``dataset`` ask for it.
+def _graph_of(given: Any, overrides: list[str], folders: list[str]) -> Graph:
+    """The ``Graph`` of what is ``given``; of masks with several columns, with the one that ``dataset.split`` chooses.
+
+    Raises:
+        FullGNNError: a user error.
+    """
+    if not has_splits_in_columns(given):
+        return as_graph(given)
+    dataset = load_config(compose("dataset=npz", *overrides, folders=folders)).dataset
+    drawn = drawn_split(dataset, target_of(dataset))
+    return as_graph(given, number_of_split(dataset["split"]) if drawn is None else drawn.method)
+
+
+def _with_split(given: Any, graph: Graph, cfg: Config, overrides: list[str]) -> Graph:
+    """``graph``, made of what is ``given``, split as the keys of ``dataset`` ask for it.
 
     A graph without masks is split at random where a fraction is given; ``dataset.split`` names any other way, also for
     a graph with masks.
@@ -179,21 +193,33 @@ def _with_split(graph: Graph, cfg: Config, overrides: list[str]) -> Graph:
     if drawn is not None:
         refuse_for_links(cfg.task, f"dataset.split={drawn.method}")
         return split_anew(graph, drawn, lambda: None)
-    given = [one for one in overrides if one.partition("=")[0].lstrip("+") in [f"dataset.{key}" for key in SPLIT_KEYS]]
-    if not given:
+    number = number_of_split(cfg.dataset["split"])
+    if number is not None and not has_splits_in_columns(given):
+        have = "the masks have one split" if _is_split(graph) else "there are no masks"
+        raise ConfigError(
+            f"dataset.split={number} chooses a column of masks, and {have}: leave it out, or name a method:"
+            f" {', '.join(METHODS)}"
+        )
+    keys = [one for one in overrides if one.partition("=")[0].lstrip("+") in [f"dataset.{key}" for key in SPLIT_KEYS]]
+    if not keys:
         return graph
-    refuse_for_links(cfg.task, " and ".join(given))
+    refuse_for_links(cfg.task, " and ".join(keys))
     why = None
-    if graph.train_mask.any() or graph.val_mask.any() or graph.test_mask.any():
+    if _is_split(graph):
         why = "the graph has masks, which are its split; dataset.split=random replaces them"
     elif not is_labelled(graph.labels).any():
         why = "the graph has no labels, whose nodes could be split"
     if why is not None:
-        raise ConfigError(f"{' and '.join(given)} would do nothing, since {why}: leave out what is given of them")
+        raise ConfigError(f"{' and '.join(keys)} would do nothing, since {why}: leave out what is given of them")
     train, val, seed = (cfg.dataset[key] for key in SPLIT_KEYS)
     if train is None and val is None:
         return graph  # a seed alone asks for no split
     return graph.split("random", train_fraction=train, val_fraction=val, seed=seed)
+
+
+def _is_split(graph: Graph) -> bool:
+    """Whether a mask of the ``graph`` has a node."""
+    return bool(graph.train_mask.any() or graph.val_mask.any() or graph.test_mask.any())
 
 
 def _check_keys(groups: Mapping[str, Any], overrides: list[str]) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import to_integers
-from fullgnn.graph.masks import MASKS
+from fullgnn.graph.masks import MASKS, chosen_split, has_columns
 
 
 def is_dgl_graph(value: Any) -> bool:
@@ -14,11 +14,17 @@ def is_dgl_graph(value: Any) -> bool:
     return all(hasattr(value, name) for name in ("ndata", "edata", "edges", "num_nodes", "ntypes"))
 
 
-def dgl_fields(g: Any, edge_weight: str | None, features: str, labels: str) -> dict[str, Any]:
+def dgl_fields(
+    g: Any, edge_weight: str | None, features: str, labels: str, split: int | str | None = None
+) -> dict[str, Any]:
     """The arguments of ``Graph.from_edge_index`` that ``g`` holds; see ``Graph.from_dgl``.
 
+    Args:
+        split: see ``chosen_split``.
+
     Raises:
-        DataError: ``g`` has nodes or edges of several types, or lacks ``edge_weight``.
+        DataError: ``g`` has nodes or edges of several types, lacks ``edge_weight``, or has masks of several splits of
+            which ``split`` is none.
     """
     if not is_dgl_graph(g):
         raise DataError(f"{type(g).__name__} is no DGLGraph: pass one, or make a Graph with Graph.from_edge_index")
@@ -35,6 +41,10 @@ def dgl_fields(g: Any, edge_weight: str | None, features: str, labels: str) -> d
     if getattr(weight, "ndim", 1) == 2 and weight.shape[1] == 1:  # type: ignore[union-attr]
         weight = weight.reshape(-1)  # type: ignore[union-attr]
     sources, targets = (to_integers(ends, "g.edges()") for ends in g.edges())
+    masks = {name: g.ndata.get(name) for name in MASKS}
+    if split is not None or has_columns(masks.values()):
+        cure = "Graph.from_dgl(g, split=0), or dataset.split=0 of a run"
+        masks = chosen_split(masks, split, int(g.num_nodes()), cure)
     return dict(
         edge_index=np.stack([sources, targets]),
         features=g.ndata.get(features),
@@ -42,5 +52,5 @@ def dgl_fields(g: Any, edge_weight: str | None, features: str, labels: str) -> d
         num_nodes=int(g.num_nodes()),
         edge_weight=weight,
         remarks={"unread_edge_data": len(of_edges) if edge_weight is None else 0},
-        **{name: g.ndata.get(name) for name in MASKS},
+        **masks,
     )

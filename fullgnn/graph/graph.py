@@ -434,6 +434,7 @@ class Graph:
         edge_weight: str | None = None,
         features: str = "feat",
         labels: str = "label",
+        split: int | None = None,
         num_classes: int = 0,
         name: str = "graph",
     ) -> Graph:
@@ -447,12 +448,14 @@ class Graph:
             edge_weight: the name in ``g.edata`` of the weights, (E,) or (E, 1); None: every edge counts 1, and a remark
                 says how many fields of ``g.edata`` are not read.
             features, labels: their names in ``g.ndata``.
+            split: which of several splits, if the masks are (num_nodes, s): their column.
             num_classes, name: see the fields of ``Graph``.
 
         Raises:
             DataError: one line that says what is wrong, and what to pass.
         """
-        return cls.from_edge_index(**dgl_fields(g, edge_weight, features, labels), num_classes=num_classes, name=name)
+        arguments = dgl_fields(g, edge_weight, features, labels, split)
+        return cls.from_edge_index(**arguments, num_classes=num_classes, name=name)
 
     @classmethod
     @one_line_errors

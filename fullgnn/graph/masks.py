@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,32 @@ def _are_bits(given: np.ndarray) -> bool:
     if given.dtype.kind in "iu":
         return not given.size or bool(0 <= given.min() and given.max() <= 1)
     return bool(np.isin(given, (0, 1)).all())
+
+
+def chosen_split(masks: Mapping[str, Any], split: int | str | None, num_nodes: int, cure: str) -> dict[str, Any]:
+    """The ``masks`` of a graph of another library, each of one split; see ``column_of_masks``.
+
+    Args:
+        split: the number of a column; the name of a method, by which another split is drawn afterwards, so that masks
+            of several columns are left out; None: the masks must have one split.
+
+    Raises:
+        DataError: as ``column_of_masks``.
+    """
+    if isinstance(split, str):
+        return {name: None if _num_columns(value) > 1 else value for name, value in masks.items()}
+    return column_of_masks(masks, split, num_nodes, cure)
+
+
+def has_columns(masks: Iterable[Any]) -> bool:
+    """Whether one of the ``masks``, which may be anything, has a column for each of some splits."""
+    return any(_num_columns(mask) for mask in masks)
+
+
+def _num_columns(mask: Any) -> int:
+    """The number of columns of a mask that may be anything; 0: it is no matrix."""
+    shape = tuple(getattr(mask, "shape", ()))
+    return int(shape[1]) if len(shape) == 2 else 0
 
 
 def column_of_masks(masks: Mapping[str, Any], split: int | None, num_nodes: int, cure: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from fullgnn.errors import DataError, UnsupportedError
 from fullgnn.graph.checks import to_array, to_integers, to_numpy
 from fullgnn.graph.labels import is_labelled
-from fullgnn.graph.masks import MASKS, column_of_masks
+from fullgnn.graph.masks import MASKS, chosen_split, has_columns
 
 if TYPE_CHECKING:
     from fullgnn.graph.graph import Graph
@@ -21,8 +21,11 @@ def is_pyg_data(value: Any) -> bool:
     return any(hasattr(value, name) for name in ("edge_index", "edge_types", "adj_t"))
 
 
-def pyg_fields(data: Any, edge_weight: Any = "auto", split: int | None = None) -> dict[str, Any]:
+def pyg_fields(data: Any, edge_weight: Any = "auto", split: int | str | None = None) -> dict[str, Any]:
     """The arguments of ``Graph.from_edge_index`` that ``data`` holds; see ``Graph.from_pyg``.
+
+    Args:
+        split: see ``chosen_split``.
 
     Raises:
         DataError: ``data`` has no edges, an ``edge_attr`` that may or may not be weights, or masks of several splits of
@@ -46,9 +49,9 @@ def pyg_fields(data: Any, edge_weight: Any = "auto", split: int | None = None) -
     if getattr(weight, "ndim", 1) == 2 and weight.shape[1] == 1:
         weight = weight.reshape(-1)
     masks = {name: getattr(data, name, None) for name in MASKS}
-    if split is not None or any(getattr(mask, "ndim", 1) == 2 for mask in masks.values()):
+    if split is not None or has_columns(masks.values()):
         num_nodes = len(features) if features is not None else int(num_nodes or 0)
-        masks = column_of_masks(masks, split, num_nodes, "Graph.from_pyg(data, split=0)")
+        masks = chosen_split(masks, split, num_nodes, "Graph.from_pyg(data, split=0), or dataset.split=0 of a run")
     return dict(
         edge_index=edge_index,
         features=features,

@@ -10,7 +10,7 @@ from fullgnn.config.overrides import as_overrides
 from fullgnn.engine.job import with_supported_optimizations
 from fullgnn.errors import one_line_errors
 from fullgnn.graph import Graph
-from fullgnn.graph.convert import as_graph
+from fullgnn.graph.convert import as_graph, has_splits_in_columns
 from fullgnn.graph.sparse_features import features_to_arrays
 from fullgnn.inspection.features import features_of
 from fullgnn.inspection.findings import Inspection
@@ -40,7 +40,9 @@ def inspect(graph: Any, *settings: str | Mapping[str, Any], **groups: Any) -> In
     Raises:
         FullGNNError: a user error.
     """
-    given, overrides = as_graph(graph), as_overrides([*settings, groups])
+    overrides = as_overrides([*settings, groups])
+    split = load_config(compose(*overrides)).dataset.get("split") if has_splits_in_columns(graph) else None
+    given = as_graph(graph, split)
     return look_at(given, run_for(given, overrides))
 
 

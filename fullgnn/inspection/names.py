@@ -1,7 +1,5 @@
 """What the nodes of a graph are called, in words."""
 
-import numpy as np
-
 from fullgnn.errors import quoted
 from fullgnn.graph.node_names import NodeNames, Texts
 

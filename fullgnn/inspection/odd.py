@@ -83,7 +83,8 @@ def _odd_features(features: Features) -> Iterator[str]:
         named = _columns(features.num_constant, features.constant)
         yield f"{named} the same number for every node, and can be left out."
     if features.empty_rows:
-        of_them = f", and {features.empty_unlabelled:,} of them have no label either" if features.empty_unlabelled else ""
+        unlabelled = features.empty_unlabelled
+        of_them = f", and {unlabelled:,} of them have no label either" if unlabelled else ""
         yield f"{features.empty_rows:,} nodes have features that are all 0{of_them}."
     if features.narrowest and features.widest and features.widest.deviation >= SCALES * features.narrowest.deviation:
         yield (

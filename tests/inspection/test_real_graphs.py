@@ -81,9 +81,7 @@ def test_cora_of_linqs_has_arcs_ids_and_class_names(look: Look) -> None:
         ("ms_academic_phy", 495_924, 247_962, 0, 0, 0.0039),
     ],
 )
-def test_gnn_benchmark(
-    name: str, arcs: int, edges: int, loops: int, isolated: int, density: float, look: Look
-) -> None:
+def test_gnn_benchmark(name: str, arcs: int, edges: int, loops: int, isolated: int, density: float, look: Look) -> None:
     found, text = look("npz", path=f"{{}}/gnn-benchmark/{name}.npz")
     structure, one_way = found.structure, 2 * edges - (arcs - loops)
     assert (found.num_edges, structure.self_loops, structure.isolated_nodes) == (arcs, loops, isolated)
@@ -145,7 +143,7 @@ def test_an_edge_list_with_gaps_and_repeated_lines(look: Look, tmp_path: Path) -
     (tmp_path / "ids.txt").write_text("# FromNodeId\tToNodeId\n7\t-3\n900\t7\n7\t-3\n7\t7\n")
     found, text = look("edge_list", path=tmp_path / "ids.txt")
     assert (found.num_nodes, found.num_edges, found.structure.self_loops) == (3, 3, 1)
-    assert "names of their own, which are integers from -3 to 900, in ascending order and with gaps: -3, 7, 900." in text
+    assert "own, which are integers from -3 to 900, in ascending order and with gaps: -3, 7, 900." in text
     assert "1 arcs repeat another one" in text and "No arc has its reverse" in text
 
 

@@ -71,7 +71,8 @@ def load(
     Without masks, the labelled nodes, if there are any, are split at random by ``train_fraction`` (None: 0.6),
     ``val_fraction`` (None: 0.2) and ``seed``; the rest is for testing. A remark says so. Masks without a single node
     are split like this only where a fraction is given. The masks of a file of ``train_graph`` (``contents``) were drawn
-    by the same keys, if they were. If ``split`` is the name of a method, nothing is split here, see ``load_dataset``.
+    by the same keys, if they were, or are the column that ``split`` chose. If ``split`` is the name of a method,
+    nothing is split here, see ``load_dataset``.
 
     Raises:
         ConfigError: one of the three is given, and there is nothing to split, or a split already.
@@ -99,7 +100,10 @@ def load(
         if is_drawn(split):  # ``load_dataset`` makes another split
             masks = {key: mask for key, mask in masks.items() if mask.ndim == 1}
         elif masks or split is not None:
-            masks = column_of_masks(masks, number_of_split(split), len(labels), "dataset.split=0")
+            number = number_of_split(split)
+            if of_train_graph and all(mask.ndim == 1 for mask in masks.values()):
+                number = None  # the file has the column that was chosen
+            masks = column_of_masks(masks, number, len(labels), "dataset.split=0")
         if not of_train_graph and not is_drawn(split):
             _check_split(arrays, _given(train_fraction, val_fraction, seed))
         asks = (train_fraction, val_fraction) != (None, None)
