@@ -133,6 +133,7 @@ def make_record(
     received = _by_collective(ranks)
     loads = _of_ranks(scheme.balance.rank_nnz, world)
     metrics = {} if world.dry else _metrics(result)
+    confusion, class_names = None if world.dry else confusion_of(job, result.best), facts.nodes.labels.class_names
     return RunRecord(
         dataset=facts.nodes.name,
         num_nodes=facts.num_nodes,
@@ -194,7 +195,8 @@ def make_record(
         final_loss=None if world.dry or not result.epochs else result.epochs[-1].loss,
         best_epoch=result.best.epoch if result.best else 0,
         metrics=metrics,
-        confusion=None if world.dry else confusion_of(job, result.best),
+        confusion=confusion,
+        confusion_classes=None if confusion is None or class_names is None else list(class_names),
         remarks=dict(facts.remarks),
         codec=codec_of(cfg, facts),
         train_accuracy=metrics.get("train_accuracy"),

@@ -112,6 +112,8 @@ class RunRecord:
     # keys, and ``row_bytes``, those of a node, and ``ratio``, those of float features over them
     confusion: dict[str, list[list[int]]] | None = None  # by split, at the best epoch: nodes of each class (a row) by
     # predicted class; None: not counted, see ``task.metrics``
+    confusion_classes: list[str] | None = None  # names of the classes of ``confusion``, in order; None: it is None, or
+    # the classes have no names
     run_dir: str | None = None  # absolute path of the run folder; None: an earlier version has written the record
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+from sklearn.metrics import confusion_matrix
 
 from fullgnn.distributed import World
 from fullgnn.engine import kept_names, prediction_table
@@ -15,6 +16,7 @@ from fullgnn.engine.prediction_table import write_table
 from fullgnn.graph import Graph
 from fullgnn.graph.datasets import karate
 from fullgnn.predict import load_request, predict_on
+from fullgnn.storage.record import RunRecord, read_record
 from fullgnn.train import run_on
 from fullgnn.train_minibatch import run_on as run_sampled_on
 from tests.cases import config
@@ -58,17 +60,28 @@ def check_table(table: pandas.DataFrame, names: Any, prediction: np.ndarray, log
     np.testing.assert_allclose(table["probability"], shares.max(axis=1), rtol=1e-12)
 
 
+def check_confusion(record: RunRecord, prediction: np.ndarray) -> None:
+    graph = karate.load(train_per_class=4, num_val=8, seed=0)
+    given, predicted = (np.array(CLASSES)[of] for of in (graph.labels, prediction))
+    assert record.confusion is not None and record.confusion_classes == list(CLASSES)
+    for split, matrix in record.confusion.items():
+        mask = getattr(graph, f"{split}_mask")
+        assert matrix == confusion_matrix(given[mask], predicted[mask], labels=record.confusion_classes).tolist()
+
+
 @pytest.mark.parametrize("num_ranks", LAYOUTS)
 @pytest.mark.parametrize("names", [NAMES, [7 * node - 2**40 for node in range(34)]], ids=["texts", "integers"])
 def test_training_and_predictions_write_the_names(
     ranks: MakeRanks, tmp_path: Path, num_ranks: int, names: list[Any]
 ) -> None:
     path = saved(tmp_path / "g.npz", names)
-    given = [*KEYS, *LAYOUTS[num_ranks], path, f"runtime.cache_dir={tmp_path / 'cache'}"]
+    metrics = "task.metrics=[accuracy,confusion_matrix]"
+    given = [*KEYS, metrics, *LAYOUTS[num_ranks], path, f"runtime.cache_dir={tmp_path / 'cache'}"]
     for run in ("first", "again"):  # the second one reads the prepared graph from the cache
         ranks(num_ranks)(_train, run == "again", *given, f"run_dir={tmp_path / run}", "train.checkpoint_every=3")
         with np.load(tmp_path / run / "predictions.npz") as arrays:
             check_table(pandas.read_parquet(tmp_path / run / "predictions.parquet"), names, *arrays.values())
+            check_confusion(read_record(tmp_path / run), arrays["prediction"])
     assert json.loads((tmp_path / "again" / "record.json").read_text())["load_time_s"] == 0
     out, request = tmp_path / "out", [f"checkpoint={tmp_path / 'first'}", "runtime.device=cpu"]
     ranks(num_ranks)(_predict, *request, f"out={out}", "prediction_table=csv")

@@ -144,4 +144,16 @@ def test_the_page_has_the_confusion_matrix_of_the_test_nodes(undrawn: Any, tmp_p
     folder = run_of(tmp_path, "sage", 0, confusion={"test": large.tolist()})
     (table,) = page_of(folder).sections["Confusion matrix"].tables.values()
     assert table[1:] == [["5", "1", "9", "100.00 %"], ["3", "7", "6", "75.00 %"]]
+    names = ["cat", "<b>&|\n" + "x" * 99]
+    named = run_of(tmp_path, "gcn", 1, confusion=matrices, confusion_classes=names)
+    (table,) = page_of(named).sections["Confusion matrix"].tables.values()
+    assert table[0] == ["class", "0 cat", "1 <b>&| " + "x" * 9 + "…", "recall"]
+    assert [row[0] for row in table[1:]] == ["0 cat", "1 <b>&| " + "x" * 25 + "…"]
+    letters = [*map(chr, range(65, 105))]
+    named = run_of(tmp_path, "gcn", 2, confusion={"test": large.tolist()}, confusion_classes=letters)
+    (table,) = page_of(named).sections["Confusion matrix"].tables.values()
+    assert [row[:2] for row in table[1:]] == [["5 F", "1 B"], ["3 D", "7 H"]]
+    short = run_of(tmp_path, "sage", 1, confusion=matrices, confusion_classes=["cat"])  # damaged
+    (table,) = page_of(short).sections["Confusion matrix"].tables.values()
+    assert table[0] == ["class", "0", "1", "recall"]
     assert "Confusion matrix" not in page_of(run_of(tmp_path, "gat", 0)).sections
