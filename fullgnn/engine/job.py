@@ -141,6 +141,14 @@ def with_supported_optimizations(cfg: Config) -> Config:
     return replace(cfg, optimizations=applicable(cfg.optimizations, model, every_row))
 
 
+def may_multiply_sparse(cfg: Config) -> bool:
+    """Whether a run of ``cfg``, as the user configures it, multiplies features of which few are not 0 as a sparse
+    matrix."""
+    if cfg.optimizations.sparse_features is False or build_codec(cfg.codec):
+        return False
+    return bool(getattr(build_model(cfg, 1, 1, torch.device("cpu")), "reads_sparse_rows", False))
+
+
 def distribute(cfg: Config, world: World, scheme: Scheme, learner: Learner, prepared: PreparedGraph) -> Job:
     """Read this rank's part of a prepared graph, and build its blocks. Every rank calls it.
 

@@ -19,16 +19,18 @@ from dataclasses import asdict, replace
 import torch
 
 from fullgnn.config import RuntimeConfig
+from fullgnn.config.compose import compose, load_config
 from fullgnn.costs.effort import needed_part
 from fullgnn.costs.hardware import DEFAULT_CACHE, Hardware, load_hardware, warn_if_busy, whole_machine
 from fullgnn.costs.search import Search, best
 from fullgnn.costs.statistics import check_plannable
 from fullgnn.distributed import check_tasks
 from fullgnn.distributed.command import help_with_keys, make_folder, run_command
+from fullgnn.engine.job import may_multiply_sparse
 from fullgnn.errors import ConfigError
 from fullgnn.graph import load_dataset
 from fullgnn.plan.config import load_plan, run_keys
-from fullgnn.plan.page import page, scaling_page
+from fullgnn.plan.page import SPARSE_FEATURES, page, scaling_page
 from fullgnn.storage.atomic import write_text, writing_to
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.record import strict_json
@@ -60,10 +62,11 @@ def run(arguments: list[str]) -> None:
         fallback = None if chosen else search.smallest_that_fits(max(plan.nproc))
         hardware = hardware_for(max(plan.nproc))
         page_of = functools.partial(page, found, chosen, fallback, hardware, command, run_keys(arguments))
+    note = SPARSE_FEATURES if may_multiply_sparse(load_config(compose(*run_keys(arguments)))) else ""
     rows = [asdict(option) | {"epoch_time_ms": option.prediction.epoch_time_ms} for option in found]
-    log.info("\n%s", page_of(screen=screen_width()))
+    log.info("\n%s", page_of(screen=screen_width(), note=note))
     with writing_to("out", plan.out):
-        write_text(folder / "plan.md", page_of() + "\n")
+        write_text(folder / "plan.md", page_of(note=note) + "\n")
         write_text(folder / "plan.json", strict_json(rows, indent=2) + "\n")
     log.info("%s", os.path.abspath(folder))
 

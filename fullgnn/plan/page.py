@@ -10,6 +10,11 @@ from fullgnn.telemetry.table import format_narrow_table, format_table, num_bytes
 
 WIDTH = 120
 """Most characters of a line of the page, but for those of commands."""
+SPARSE_FEATURES = (
+    "Features are planned as dense ones: where a run multiplies them as a sparse matrix, since few of their numbers are"
+    " not 0 (optimizations.sparse_features), it takes less time and memory than planned here."
+)
+"""The note on a run that may do so."""
 LEAST_IMPORTANT = ("dense", "spmm", "comm", "received", "exchange")
 """Headings of the columns that a narrow screen has no room for, in this order; the page in a file has all of them."""
 
@@ -22,6 +27,7 @@ def page(
     command: str,
     run_keys: Sequence[str] = (),
     screen: int | None = None,
+    note: str = "",
 ) -> str:
     """Every option, by number of ranks and predicted time; the best is marked. Equal options share a line,
     as the exchange ``any``.
@@ -32,6 +38,7 @@ def page(
         run_keys: keys of the run on the planner's command line.
         screen: columns of the screen on which the page is shown: some columns of the table may be missing there, and
             commands are folded. None: the page is that of the file.
+        note: a sentence on what is not planned; empty: there is none.
     """
     width = WIDTH if screen is None else screen
     ranked = sorted(found, key=lambda option: (option.world_size, option.prediction.epoch_time_ms))
@@ -65,6 +72,7 @@ def page(
                 " the mean of the ranks. spmm, comm (what is not hidden) and dense are parts of the epoch, in ms.",
                 width,
             ),
+            *([folded(note, width)] if note else []),
             "",
             table,
             "",
@@ -121,17 +129,20 @@ def _numbers(option: Option) -> dict[str, str]:
     }
 
 
-def scaling_page(found: list[Option], hardware: Hardware, command: str, screen: int | None = None) -> str:
+def scaling_page(
+    found: list[Option], hardware: Hardware, command: str, screen: int | None = None, note: str = ""
+) -> str:
     """Epoch, memory and bytes over the number of ranks, 1D beside 1.5D, and where they cross.
 
     Args:
-        screen: see ``page``.
+        screen, note: see ``page``.
     """
     at = {(option.world_size, option.replication): option for option in found}
     sizes, replications = (sorted(set(numbers)) for numbers in zip(*at))
     header = ["p", *("1D" if r == 1 else f"1.5D r={r}" for r in replications)]
     begin = f"Planned, not measured, on {hardware.name} ({hardware.source})."
-    lines = [begin if screen is None else folded(begin, screen), ""]
+    told = [begin, note] if note else [begin]
+    lines = [*(one if screen is None else folded(one, screen) for one in told), ""]
     cells = {place: _scaling_cells(option) for place, option in at.items()}
     for title in cells[1, 1]:
         rows = [[str(p), *(cells[p, r][title] if (p, r) in at else "-" for r in replications)] for p in sizes]
