@@ -38,10 +38,11 @@ class _Arrays(NamedArrays):
     )
 
 
-def load(name: str, root: str, path: str | None, directed: bool | None, split: int | str | None) -> Graph:
+def load(name: str | None, root: str, path: str | None, directed: bool | None, split: int | str | None) -> Graph:
     """The graph in the file ``path``, or without ``path`` in ``root/<name>.npz``, downloaded when absent.
 
     Args:
+        name: of the graph; None: that of the file.
         directed: whether ``edges`` are arcs; False: each is an edge, stored in both directions; None: the name of the
             file says it.
         split: the number of a split; None: split 0, and a remark says so; the name of a method that splits the nodes
@@ -64,7 +65,7 @@ def load(name: str, root: str, path: str | None, directed: bool | None, split: i
             edges.T,
             features=features,
             labels=arrays["node_labels"],
-            name=name,
+            name=name or file.stem,
             remarks={"first_of_splits": num_splits if split is None and num_splits > 1 else 0},
             **masks,  # type: ignore[arg-type]
         )
@@ -74,16 +75,22 @@ def load(name: str, root: str, path: str | None, directed: bool | None, split: i
     return graph if is_directed else graph.symmetrized()
 
 
-def files(name: str, root: str, path: str | None) -> list[Path]:
+def files(name: str | None, root: str, path: str | None) -> list[Path]:
     """The one file of ``load``; a public one may be absent.
 
     Raises:
+        ConfigError: neither ``path`` nor ``name`` is given.
         DataError: a file that is not public is missing.
     """
+    if path is None and name is None:
+        raise ConfigError(
+            "dataset=heterophilous needs a file: set dataset.path=FILE.npz, or dataset.name to a public dataset"
+        )
+    name = name or ""
     return [npz_file(path, root, name.lower().replace("-", "_"), NAMES, name)]
 
 
-def check(name: str, root: str, path: str | None, split: int | str | None) -> None:
+def check(name: str | None, root: str, path: str | None, split: int | str | None) -> None:
     """Refuse the number of a split that the file does not have; see ``load``."""
     (file,) = files(name, root, path)
     if file.is_file() and not is_drawn(split):

@@ -121,6 +121,14 @@ def test_no_file(load, tmp_path, monkeypatch):
         load(name="mine", root=str(tmp_path))
     with pytest.raises(DataError, match="no file .*absent.npz: set dataset.path"):
         load(path=str(tmp_path / "absent.npz"))
+    with pytest.raises(ConfigError, match="needs a file: set dataset.path"):
+        load()
+
+
+def test_a_graph_has_the_name_of_its_file_or_the_one_that_is_given(write, load):
+    file = write()
+    assert load(path=str(file)).name == file.stem == "mine"
+    assert load(path=str(file), name="yours").name == "yours" and load("tolokers", path=str(file)).name == "tolokers"
 
 
 def test_the_nodes_are_split_anew_by_a_method(write, load, compose_dataset):

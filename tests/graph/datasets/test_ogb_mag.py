@@ -152,7 +152,11 @@ def test_wrong_contents(file, text, message, folder, load):
     assert "\n" not in str(error.value) and str(folder) in str(error.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"paper,cites,paper\n", gzip.compress(b"\xff,a,b"), zlib.compress(b"a,b,c")])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"paper,cites,paper\n", gzip.compress(b"\xff,a,b"), zlib.compress(b"a,b,c")],
+    ids=["empty", "not packed", "not UTF-8", "not gzip"],
+)
 def test_files_that_are_not_packed_texts(content, folder, load):
     (folder / "raw" / "triplet-type-list.csv.gz").write_bytes(content)
     with pytest.raises(DataError, match="triplet-type-list.csv.gz") as error:
