@@ -199,7 +199,7 @@ def test_a_training_equals_that_of_dense_features(tmp_path: Path) -> None:
         *(f"dataset.{key}={key}.csv" for key in ("edges", "nodes")),
         "dataset.feature_table=words.csv",
     ]
-    done = run_command(OWN, *keys, *settings, "run_dir=sparse", cwd=tmp_path)
+    done = run_command(OWN, *keys, *settings, "optimizations.sparse_features=true", "run_dir=sparse", cwd=tmp_path)
     assert done.status == 0, done.output
     assert "node=node, feature=word, value=value" in done.output
     dense = pandas.concat([nodes, pandas.DataFrame(matrix.toarray()).add_prefix("f_")], axis=1)
