@@ -4,7 +4,7 @@ They become a sparse matrix, and are never an array of all nodes and features. A
 value, until all have arrived, and then 8 more of the matrix.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from scipy.sparse import coo_array, csr_array
 
 from fullgnn.errors import DataError
 from fullgnn.graph.datasets.table_columns import FeatureColumns
-from fullgnn.graph.datasets.table_source import Piece, Source, WrongValue
+from fullgnn.graph.datasets.table_source import ROWS_AT_ONCE, Piece, Source, WrongValue
 from fullgnn.graph.datasets.table_values import Ids, check_float32, codes_of, keys_of, numbers_of
 from fullgnn.graph.growing import GrowingArray
 from fullgnn.graph.ids import TextIds, ranks_in
@@ -83,12 +83,14 @@ class SparseFeatures:
             DataError: a sum is beyond float32.
         """
         node, feature = self._node.taken(), self._feature.taken()
-        node = node if number is None else number[node]
+        if number is not None:
+            _renumber(node, number)
         if self._names is None:
             num_columns = int(feature.max(initial=-1)) + 1 if self._num_columns is None else self._num_columns
         else:
             num_columns = len(self._names)
-            feature = ranks_in(self._names.in_order())[feature]
+            _renumber(feature, ranks_in(self._names.in_order()))
+        num_unused = num_columns - _num_distinct(feature, num_columns)
         value = np.ones(len(node), np.float32) if self._value is None else self._value.taken()
         entries = coo_array((value, (node, feature)), shape=(num_nodes, num_columns))
         features = entries.tocsr()
@@ -97,7 +99,6 @@ class SparseFeatures:
                 f"{self._tables[0].name} has rows of the same node and feature, whose sum is beyond float32: scale the"
                 " features"
             )
-        num_unused = num_columns - _num_distinct(feature, num_columns)
         remarks = {
             "merged_features": len(node) - features.nnz,
             "unknown_features": self.num_dropped,
@@ -147,9 +148,21 @@ class SparseFeatures:
         return found
 
 
+def _renumber(codes: np.ndarray, number: np.ndarray) -> None:
+    """Write ``number[code]`` in the place of each code."""
+    for some in _pieces(codes):
+        some[:] = number[some]
+
+
 def _num_distinct(columns: np.ndarray, num_columns: int) -> int:
     if num_columns > 8 * len(columns):  # a mark for each column would be larger than the matrix
         return len(np.unique(columns))
     marks = np.zeros(num_columns, bool)
-    marks[columns] = True
+    for some in _pieces(columns):
+        marks[some] = True
     return int(np.count_nonzero(marks))
+
+
+def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Views of some elements at once: NumPy copies an array of indices to 8 bytes for each."""
+    return (array[first : first + ROWS_AT_ONCE] for first in range(0, len(array), ROWS_AT_ONCE))
