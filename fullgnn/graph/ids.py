@@ -125,9 +125,6 @@ class TextIds:
         return pyarrow.compute.array_sort_indices(array).to_numpy().astype(np.int64, copy=False)
 
 
-Ids = IntegerIds | TextIds
-
-
 def ranks_in(order: np.ndarray, dtype: Any = np.int32) -> np.ndarray:
     """The inverse of a permutation: the place of each number in ``order``."""
     ranks = np.empty(len(order), dtype)

@@ -13,7 +13,6 @@ the number of the fold: the validation nodes among those that are not for testin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -283,8 +282,3 @@ def with_split(graph: Graph, method: str, keys: SplitKeys, seed: int) -> Graph:
         old = graph.train_mask | graph.val_mask | graph.test_mask
         kept["replaced_split_nodes"] = int(np.count_nonzero(old))
     return replace(graph, remarks={**kept, **told}, **masks)
-
-
-def keys_of(node: Mapping[str, Any]) -> SplitKeys:
-    """The keys of a split that a mapping has."""
-    return SplitKeys(**{one.name: node.get(one.name) for one in fields(SplitKeys)})

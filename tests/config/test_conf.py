@@ -114,10 +114,6 @@ def together(group: str, choice: str) -> list[str]:
     return [f"{other}={choices[number]}" for other, choices in of.items() if number < len(choices)]
 
 
-COMMON = ("name", "symmetrize", *WARMUP, *SPLIT_KEYS)
-"""Keys that a target need not have."""
-
-
 @cache
 def composed(*choices: str, sampled: bool) -> Config:
     return load_config(compose(*choices, name="minibatch" if sampled else "config"))
