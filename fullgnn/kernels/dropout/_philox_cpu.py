@@ -1,5 +1,7 @@
 """The compiled CPU path of :mod:`fullgnn.kernels.dropout.philox`. Importing this module imports numba."""
 
+from collections.abc import Sequence
+
 import numba
 import numpy as np
 import torch
@@ -31,10 +33,7 @@ def dropout_cpu(
         node_id: (num_local_nodes,) int64 GLOBAL original ids, below 2^32.
         threshold, key, epoch, layer: unsigned 32-bit integers.
     """
-    number = x.dtype.type
-    constants = (np.uint32(threshold), number(scale), number(0), *(np.uint64(v) for v in (*key, epoch, layer)))
-    num_chunks = CHUNKS_PER_THREAD * torch.get_num_threads() if x.size >= PARALLEL_ELEMENTS else 1
-    chunks = even_slices(len(x), num_chunks)
+    constants, chunks = _constants_and_chunks(x, threshold, scale, key, epoch, layer)
     parallel_for(lambda rows: _dropout(x[rows], node_id[rows], out[rows], *constants), chunks)
 
 
@@ -58,13 +57,20 @@ def drop_entries_cpu(
         node_id: (num_rows,) int64 GLOBAL original ids, below 2^32.
         threshold, key, epoch, layer: unsigned 32-bit integers.
     """
-    number = values.dtype.type
-    constants = (np.uint32(threshold), number(scale), number(0), *(np.uint64(v) for v in (*key, epoch, layer)))
-    num_chunks = CHUNKS_PER_THREAD * torch.get_num_threads() if len(values) >= PARALLEL_ELEMENTS else 1
-    chunks = even_slices(len(values), num_chunks)
+    constants, chunks = _constants_and_chunks(values, threshold, scale, key, epoch, layer)
     parallel_for(
         lambda some: _drop_entries(values[some], row[some], column[some], node_id, out[some], *constants), chunks
     )
+
+
+def _constants_and_chunks(
+    x: np.ndarray, threshold: int, scale: float, key: tuple[int, int], epoch: int, layer: int
+) -> tuple[tuple[np.generic, ...], Sequence[slice]]:
+    """The scalars that a compiled loop over ``x`` takes, in its types, and the slices of ``x`` for parallel calls."""
+    number = x.dtype.type
+    constants = (np.uint32(threshold), number(scale), number(0), *(np.uint64(v) for v in (*key, epoch, layer)))
+    num_chunks = CHUNKS_PER_THREAD * torch.get_num_threads() if x.size >= PARALLEL_ELEMENTS else 1
+    return constants, even_slices(len(x), num_chunks)
 
 
 @numba.njit(inline="always")
