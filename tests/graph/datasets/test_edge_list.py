@@ -2,6 +2,7 @@
 
 import gzip
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +14,8 @@ from fullgnn.graph.datasets import edge_list, words
 
 
 @pytest.fixture
-def load(tmp_path: Path, compose_dataset: Callable) -> Callable[..., Graph]:
-    """Loads a text."""
-
-    def load_text(text: str | bytes, **overrides: object) -> Graph:
-        file = tmp_path / "tiny.txt"
-        file.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return load_dataset(compose_dataset("edge_list", path=str(file), **overrides))
-
-    return load_text
+def load(load_text: Callable) -> Callable[..., Graph]:
+    return partial(load_text, "edge_list", "tiny.txt")
 
 
 def arcs_of(graph: Graph) -> list[tuple[int, int]]:

@@ -24,16 +24,14 @@ SMALL = """<?xml version="1.0" encoding="UTF-8"?>
 
 
 @pytest.fixture
-def load(tmp_path: Path, compose_dataset: Callable) -> Callable[..., Graph]:
+def load(tmp_path: Path, load_text: Callable) -> Callable[..., Graph]:
     """Loads a text, or what networkx writes of a graph."""
 
     def load_graph(g: Any, **overrides: object) -> Graph:
-        file = tmp_path / "tiny.graphml"
         if isinstance(g, networkx.Graph):
-            networkx.write_graphml(g, file)
-        else:
-            file.write_bytes(g if isinstance(g, bytes) else g.encode())
-        return load_dataset(compose_dataset("graphml", path=str(file), **overrides))
+            networkx.write_graphml(g, tmp_path / "tiny.graphml")
+            g = None
+        return load_text("graphml", "tiny.graphml", g, **overrides)
 
     return load_graph
 

@@ -2,6 +2,7 @@
 
 import gzip
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +18,8 @@ SMALL = "%%MatrixMarket matrix coordinate real general\n% c\n3 3 2\n1 2 0.5\n3 3
 
 
 @pytest.fixture
-def load(tmp_path: Path, compose_dataset: Callable) -> Callable[..., Graph]:
-    """Loads a text, or the file that is there."""
-
-    def load_text(text: str | None = None, **overrides: object) -> Graph:
-        file = tmp_path / "tiny.mtx"
-        if text is not None:
-            file.write_text(text)
-        return load_dataset(compose_dataset("matrix_market", path=str(file), **overrides))
-
-    return load_text
+def load(load_text: Callable) -> Callable[..., Graph]:
+    return partial(load_text, "matrix_market", "tiny.mtx")
 
 
 @pytest.mark.parametrize("chunk", [1 << 22, 40])

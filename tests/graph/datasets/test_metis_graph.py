@@ -2,6 +2,7 @@
 
 import gzip
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +19,8 @@ WEIGHTED = "7 11 001\n5 1 3 2 2 1\n1 1 3 2 4 1\n5 3 4 2 2 2 1 2\n2 1 3 2 6 2 7 5
 
 
 @pytest.fixture
-def load(tmp_path: Path, compose_dataset: Callable) -> Callable[..., Graph]:
-    """Loads a text."""
-
-    def load_text(text: str) -> Graph:
-        file = tmp_path / "tiny.graph"
-        file.write_text(text)
-        return load_dataset(compose_dataset("metis_graph", path=str(file)))
-
-    return load_text
+def load(load_text: Callable) -> Callable[..., Graph]:
+    return partial(load_text, "metis_graph", "tiny.graph")
 
 
 def dense(edges: dict[tuple[int, int], float], num_nodes: int = 7) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +17,8 @@ PROTEIN = "sfld_brown_et_al_amidohydrolases_protein_similarities_for_beh.csv"
 
 
 @pytest.fixture
-def load(tmp_path: Path, compose_dataset: Callable) -> Callable[..., Graph]:
-    """Loads a text."""
-
-    def load_text(text: str | bytes, **overrides: object) -> Graph:
-        file = tmp_path / "tiny.abc"
-        file.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return load_dataset(compose_dataset("triples", path=str(file), **overrides))
-
-    return load_text
+def load(load_text: Callable) -> Callable[..., Graph]:
+    return partial(load_text, "triples", "tiny.abc")
 
 
 def test_names_in_the_order_of_their_appearance(load: Callable[..., Graph]) -> None:
