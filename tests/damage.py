@@ -21,6 +21,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fullgnn.errors import FullGNNError
 from tests.commands import forkserver
 
@@ -33,11 +35,15 @@ Check = Callable[..., None]
 """Reads what it is called with; raises the user error that refuses it, or an ``AssertionError`` if it is read wrong."""
 
 
-def outcomes(check: Check, cases: Sequence[tuple[Any, ...]]) -> list[str]:
-    """What ``check(*case)`` came to for each case: ``right``, ``refused: `` with the message, or what went wrong."""
+def outcomes(check: Check, cases: Sequence[tuple[Any, ...]], whole: tuple[Any, ...] | None = None) -> list[str]:
+    """What ``check(*case)`` came to for each case: ``right``, ``refused: `` with the message, or what went wrong.
+
+    Args:
+        whole: a case without damage. It is read before the process forks, so that no child loads the compiled code.
+    """
     context = forkserver()
     here, there = context.Pipe()
-    process = context.Process(target=_serve, args=(there, check, list(cases)))
+    process = context.Process(target=_serve, args=(there, check, list(cases), whole))
     process.start()
     there.close()
     try:
@@ -47,12 +53,24 @@ def outcomes(check: Check, cases: Sequence[tuple[Any, ...]]) -> list[str]:
         process.join()
 
 
-def assert_refused_or_right(check: Check, cases: Sequence[tuple[Any, ...]]) -> None:
-    """Every case is read right, or is refused by one line; some are refused."""
-    found = outcomes(check, cases)
+def assert_refused_or_right(
+    check: Check, cases: Sequence[tuple[Any, ...]], whole: tuple[Any, ...] | None = None
+) -> None:
+    """Every case is read right, or is refused by one line; some are refused. See ``outcomes``."""
+    found = outcomes(check, cases, whole)
     wrong = [(case, one) for case, one in zip(cases, found) if not is_right(one)]
     assert not wrong, f"{len(wrong)} of {len(cases)}, first with {wrong[0][0][-2:]}:\n{wrong[0][1]}"
     assert any(one.startswith("refused: ") for one in found)
+
+
+def assert_survives_damage(check: Check, name: str, folder: Path, files: dict[str, bytes], every_case: bool) -> None:
+    """``check(name, folder, files, file, seed)`` reads the ``files`` of a format: right, where ``file`` is None, and
+    right or refused where ``file`` is damaged, for many seeds."""
+    whole, names = (name, folder, files, None, 0), list(files)
+    check(*whole)
+    seeds = range(300) if every_case else range(7, 17)
+    cases = [(name, folder, files, names[seed // 3 % len(names)], seed) for seed in seeds]
+    assert_refused_or_right(check, cases, whole)
 
 
 def is_right(outcome: str) -> bool:
@@ -273,7 +291,12 @@ def each_file(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def _serve(answers: Connection, check: Check, cases: list[tuple[Any, ...]]) -> None:
+def _serve(answers: Connection, check: Check, cases: list[tuple[Any, ...]], whole: tuple[Any, ...] | None) -> None:
+    if whole is not None:
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)  # children are forked, and threads are not
+        check(*whole)
+        torch.set_num_threads(before)
     gc.collect()
     gc.freeze()  # a child copies no page of what is imported to look for garbage
     answers.send([in_child(check, *case) for case in cases])
