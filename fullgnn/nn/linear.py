@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fullgnn.kernels.dense.constant_input import constant_linear
 from fullgnn.kernels.dense.dense import linear_gradients, matmul, matmul_nt
 from fullgnn.kernels.dense.host_rows import HostRows
-from fullgnn.kernels.dense.sparse_rows import SparseRows, sparse_linear
-from fullgnn.kernels.dense.streamed import streamed_linear
+from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.epilogue.activation import IDENTITY, Activation
 from fullgnn.schemes.block import Block
 
@@ -64,10 +64,8 @@ def linear(
     x: Tensor | HostRows | SparseRows, weight: Tensor, bias: Tensor | None = None, activation: Activation = IDENTITY
 ) -> Tensor:
     """Return ``activation`` of X W + b, differentiable; X is (n, f), W is (f, g), b is (g,), the result is (n, g)."""
-    if isinstance(x, HostRows):
-        return streamed_linear(x, weight, bias, activation)
-    if isinstance(x, SparseRows):
-        return sparse_linear(x, weight, bias, activation)
+    if isinstance(x, (HostRows, SparseRows)):
+        return constant_linear(x, weight, bias, activation)
     return _Linear.apply(x, weight, bias, activation)
 
 

@@ -17,6 +17,8 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
+from fullgnn.kernels.dense.dense import linear_gradients, matmul
+from fullgnn.kernels.epilogue.epilogue import NO_EPILOGUE, Epilogue
 from fullgnn.kernels.support.aligned import aligned_stride, pads_rows
 
 CHUNK_BYTES = 32 << 20
@@ -64,6 +66,24 @@ class HostRows:
         for chunk in on_device:
             yield slice(first, first + len(chunk)), chunk[:, : self.num_columns]
             first += len(chunk)
+
+    def multiply(self, weight: Tensor, epilogue: Epilogue = NO_EPILOGUE) -> Tensor:
+        """X W with an ``epilogue``, one chunk of rows at a time: (f, g) to (n, g)."""
+        y = weight.new_empty(self.num_rows, weight.shape[1])
+        for rows, chunk in self.chunks():
+            y[rows] = matmul(chunk, weight, epilogue.of(rows))
+        return y
+
+    def linear_gradients(self, g: Tensor, output: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
+        """The gradients of W and b for Y = activation(X W + b); see ``linear_gradients`` of ``dense.py``. Those of the
+        chunks are added in the order of the rows."""
+        total: list[Tensor] = []
+        for rows, chunk in self.chunks():
+            part = None if output is None else output[rows]
+            gradients = linear_gradients(chunk, g[rows], part, scale, keep_masked=False)[:2]
+            total = [a.add_(b) for a, b in zip(total, gradients)] if total else [*gradients]
+        grad_weight, grad_bias = total
+        return grad_weight, grad_bias
 
     def on_device(self) -> Tensor:
         """(n, f), all rows on the device."""

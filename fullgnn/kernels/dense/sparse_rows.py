@@ -15,7 +15,6 @@ from torch import Tensor
 from fullgnn.kernels.dense.dense import activation_gradients
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.dropout.philox import drop_entries
-from fullgnn.kernels.epilogue.activation import Activation
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.epilogue.epilogue import NO_EPILOGUE, Epilogue
 from fullgnn.kernels.spmm.base import LocalCSR
@@ -118,6 +117,11 @@ class SparseRows:
         values = self.values.index_select(0, self._pattern.from_rows)
         return self._pattern.by_column.multiply(values, g, g.new_empty(self.shape[1], g.shape[1]))
 
+    def linear_gradients(self, g: Tensor, output: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
+        """The gradients of W and b for Y = activation(X W + b); see ``linear_gradients`` of ``dense.py``."""
+        masked, sums = activation_gradients(g, output, scale)
+        return self.multiply_t(masked), sums
+
     def to_dense(self) -> Tensor:
         """(num_rows, num_columns) X as a matrix."""
         found = self.values.new_zeros(self.shape)
@@ -131,23 +135,3 @@ class SparseRows:
             one for places in (pattern.by_row, pattern.by_column) for one in (places.csr.indptr, places.csr.indices)
         ]
         return [*held, pattern.row, pattern.from_rows, self.values]
-
-
-def sparse_linear(x: SparseRows, weight: Tensor, bias: Tensor | None, activation: Activation) -> Tensor:
-    """The activation of X W + b, differentiable in W and b; (f, g) and (g,) to (num_rows, g)."""
-    return _SparseLinear.apply(weight, bias, x, activation)
-
-
-class _SparseLinear(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, bias: Tensor | None, x: SparseRows, activation: Activation) -> Tensor:
-        y = x.multiply(weight, activation.epilogue(bias))
-        ctx.save_for_backward(y if activation.relu else None)
-        ctx.x, ctx.scale = x, activation.scale
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        (output,) = ctx.saved_tensors
-        masked, sums = activation_gradients(grad, output, ctx.scale)
-        return ctx.x.multiply_t(masked), sums if ctx.needs_input_grad[1] else None, None, None
