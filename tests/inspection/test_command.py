@@ -1,7 +1,6 @@
 """``python -m fullgnn.inspect`` and ``fullgnn.inspect``: one name for a command, a function and a module."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from fullgnn.graph import Graph
 from fullgnn.inspection import Inspection
 from fullgnn.inspection.command import run
 from fullgnn.inspection.page import page
-from tests.commands import environment, run_command
+from tests.commands import run_command
 from tests.inspection.graphs import random_graph
 
 TITLES = ["Degrees", "Components", "Labels", "Leaks", "Features", "Ranks", "Odd"]
@@ -22,11 +21,6 @@ TITLES = ["Degrees", "Components", "Labels", "Leaks", "Features", "Ranks", "Odd"
 
 def titles(text: str) -> list[str]:
     return [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
-
-
-def as_python(code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", code]
-    return subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=120)
 
 
 def test_the_command_prints_and_writes_what_the_function_returns(tmp_path: Path) -> None:
@@ -42,29 +36,25 @@ def test_the_command_prints_and_writes_what_the_function_returns(tmp_path: Path)
 
 
 IMPORTS = """
+import sys
 import fullgnn
+assert "numba" not in sys.modules
+of_fullgnn = [name.split(".")[1:] for name in sys.modules if name.startswith("fullgnn")]
+assert not any({"inspect", "inspection"} & {*names} for names in of_fullgnn), of_fullgnn
 import fullgnn.inspect
 from fullgnn import inspect
 from fullgnn.inspection import inspect as same
 assert fullgnn.inspect is inspect is same and callable(inspect)
 import fullgnn.inspect as again
 assert again is inspect
-graph = fullgnn.Graph.from_edge_index([[0], [1]], num_nodes=2)
-assert fullgnn.inspect(graph).num_nodes == 2
 import importlib.util
 assert importlib.util.find_spec("fullgnn.inspect").name == "fullgnn.inspect"
 """
 
 
-def test_the_function_is_there_before_and_after_an_import_of_the_module(tmp_path: Path) -> None:
-    done = as_python(IMPORTS, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-
-
-def test_importing_the_package_imports_nothing_of_it(tmp_path: Path) -> None:
-    code = "import sys, fullgnn; sys.exit('numba' in sys.modules or any('inspect' in m.split('.')[1:] or "
-    done = as_python(f"{code}'inspection' in m for m in sys.modules if m.startswith('fullgnn')))", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+def test_the_package_imports_nothing_of_it_and_has_the_function_before_and_after_the_module(tmp_path: Path) -> None:
+    done = run_command([sys.executable, "-c", IMPORTS], cwd=tmp_path)
+    assert done.status == 0, done.output
 
 
 def test_a_graph_of_another_library_and_every_kind_of_labels() -> None:
@@ -99,8 +89,13 @@ def odd_graph() -> Graph:
     return Graph.from_edge_index(arcs, edge_weight=weights, features=features, labels=labels, num_classes=4, **masks)
 
 
-def test_what_is_odd_is_named() -> None:
-    found = fullgnn.inspect(odd_graph(), "runtime.device=cpu")
+@pytest.fixture(scope="module")
+def of_odd_graph() -> Inspection:
+    return fullgnn.inspect(odd_graph(), "runtime.device=cpu")
+
+
+def test_what_is_odd_is_named(of_odd_graph: Inspection) -> None:
+    found = of_odd_graph
     assert found.remarks == {"merged_arcs": 2} and found.leaks.label_columns == (4,)
     begins = [
         "Class 2 is the class of no labelled node",
@@ -120,8 +115,8 @@ def test_what_is_odd_is_named() -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_sentences_fit_the_screen(width: int) -> None:
-    text = page(fullgnn.inspect(odd_graph(), "runtime.device=cpu"), width)
+def test_sentences_fit_the_screen(of_odd_graph: Inspection, width: int) -> None:
+    text = page(of_odd_graph, width)
     assert max(len(line) for line in text.splitlines() if not line.startswith("|")) <= width
     assert ("A wider screen also has rows" in text) == (width == 40)
 

@@ -21,6 +21,7 @@ def run(*keys: str) -> Config:
     return with_supported_optimizations(config("runtime.device=cpu", "runtime.threads=1", *keys))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("keys", [[], ["model=gat"], ["model=sage", "self_loops=false"]], ids=["gcn", "gat", "sage"])
 @pytest.mark.parametrize("num_nodes, symmetric", [(61, False), (61, True), (5, False)])
 def test_they_are_those_of_a_graph_that_is_cut(keys: list[str], num_nodes: int, symmetric: bool) -> None:
