@@ -466,7 +466,8 @@ class Graph:
             dataset: a ``NodePropPredDataset``, ``PygNodePropPredDataset`` or ``DglNodePropPredDataset``, with its
                 split; or the pair of a graph, which is a dictionary, and of the labels that is the first's
                 ``dataset[0]``, without a split. An edge u, v of it is an arc u -> v, by which v reads from u. A label
-                that is NaN is not known; nodes of the split without a label are in no mask.
+                that is NaN is not known; nodes of the split without a label are in no mask. Of nodes of several kinds,
+                as in ogbn-mag, those of the kind with labels are kept, with the arcs between them.
             edge_weight: column of the edge features that has the weights; None: every edge counts 1, and a remark says
                 how many columns are not read.
             name: see the field of ``Graph``; None: the dataset's.

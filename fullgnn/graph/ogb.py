@@ -18,7 +18,7 @@ _CURE = "pass a NodePropPredDataset, or its pair dataset[0]"
 def is_ogb(value: Any) -> bool:
     """Whether ``value`` is a dataset of OGB with a split of its nodes, or the pair of its graph and labels."""
     if isinstance(value, tuple) and len(value) == 2:
-        return isinstance(value[0], Mapping) and "edge_index" in value[0]
+        return isinstance(value[0], Mapping) and not {"edge_index", "edge_index_dict"}.isdisjoint(value[0])
     return hasattr(value, "get_idx_split") and hasattr(value, "__getitem__")
 
 
@@ -30,9 +30,10 @@ def ogb_fields(dataset: Any, edge_weight: int | None) -> dict[str, Any]:
     """
     if not is_ogb(dataset):
         raise DataError(f"{type(dataset).__name__} is no dataset of OGB: {_CURE}")
-    split, first = None, dataset
+    split, first, noted = None, dataset, {}
     if not isinstance(dataset, tuple):
         split, first = dataset.get_idx_split(), dataset[0]
+    first, kind, noted = _of_one_kind(first)
     if is_pyg_data(first):  # of PygNodePropPredDataset
         fields = pyg_fields(first, None)
         of_edges, labels = getattr(first, "edge_attr", None), fields["labels"]
@@ -50,13 +51,61 @@ def ogb_fields(dataset: Any, edge_weight: int | None) -> dict[str, Any]:
     else:
         raise DataError(f"{type(first).__name__} is no graph of OGB with labels of nodes: {_CURE}")
     weight, remarks = _weight(of_edges, edge_weight)
+    remarks |= noted
     fields |= {"edge_weight": weight, "labels": known_labels(to_numpy(labels, "labels"), "labels of OGB", _CURE)}
     if split is not None:
-        parts = {part: ("the split of OGB", split[part]) for part in MASKS}
+        of_kind = {
+            part: split[part].get(kind, ()) if isinstance(split[part], Mapping) else split[part] for part in MASKS
+        }
+        parts = {part: ("the split of OGB", ids) for part, ids in of_kind.items()}
         masks = masks_of_ids(parts, len(fields["labels"]), _CURE)
         masks, remarks["unlabelled_split_nodes"] = without_unlabelled(masks, is_labelled(fields["labels"]))
         fields |= masks
     return fields | {"remarks": remarks}
+
+
+def _of_one_kind(first: Any) -> tuple[Any, Any, dict[str, int]]:
+    """``dataset[0]`` with nodes of the kind that has labels alone, this kind, and the remarks.
+
+    Of nodes of several kinds, as in ogbn-mag, these and the arcs of the relation between them become a graph.
+
+    Args:
+        first: of nodes of one kind, it is returned as it is, and the kind is None.
+
+    Raises:
+        DataError: several kinds have labels, or not just one relation joins nodes of the kind that has them.
+    """
+    if hasattr(first, "edge_index_dict") and hasattr(first, "y_dict"):  # of PygNodePropPredDataset
+        fields = {
+            "node_feat_dict": getattr(first, "x_dict", {}),
+            "edge_feat_dict": getattr(first, "edge_attr_dict", {}),
+        }
+        fields |= {"edge_index_dict": first.edge_index_dict, "num_nodes_dict": first.num_nodes_dict}
+        graph, labels = fields, first.y_dict
+    elif isinstance(first, tuple) and isinstance(first[0], Mapping) and "edge_index_dict" in first[0]:
+        graph, labels = first
+    else:
+        return first, None, {}
+    sizes, edges = graph.get("num_nodes_dict", {}), graph["edge_index_dict"]
+    kinds = list(labels) if isinstance(labels, Mapping) else []
+    within = [relation for relation in edges if (relation[0], relation[-1]) == (*kinds, *kinds)]
+    if len(kinds) != 1 or len(within) != 1 or kinds[0] not in sizes:
+        raise DataError(
+            f"{len(kinds)} kinds of nodes have labels, and {len(within)} relations join nodes of such a kind, and a"
+            " Graph has nodes of one kind and one relation: pass Graph.from_edge_index what it shall hold"
+        )
+    (kind,), (relation,) = kinds, within
+    noted = {
+        "other_relations": sum(edge_index.shape[1] for other, edge_index in edges.items() if other != relation),
+        "other_kinds": sum(map(int, sizes.values())) - int(sizes[kind]),
+    }
+    of_kind = {
+        "edge_index": edges[relation],
+        "num_nodes": int(sizes[kind]),
+        "node_feat": (graph.get("node_feat_dict") or {}).get(kind),
+        "edge_feat": (graph.get("edge_feat_dict") or {}).get(relation),
+    }
+    return (of_kind, labels[kind]), kind, noted
 
 
 def known_labels(values: np.ndarray, where: object, cure: str) -> np.ndarray:

@@ -1,5 +1,7 @@
 """Graphs of DGL and datasets of OGB as Graphs, read from stand-ins with their attributes; and graphs of files."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -101,6 +103,28 @@ def test_a_dataset_of_ogb_has_its_split(first):
     assert not graph.test_mask.any() and graph.remarks == {"unlabelled_split_nodes": 1}
 
 
+OF_KINDS = dict(
+    edge_index_dict={("a", "writes", "p"): np.zeros((2, 3), int), ("p", "cites", "p"): OGB["edge_index"]},
+    node_feat_dict={"p": OGB["node_feat"]},
+    edge_feat_dict={},
+    num_nodes_dict={"a": 5, "p": 4},
+)
+PYG = dict(x_dict={"p": torch.eye(4)}, y_dict={"p": torch.tensor(LABELS)}, edge_index_dict=OF_KINDS["edge_index_dict"])
+
+
+@pytest.mark.parametrize(
+    "first", [(OF_KINDS, {"p": LABELS}), SimpleNamespace(num_nodes_dict=OF_KINDS["num_nodes_dict"], **PYG)]
+)
+def test_of_several_kinds_of_nodes_those_with_labels_are_kept(first):
+    dataset = Dataset(first)
+    dataset.split = {part: {"p": ids} for part, ids in dataset.split.items()}
+    graph, expected = as_graph(dataset), as_graph(Dataset((OGB, LABELS)))
+    for name in ("indptr", "indices", "features", "labels", "train_mask", "val_mask", "test_mask"):
+        np.testing.assert_array_equal(getattr(graph, name), getattr(expected, name))
+    assert graph.remarks == {"unlabelled_split_nodes": 1, "other_relations": 3, "other_kinds": 5}
+    assert as_graph((OF_KINDS, {"p": LABELS})).num_edges == expected.num_edges
+
+
 def test_a_pair_of_ogb_has_no_split_and_weights_on_demand():
     of_edges = np.stack([np.ones(4), WEIGHT.numpy()], axis=1)
     pair = OGB | {"edge_feat": of_edges, "node_feat": None}, np.eye(4, dtype=int)[:, :2]
@@ -119,6 +143,9 @@ def test_a_pair_of_ogb_has_no_split_and_weights_on_demand():
         (Dataset(3), "int is no graph of OGB"),
         (3, "int is no dataset of OGB"),
         (({"edge_index": ARCS}, LABELS), "the graph of OGB has no 'num_nodes'"),
+        ((OF_KINDS, {"a": LABELS}), "1 kinds of nodes have labels, and 0 relations join nodes of such a kind"),
+        ((OF_KINDS, {"a": LABELS, "p": LABELS}), "2 kinds of nodes have labels"),
+        ((OF_KINDS, LABELS), "0 kinds of nodes have labels"),
     ],
 )
 def test_mistakes_in_a_dataset_of_ogb(value, message):

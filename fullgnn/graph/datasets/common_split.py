@@ -131,5 +131,7 @@ def split_anew(graph: Graph, drawn: Drawn, column: Callable[[], np.ndarray | Non
                 f"dataset.groups={quoted(keys.groups)} is no .npy file, and the nodes of {graph.name} have no named"
                 " columns: write the group of each node with numpy.save, and give that file"
             )
+        if file is None and len(groups) < graph.num_nodes:  # nodes that the edges added have no label either
+            groups = np.append(groups, np.full(graph.num_nodes - len(groups), -1, groups.dtype))
         keys = replace(keys, groups=groups)
     return with_split(graph, drawn.method, keys, drawn.seed)

@@ -48,7 +48,11 @@ def node_groups(
         ConfigError: the tables of nodes have no such column.
     """
     not_read = dict.fromkeys(("features", "feature_table", "split_columns", "mask_columns"), ())
-    return groups_of(_planned({**locals(), **not_read, "label": [groups]}))
+    keys = {**locals(), **not_read, "label": [groups]}
+    try:
+        return groups_of(_planned(keys))
+    except ConfigError as error:  # the column is read as labels are
+        raise ConfigError(str(error).replace("dataset.label=", "dataset.groups=")) from error
 
 
 def load(

@@ -79,7 +79,7 @@ def train(cfg: Config, one: Case, codec: Sequence[str]) -> dict[str, Fresh]:
         call_fresh(train_sampled, *about, sampled, 0, threads=threads)  # leaves the rows in the cache
         found["sampled"] = call_fresh(train_sampled, *about, sampled, EPOCH, threads=threads)
         for share in cfg.cache_shares:
-            megabytes = share / 100 * one.graph.features.nbytes / 1e6
+            megabytes = share / 100 * 4 * one.graph.num_nodes * one.graph.num_features / 1e6
             for cache in cfg.caches:
                 keys = [*sampled, f"cache={cache}", f"cache.megabytes={megabytes!r}"]
                 title = f"sampled, cache={cache} of {share:g} %"

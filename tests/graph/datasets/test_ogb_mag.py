@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fullgnn.errors import DataError
-from fullgnn.graph import dataset_files, load_dataset
+from fullgnn.graph import Graph, dataset_files, load_dataset
 from fullgnn.graph.remarks import sentences
 from tests.graph.datasets.published import assert_is_pyg, pyg_datasets
 from tests.graph.datasets.test_ogb import csv_gz, ogb_dataset, write_names
@@ -68,10 +68,11 @@ def load(compose_dataset, tmp_path):
 
 
 def papers_of_ogb(folder):
-    """What ``ogb`` reads of the papers and their citations, in the form of PyTorch Geometric."""
+    """What ``ogb`` reads of the papers and their citations, in the form of PyTorch Geometric, and as ``from_ogb``."""
     (folder / "RELEASE_v2.txt").touch()
     dataset = ogb_dataset(folder, "ogbn-mag")
     graph, labels = dataset[0]
+    given = Graph.from_ogb(dataset)
     assert graph["num_nodes_dict"] == SIZES and graph["edge_index_dict"].keys() == NUM_EDGES.keys()
     masks = {}
     for mask, part in (("train_mask", "train"), ("val_mask", "valid"), ("test_mask", "test")):
@@ -83,12 +84,14 @@ def papers_of_ogb(folder):
         x=torch.from_numpy(graph["node_feat_dict"]["paper"]),
         y=torch.tensor(labels["paper"][:, 0]),
         **masks,
-    )
+    ), given
 
 
 def test_papers_equal_ogb(folder, load):
-    graph = load()
-    assert_is_pyg(graph, papers_of_ogb(folder))
+    graph, (theirs, given) = load(), papers_of_ogb(folder)
+    assert_is_pyg(graph, theirs)
+    assert_is_pyg(given, theirs)
+    assert given.remarks.items() >= {"other_relations": 63, "other_kinds": 23}.items()
     assert graph.num_classes == 6 and graph.name == "ogbn-mag"
 
 

@@ -403,10 +403,15 @@ def test_a_column_of_the_nodes_has_the_groups_of_a_split(loads, tmp_path: Path) 
     graph = loads(**paths, split="group", groups="village")
     of_group = [{part for node in range(i, len(nodes), 7) for part in parts_of(graph, node)} for i in range(7)]
     assert all(len(one) == 1 for one in of_group) and len(set.union(*of_group)) == 3
-    with pytest.raises(ConfigError, match="dataset.label=town is no column of"):
+    with pytest.raises(ConfigError, match="dataset.groups=town is no column of"):
         loads(**paths, split="group", groups="town")
     kfold = loads(**paths, split="kfold", num_folds=3)
     assert kfold.test_mask.sum() == len(nodes) / 3
+    with open(tmp_path / "e.csv", "a") as file:
+        file.write(",".join("new" if name == "src" else str(edges[name][0]) for name in edges) + "\n")
+    more = loads(**paths, split="group", groups="village", features="degree", unknown_nodes="add")
+    assert more.num_nodes == graph.num_nodes + 1 and not parts_of(more, len(nodes))
+    assert all(parts_of(more, node) == parts_of(graph, node) for node in range(len(nodes)))
 
 
 def parts_of(graph: Graph, node: int) -> list[str]:
