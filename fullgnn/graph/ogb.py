@@ -30,7 +30,7 @@ def ogb_fields(dataset: Any, edge_weight: int | None) -> dict[str, Any]:
     """
     if not is_ogb(dataset):
         raise DataError(f"{type(dataset).__name__} is no dataset of OGB: {_CURE}")
-    split, first, noted = None, dataset, {}
+    split, first = None, dataset
     if not isinstance(dataset, tuple):
         split, first = dataset.get_idx_split(), dataset[0]
     first, kind, noted = _of_one_kind(first)
