@@ -80,7 +80,17 @@ def parquet_columns(content: bytes) -> Columns:
     used = [
         name for name in names if re.fullmatch(r"source|target|weight|id|label|f_\d+|.*_mask|node|word|value", name)
     ]
-    return pyarrow.parquet.read_table(io.BytesIO(content), columns=used).to_pydict()
+    table = pyarrow.parquet.ParquetFile(io.BytesIO(content)).read(used)
+    return {
+        name: texts(column) if column.type == pyarrow.string() else column.to_pylist()
+        for name, column in zip(used, table.columns)
+    }
+
+
+def texts(column: pyarrow.ChunkedArray) -> list[str | None]:
+    """Also of bytes that are no UTF-8, which a word of a feature may have."""
+    values = column.cast(pyarrow.binary()).to_pylist()
+    return [None if value is None else value.decode(errors="surrogateescape") for value in values]
 
 
 def kind_of(ids: list[Any]) -> Callable[[Any], Any]:
@@ -127,7 +137,11 @@ def check_graph(graph: Graph, edges: Columns, nodes: Columns, features: Columns 
 
 def check_features(graph: Graph, names: list[Any], of_rows: list[Any], features: Columns) -> None:
     words = [kind_of(features["word"])(one) for one in features["word"]]
-    order = range(2**31) if kind_of(features["word"]) is int else sorted({*words}, key=lambda one: one.encode())
+    order = (
+        range(2**31)
+        if kind_of(features["word"]) is int
+        else sorted({*words}, key=lambda one: one.encode(errors="surrogateescape"))
+    )
     assert graph.features.shape[1] == (max(words) + 1 if isinstance(order, range) else len(order))
     expected: dict[tuple[int, int], float] = {}
     for node, word, value in zip(of_rows, words, features.get("value", [1.0] * len(words))):
