@@ -15,7 +15,7 @@ MOST_CLASSES = 24
 MOST_PAIRS = 24
 """Pairs of classes that the page shows of a larger one."""
 MOST_CHARACTERS = 32
-"""Of the name of a class that begins a row; one above a column of numbers has half as many."""
+"""At most shown of the name of a class at the start of a row; half as many above a column of numbers."""
 
 
 def confusion(runs: list[Run]) -> Iterator[Block]:

@@ -25,9 +25,8 @@ class NodeValues:
 
     features: np.ndarray | None  # (num_nodes, num_features) float32
     labels: list[LabelColumn]
-    splits: dict[
-        str, np.ndarray
-    ]  # by column, or by the first of three masks, (num_nodes,) int8: 0 train, 1 val, 2 test, -1 none
+    # By column, or by the first of three masks; each (num_nodes,) int8: 0 train, 1 val, 2 test, -1 none.
+    splits: dict[str, np.ndarray]
 
 
 def read_nodes(groups: Sequence[Sequence[Source]], columns: Sequence[NodeColumns], ids: Ids, kind: str) -> NodeValues:

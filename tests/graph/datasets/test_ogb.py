@@ -220,7 +220,7 @@ def test_split_dict_takes_the_place_of_the_three_files(write_text, load):
     graph = load("ogbn-arxiv")
     assert_is_ogb(graph, ogb_dataset(folder, "ogbn-arxiv"))
     torch.save(other | {"years": {"train": 2017}}, file)  # arrays of NumPy, which ``ogb`` itself writes
-    theirs, found = torch.load(file, weights_only=False), load("ogbn-arxiv")
+    theirs, found = torch.load(file, weights_only=False), load("ogbn-arxiv")  # a file of this test
     for part, mask in (("train", "train_mask"), ("valid", "val_mask"), ("test", "test_mask")):
         np.testing.assert_array_equal(np.flatnonzero(getattr(found, mask)), np.sort(theirs[part]))
         np.testing.assert_array_equal(getattr(found, mask), getattr(graph, mask))

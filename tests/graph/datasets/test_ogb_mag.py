@@ -197,7 +197,7 @@ def assert_has_split(graph, split):
 def test_split_dict_of_several_kinds(form, protocol, folder, load, compose_dataset, tmp_path):
     file = folder / "split" / "time" / "split_dict.pt"
     torch.save({part: FORMS[form](nodes) for part, nodes in OTHER.items()}, file, pickle_protocol=protocol)
-    theirs = torch.load(file, weights_only=False)
+    theirs = torch.load(file, weights_only=False)  # a file of this test
     assert_has_split(load(), {part: np.asarray(theirs[part]["paper"]) for part in OTHER})
     files = dataset_files(compose_dataset("ogbn-mag", root=str(tmp_path)))
     assert files[-1] == file and not [one for one in files if one.name == "train.csv.gz"]
