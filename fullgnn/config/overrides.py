@@ -27,6 +27,8 @@ RENAMED = {
 REMOVED = {
     "kernel=persistent": "was removed, since its products were wrong on GPUs: choose kernel=auto or kernel=csr",
     "kernel.columns_a_pass": "was removed with kernel=persistent: leave it out",
+    "kernel.planes": "was removed, since every product on tensor cores splits X once now: leave it out",
+    "kernel.panel_rows": "was removed, since every panel has 32 rows now: leave it out",
     "fullgnn.sampling.cache_by_degree": "was removed: use fullgnn.sampling.CacheByDegree",
     "fullgnn.sampling.cache_nothing": "was removed: use fullgnn.sampling.CacheNothing",
 }

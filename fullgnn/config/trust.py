@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from fullgnn.config.compose import OPEN_GROUPS
-from fullgnn.config.overrides import MOVED_TARGETS, removed_target
+from fullgnn.config.overrides import MOVED_TARGETS, removed, removed_target
 from fullgnn.config.schema import conf_dir, target_of
 from fullgnn.errors import DataError, quoted
 
@@ -175,6 +175,8 @@ def trusted_node(group: str, node: Any, where: object, own: Calls | None = None)
     choice = check_calls(group, node, where, own)
     unknown = sorted(key for key in node if (key not in choice.keys if choice else _is_special(key)))
     if unknown:
+        if sentence := removed(f"{group}.{unknown[0]}"):
+            raise DataError(f"{where}: its {sentence}, or choose the {group} on the command line")
         raise DataError(f"{where}: {group}.{quoted(unknown[0])} is no key of its {group}: choose another file")
     if choice and _TARGET in node:
         parameters = inspect.signature(target_of(node)).parameters.values()

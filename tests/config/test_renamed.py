@@ -137,6 +137,7 @@ def test_what_was_removed_is_refused_with_what_to_write_instead(tmp_path: Path) 
         "experiment/chosen": "# @package _global_\ndefaults:\n  - override /kernel: persistent\n",
         "kernel/kept": "_target_: fullgnn.kernels.spmm.PersistentCSR\nname: kept\nmode: ieee\ncolumns_a_pass: null\n",
         "kernel/key": "_target_: fullgnn.kernels.spmm.TritonCSR\nname: key\ncolumns_a_pass: 32\n",
+        "kernel/old": "_target_: fullgnn.kernels.spmm.Packed\nname: old\npanel_rows: 64\nmode: bf16x3\nplanes: false\n",
     }
     for name, text in files.items():
         path = tmp_path / f"{name}.yaml"
@@ -150,6 +151,9 @@ def test_what_was_removed_is_refused_with_what_to_write_instead(tmp_path: Path) 
         "experiment=chosen": choice,
         "kernel=kept": choice,
         "kernel=key": key,
+        "kernel=tile32 kernel.planes=true": f"^kernel.planes {REMOVED['kernel.planes']}$",
+        "kernel=packed kernel.panel_rows=64": f"^kernel.panel_rows {REMOVED['kernel.panel_rows']}$",
+        "kernel=old": "^kernel.(planes|panel_rows) was removed, since every .*: leave it out$",
     }.items():
         with pytest.raises(ConfigError, match=said):
             load_config(compose(*given.split(), folders=[str(tmp_path)]))

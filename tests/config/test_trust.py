@@ -260,6 +260,19 @@ def test_a_run_with_a_removed_kernel_is_used_with_another_one(tmp_path: Path) ->
     assert check_run_dir(cfg) == run / "checkpoints" / "epoch_000004"
 
 
+def test_a_run_with_a_removed_key_is_used_with_the_same_kernel(tmp_path: Path) -> None:
+    node = {"_target_": "fullgnn.kernels.spmm.Packed", "name": "packed", "mode": "bf16x3"}
+    run = poisoned(tmp_path, lambda config: config.update(kernel=node | {"panel_rows": 64, "planes": False}))
+    given = [f"checkpoint={run}", f"out={tmp_path / 'out'}", *MACHINE]
+    with pytest.raises(DataError) as caught:
+        check_request(load_request(given))
+    assert str(caught.value) == (
+        f"checkpoint={run}: its kernel.panel_rows was removed, since every panel has 32 rows now: leave it out, or"
+        " choose the kernel on the command line"
+    )
+    assert check_request(load_request([*given, "kernel=packed"]))[1].kernel == node
+
+
 def test_a_configuration_of_other_things_is_refused() -> None:
     deep: Any = {}
     for _ in range(100):

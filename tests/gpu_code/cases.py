@@ -53,12 +53,7 @@ def all_cases() -> list[Case]:
 
 def sparse_kernels() -> dict[str, Kernel]:
     """The kernels of float32 quality, by name."""
-    kernels: dict[str, Kernel] = {"csr": TritonCSR()}
-    for planes in (False, True):
-        end = " planes" if planes else ""
-        kernels[f"tile32{end}"] = Tile32(planes=planes)
-        kernels |= {f"packed {rows}{end}": Packed(rows, planes=planes) for rows in (32, 64, 128)}
-    return kernels
+    return {"csr": TritonCSR(), "tile32": Tile32(), "packed": Packed()}
 
 
 def matrix() -> LocalCSR:

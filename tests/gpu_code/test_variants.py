@@ -59,7 +59,7 @@ def test_compiles(module: str, every_case: bool) -> None:
 
 
 @pytest.mark.sample(4)
-@pytest.mark.parametrize("name", ["csr", "panels", "planes"])
+@pytest.mark.parametrize("name", ["csr", "planes"])
 def test_rows_of_x_are_loaded_16_bytes_at_a_time(name: str, every_case: bool) -> None:
     """Rows of the widths 41, 47, 10 ... are loaded so as well: the compiler must see that rows are padded."""
     lines = compiled_products(name, every_case)
@@ -67,29 +67,28 @@ def test_rows_of_x_are_loaded_16_bytes_at_a_time(name: str, every_case: bool) ->
 
 
 def compiled_panels(every_case: bool) -> list[dict[str, Any]]:
-    lines = compiled_products("panels", every_case) + compiled_products("planes", every_case)
-    return [line for line in lines if line["kernel"] in ("multiply_panels", "multiply_planes")]
+    lines = compiled_products("planes", every_case)
+    return [line for line in lines if line["kernel"] == "multiply_planes"]
 
 
 @pytest.mark.sample(8)
 def test_panels_are_multiplied_by_tensor_cores(every_case: bool) -> None:
-    """The bfloat16 modes use instructions of their generation's tensor cores; float32 uses no tensor cores."""
+    """Every mode uses instructions of its generation's tensor cores."""
     units = {80: {"mma.sync"}, 90: {"mma.sync", "wgmma.mma_async"}, 100: {"mma.sync", "tcgen05.mma"}}
     lines = compiled_panels(every_case)
-    modes = {mode for line in lines for mode in re.findall(r"'MODE': '(\w+)'", line["constants"])}
-    assert modes == {"bf16x3", "bf16x2", "bf16", "ieee"}
+    assert {planes for line in lines for planes in re.findall(r"'PLANES': (\d)", line["constants"])} == {*"123"}
     for line in lines:
         used = {*line["tensor_cores"]}
-        assert used <= units[line["capability"]] and bool(used) == ("'ieee'" not in line["constants"]), line
+        assert used and used <= units[line["capability"]], line
 
 
 @pytest.mark.sample(8)
 def test_panels_leave_room_for_three_programs_on_a_multiprocessor(every_case: bool) -> None:
     """A Hopper multiprocessor has 65,536 registers, of which each thread gets a multiple of eight, and 228 KB of shared
-    memory, 1 KB of it reserved for each program. A program of eight warps, for 128 rows, counts for two."""
+    memory, 1 KB of it reserved for each program."""
     lines = compiled_panels(every_case)
     for line in (line for line in lines if line["capability"] == 90):
         warps = line["options"]["num_warps"]
         registers = -(-line["registers"] // 8) * 8
         programs = min(65_536 // (registers * 32 * warps), 228 * 1024 // (line["shared_bytes"] + 1024))
-        assert programs * warps // 4 >= 3, line
+        assert programs >= 3, line

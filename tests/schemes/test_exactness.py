@@ -141,8 +141,8 @@ def test_rows_that_arrive_whole_equal_the_oracle(
 IN_TRITON = [  # the kind of the graph, and options
     ("tiny", "kernel=torch", "optimizations.spmm_order=transform", "scheme.exchange=broadcast"),
     ("directed", "kernel=csr", "normalization=row", "optimizations.loss_rows_only=false", "scheme.exchange=broadcast"),
-    ("directed", "kernel=packed", "kernel.mode=ieee", "kernel.panel_rows=32", "optimizations.spmm_order=transform"),
-    ("directed", "kernel=tile32", "kernel.mode=ieee", "kernel.density_threshold=0", "scheme.exchange=needed_rows"),
+    ("directed", "kernel=packed", "optimizations.spmm_order=transform"),
+    ("directed", "kernel=tile32", "kernel.density_threshold=0", "scheme.exchange=needed_rows"),
 ]
 
 

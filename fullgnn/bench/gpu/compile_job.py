@@ -9,8 +9,8 @@ from typing import Any
 from fullgnn.bench.gpu.contestants import CONTESTANTS, FIRST
 from fullgnn.bench.gpu.product import WIDTHS
 from fullgnn.bench.gpu.products import Products
-from fullgnn.bench.gpu.sweep import DENSE, SECTIONS, Trials, changes
-from fullgnn.bench.gpu.tunables import Changed
+from fullgnn.bench.gpu.sweep import DENSE, SECTIONS, Trials
+from fullgnn.bench.gpu.tunables import Changed, single_changes
 from fullgnn.bench.gpu.worker import Report, Task
 from fullgnn.graph.lookalikes import LOOKALIKES, generate
 
@@ -22,7 +22,9 @@ def cases(swept_widths: list[int]) -> list[list[Any]]:
     """[kernel, width, changed constants], most wanted first; None: all constants are those of this GPU."""
     found: list[list[Any]] = [[one.name, width, None] for width in WIDTHS for one in FIRST]
     for width in swept_widths:
-        found += [[kernel, width, changed] for kernel in SECTIONS for changed in changes(kernel)]
+        found += [
+            [kernel, width, changed] for kernel, section in SECTIONS.items() for changed in single_changes(section)
+        ]
     return found
 
 

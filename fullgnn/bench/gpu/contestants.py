@@ -22,14 +22,13 @@ of 8 significant bits leave half a unit of the 17th bit, one leaves half a unit 
 class Contestant:
     """One kernel in one way of multiplying."""
 
-    kernel: str  # as conf/kernel names it, with the number of rows of a panel
+    kernel: str  # as conf/kernel names it
     mode: str
     make: Callable[[], Kernel]
-    planes: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.kernel} {self.mode}" + (" planes" if self.planes else "")
+        return f"{self.kernel} {self.mode}"
 
     @property
     def tolerance(self) -> float:
@@ -47,23 +46,18 @@ class Contestant:
         return None
 
 
-def _panels(mode: str, planes: bool = False) -> list[Contestant]:
-    found = [Contestant("tile32", mode, partial(Tile32, mode=mode, planes=planes), planes)]
-    for rows in (64, 32, 128):
-        found.append(Contestant(f"packed{rows}", mode, partial(Packed, rows, mode, planes), planes))
-    return found
+def _panels(mode: str) -> list[Contestant]:
+    return [Contestant("tile32", mode, partial(Tile32, mode=mode)), Contestant("packed", mode, partial(Packed, mode))]
 
 
 BASELINE = Contestant("torch", "ieee", TorchCSR)
 CSR = Contestant("csr", "ieee", TritonCSR)
-TILE32, PACKED, *_EXACT = _panels("bf16x3")
-_TILE32_PLANES, PACKED_PLANES, *_EXACT_PLANES = _panels("bf16x3", planes=True)
+TILE32, PACKED = _panels("bf16x3")
 
-FIRST = [BASELINE, CSR, TILE32, PACKED, PACKED_PLANES]
-"""One of each kind: timed at every width, before the others, which are variants of them."""
+FIRST = [BASELINE, CSR, TILE32, PACKED]
+"""Those of float32 quality: timed at every width, before the others."""
 
-VARIANTS = [*_EXACT, _TILE32_PLANES, *_EXACT_PLANES, *_panels("bf16x2"), *_panels("bf16")]
-VARIANTS += [Contestant("csr", "bf16", partial(TritonCSR, "bf16"))]
+VARIANTS = [*_panels("bf16x2"), *_panels("bf16"), Contestant("csr", "bf16", partial(TritonCSR, "bf16"))]
+"""The modes that are not exact."""
 
-CONTESTANTS = {one.name: one for one in (*FIRST, *VARIANTS, *_panels("ieee"))}
-"""The slow ones, panels in float32, come last: they are tested and not timed."""
+CONTESTANTS = {one.name: one for one in (*FIRST, *VARIANTS)}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.bench.exact import error_of
-from fullgnn.bench.gpu.contestants import CONTESTANTS, CSR, FLOAT32, PACKED, PACKED_PLANES
+from fullgnn.bench.gpu.contestants import CONTESTANTS, CSR, FLOAT32, PACKED
 from fullgnn.bench.gpu.products import Products
 from fullgnn.bench.gpu.timing import measure, rotated
 from fullgnn.bench.gpu.tunables import Changed, descent, single_changes
@@ -26,7 +26,6 @@ DENSE = "a dense layer"
 SECTIONS = {
     CSR.name: "csr",
     PACKED.name: "panels",
-    PACKED_PLANES.name: "panels",
     DENSE: "dense",
 }
 """What is timed, in this order, to choose the constants of a section of the tuning."""
@@ -42,13 +41,6 @@ WIDTHS: dict[str, tuple[int, ...]] = {
 
 DEPTHS = {128: 602, 41: 128, 64: 100, 47: 64, 8: 128, 10: 128}
 """Columns of what enters the layer that has such a width."""
-
-
-def changes(kernel: str) -> list[Changed]:
-    """Each constant of a kernel at each of its values. Products with and without planes share a section, in which the
-    names of the constants for planes begin with ``planes_``."""
-    planes = kernel == PACKED_PLANES.name
-    return [one for one in single_changes(SECTIONS[kernel]) if next(iter(one)).startswith("planes_") == planes]
 
 
 def sweep(task: Task, report: Report, graph: str, products: Products, seconds: float) -> None:
@@ -76,7 +68,7 @@ def sweep(task: Task, report: Report, graph: str, products: Products, seconds: f
     for width in WIDTHS[graph]:
         for kernel, section in SECTIONS.items():
             if kernel == DENSE or CONTESTANTS[kernel].missing(task.device) is None:
-                single = rows(kernel, width, [{}, *changes(kernel)[: 1 if task.toy else None]])
+                single = rows(kernel, width, [{}, *single_changes(section)[: 1 if task.toy else None]])
                 rows(kernel, width, descent(section, single))
 
 

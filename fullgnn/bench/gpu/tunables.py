@@ -25,7 +25,7 @@ Row = Mapping[str, Any]
 
 VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
     "csr": {"bins": ((2, 4, 8, 16, 32, 64), (8, 32, 128), (4, 8, 16, 32, 64, 128))},
-    "panels": {"num_stages": (2, 4, 5), "planes_stages": (3, 4, 6), "chain_groups": (2, 8)},
+    "panels": {"planes_stages": (3, 4, 6), "chain_groups": (2, 8)},
     "dense": {
         "product_stages": (2, 4),
         "gradient_stages": (2, 4, 5),

@@ -1,20 +1,18 @@
-"""Panels on a CPU: the groups and the rounding of ``_panels_gpu.py``, with small dense products."""
+"""Panels on a CPU: the groups and the rounding of ``_planes_gpu.py``, with small dense products."""
 
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.spmm.tiles import GROUP, Panels
+from fullgnn.kernels.spmm.tiles import GROUP, PANEL, Panels
 
 CPU_GROUPS = 1 << 10  # groups that are unpacked at a time
 
 
 def split_planes(x: Tensor, mode: str) -> list[Tensor]:
-    """Float32 ``x`` as the addends that ``mode`` multiplies; in the bf16 modes, float32 with values of bfloat16.
+    """Float32 ``x`` as the addends that ``mode`` multiplies: float32 with values of bfloat16.
 
     In ``bf16x3`` the values are truncated, not rounded: 8 + 8 + 8 bits are the 24 of float32, and no number overflows.
     """
-    if mode == "ieee":
-        return [x]
     if mode == "bf16x3":
         hi = _cut_off(x)
         mid = _cut_off(x - hi)
@@ -38,7 +36,7 @@ def multiply_on_cpu(panels: Panels, x: Tensor, out: Tensor, accumulate: bool, mo
     padded[: panels.num_cols] = x
     planes = split_planes(padded, mode)
     panel = torch.arange(num_panels).repeat_interleave(panels.ptr.diff().long())
-    sums = torch.zeros(num_panels, panels.rows, width, dtype=torch.float64)
+    sums = torch.zeros(num_panels, PANEL, width, dtype=torch.float64)
     for groups in torch.arange(panels.num_groups).split(CPU_GROUPS):
         stretch = slice(int(groups[0]), int(groups[-1]) + 1)
         pattern = (panels.bits[stretch, :, None] >> torch.arange(GROUP, dtype=torch.int32) & 1).float()

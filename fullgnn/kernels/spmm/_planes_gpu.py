@@ -1,15 +1,18 @@
-"""Panels on tensor cores with X split into bfloat16 planes once per product. Importing this module imports Triton.
+"""Panels of 32 rows on tensor cores, for ``panel_plan.py``. Importing this module imports Triton.
 
-``_panels_gpu.py`` splits the rows of X again in each panel that gathers them, between the loads and the products. Here
-a separate kernel writes the planes of a row side by side, padded to 16 columns:
+One program multiplies the groups of one panel, or a stretch of them. A group is 32 rows of X, read once for the whole
+panel, and the panel's pattern in these columns of A: a word for each row, with a bit for each column. The pattern is
+exactly 0 and 1 in any precision, so only X needs care: as hi + mid + lo in bfloat16, X keeps all 24 bits of float32.
+
+A kernel of its own splits X, once per product, and writes the planes of a row side by side, padded to 16 columns:
 
     hi of row 0 | mid of row 0 | lo of row 0 | hi of row 1 | ...        6 bytes a number in bf16x3, 4 in bf16x2
 
 so that 16 bytes at a time go from global to shared memory and on to the tensor cores, not through registers. The
-pattern of the next group is unpacked one group ahead and carried into the next iteration, so that the compiler keeps
-the pattern in shared memory too. With a pattern in registers, the products of 64 rows ("wgmma") would wait for each
-other one by one; with one in shared memory, the compiler of Triton 3.7 waits once for each plane, since the sum of one
-plane's products is the start of the next plane's.
+pattern of the next group is unpacked one group ahead and carried into the next iteration.
+
+Tensor cores may truncate a sum instead of rounding it. So a sum on tensor cores, a chain, is only a few groups long and
+is then added to another sum in float32.
 """
 
 from collections.abc import Iterator
@@ -21,13 +24,13 @@ import triton.language as tl
 from torch import Tensor
 
 from fullgnn.kernels.epilogue._epilogue_gpu import store_rows
-from fullgnn.kernels.spmm._panels_gpu import GROUP, truncate_to_bfloat16
-from fullgnn.kernels.spmm.panel_pieces import max_registers, planes_columns
+from fullgnn.kernels.spmm import tiles
+from fullgnn.kernels.spmm.panel_plan import UNIT, planes_columns
 from fullgnn.kernels.spmm.reading import Reading
 from fullgnn.kernels.support.tuning import PanelTuning
 
 PLANES = {"bf16x3": 3, "bf16x2": 2, "bf16": 1}
-UNIT = 16  # the columns of a plane are padded to a multiple of this number
+GROUP, PANEL = tl.constexpr(tiles.GROUP), tl.constexpr(tiles.PANEL)
 MAX_COLUMNS, ELEMENTS = 64, 2048  # bounds of one program's tile in ``_split``
 
 
@@ -97,6 +100,13 @@ def _split(
         tl.store(to + plane, (part - high.to(tl.float32)).to(tl.bfloat16), mask=within)
 
 
+@triton.jit
+def truncate_to_bfloat16(x):
+    """Float32 ``x`` without its low 16 bits, which bfloat16 does not have: rounding could overflow, and the interpreter
+    does not round."""
+    return (x.to(tl.int32, bitcast=True) & -65536).to(tl.float32, bitcast=True)
+
+
 @triton.jit(do_not_specialize=["num_rows", "num_cols", "first_column", "width", "out_stride", "plane"])
 def multiply_planes(
     begin,  # (num_items,) int32: the groups of an item are begin to end
@@ -112,7 +122,6 @@ def multiply_planes(
     width,  # in units of OUT_ALIGNED, as out_stride is
     out_stride,
     plane,  # columns of a plane, in units of 16
-    PANEL: tl.constexpr,
     PIECE: tl.constexpr,
     EVEN: tl.constexpr,  # all columns of the piece are in a plane
     PLANES: tl.constexpr,
@@ -135,7 +144,7 @@ def multiply_planes(
     chain = total
 
     first, last = tl.load(begin + item), tl.load(end + item)
-    ahead = _pattern(bits, first, last, PANEL, INTERPRETED)
+    ahead = _pattern(bits, first, last, INTERPRETED)
     for group in range(first, last):
         source = tl.load(columns + group) + k if ADJACENT else tl.load(columns + (k * zero + group) * GROUP + k)
         pattern = ahead
@@ -143,7 +152,7 @@ def multiply_planes(
         source = source.to(tl.int64) if WIDE else source
         row = planes + source * (plane * PLANES)
         chain = _add(chain, pattern, row, plane, first_column, here, EVEN, PLANES, INTERPRETED)
-        ahead = _pattern(bits, group + 1, last, PANEL, INTERPRETED)
+        ahead = _pattern(bits, group + 1, last, INTERPRETED)
         if (group - first) % CHAIN == CHAIN - 1:
             total += chain
             chain = tl.zeros_like(total)
@@ -154,7 +163,7 @@ def multiply_planes(
 
 
 @triton.jit
-def _pattern(bits, group, last, PANEL: tl.constexpr, INTERPRETED: tl.constexpr):
+def _pattern(bits, group, last, INTERPRETED: tl.constexpr):
     """[PANEL, 32] entries of a group as 0 and 1, or zeros from the group ``last`` on."""
     at = bits + (tl.arange(0, PANEL) + (tl.full((), 0, tl.int64) + group) * PANEL)
     pattern = (tl.load(at, mask=group < last, other=0)[:, None] >> tl.arange(0, GROUP)[None, :]) & 1
@@ -206,19 +215,19 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
     signature = dict.fromkeys(("begin", "end", "target", "columns", "bits"), "*i32:16")
     sizes = ("num_rows", "num_cols", "first_column", "width", "out_stride", "plane")
     signature |= dict.fromkeys(sizes, "i32") | {"out": "*fp32:16", "planes": "*bf16:16"}
-    calls = [  # rows of a panel, width, planes, adjacent columns, wide
-        *((panel, width, 3, False, False) for panel in (32, 64, 128) for width in (128, 64, 47, 41, 8, 100)),
-        (32, 128, 3, True, False),
-        (64, 128, 2, False, False),
-        (64, 41, 1, False, True),
+    calls = [  # width, planes, adjacent columns, wide
+        *((width, 3, False, False) for width in (128, 64, 47, 41, 8, 100)),
+        (128, 3, True, False),
+        (128, 2, False, False),
+        (41, 1, False, True),
     ]
-    for panel, width, num_planes, adjacent, wide in calls:
-        for cut in planes_columns(width, panel, tuning):
+    for width, num_planes, adjacent, wide in calls:
+        for cut in planes_columns(width, tuning):
             constants: dict[str, Any] = dict(PIECE=cut.total, EVEN=cut.end <= -(-width // UNIT) * UNIT)
-            constants |= dict(PANEL=panel, ADJACENT=adjacent, PLANES=num_planes, WIDE=wide, CHAIN=tuning.chain_groups)
+            constants |= dict(ADJACENT=adjacent, PLANES=num_planes, WIDE=wide, CHAIN=tuning.chain_groups)
             constants |= dict(OUT_ALIGNED=1 if width % 4 else 4, ACCUMULATE=wide, INTERPRETED=False)
             options: dict[str, Any] = {"num_warps": tuning.planes_warps, "num_stages": tuning.planes_stages}
-            options |= {"maxnreg": max_registers(panel, tuning)}
+            options |= {"maxnreg": tuning.planes_registers}
             yield multiply_planes, signature, constants, options
     signature = dict.fromkeys(("num_rows", "plane", "readable", "x_stride"), "i32")
     signature |= {"x": "*fp32:16", "planes": "*bf16:16"}

@@ -28,8 +28,7 @@ from torch import Tensor
 
 from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, Kernel, LocalCSR
 from fullgnn.kernels.spmm.fixed_choice import TENSOR_CORES, fixed_choice
-from fullgnn.kernels.spmm.packed import PANEL_ROWS, Packed
-from fullgnn.kernels.spmm.tile32 import Tile32
+from fullgnn.kernels.spmm.packed import Packed
 from fullgnn.kernels.spmm.torch_csr import TorchCSR
 from fullgnn.kernels.spmm.triton_csr import TritonCSR
 from fullgnn.kernels.support import gpu
@@ -47,7 +46,7 @@ CHUNK_ELEMENTS = 1 << 22  # elements of two products that are compared at a time
 KEPT_SHARE = 8  # formats kept for trials of other widths take at most 1 / KEPT_SHARE of a GPU's memory
 KEPT_BYTES = 1 << 30  # the limit on other devices
 FEW_EDGES = 1 << 16  # in smaller blocks, a product is little more than its launch: only torch's kernel is worthwhile
-SOME_EDGES = 1 << 20  # in smaller blocks, kernels for tensor cores are not worth compiling
+SOME_EDGES = 1 << 20  # in smaller blocks, a kernel for tensor cores is not worth compiling
 
 
 def candidates(adj: LocalCSR, dtype: torch.dtype) -> list[Kernel]:
@@ -56,8 +55,7 @@ def candidates(adj: LocalCSR, dtype: torch.dtype) -> list[Kernel]:
     if adj.nnz >= FEW_EDGES:
         kernels.append(TritonCSR())
     if adj.nnz >= SOME_EDGES and adj.values is None and dtype == torch.float32:
-        for planes in (False, True):
-            kernels += [Tile32(planes=planes), *(Packed(rows, planes=planes) for rows in PANEL_ROWS)]
+        kernels.append(Packed())
     return kernels
 
 
@@ -170,9 +168,8 @@ class Choices:
         adj, device = self.adj, self.adj.indices.device
         capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else TENSOR_CORES
         kernel = fixed_choice(
-            adj.num_rows, adj.num_cols, adj.nnz, width,
-            pattern=adj.values is None, dtype=self.dtype, capability=capability,
-        )  # fmt: skip
+            adj.num_rows, adj.nnz, width, pattern=adj.values is None, dtype=self.dtype, capability=capability
+        )
         self.kernels.setdefault(self._name(kernel), kernel)
         return self._name(kernel)
 

@@ -35,6 +35,11 @@ def check_supported(kernel: str, device: torch.device, dtype: torch.dtype) -> No
 
 def check_mode(kernel: str, mode: str, known: tuple[str, ...]) -> None:
     """Refuse a mode that the kernel ``kernel`` does not know, and log if the mode is not exact."""
+    if mode == "ieee" and mode not in known:
+        raise ConfigError(
+            f"kernel.mode=ieee of kernel={kernel} was removed, since kernel=csr multiplies float32 without tensor"
+            " cores: leave it out, for bf16x3, which holds all bits, or choose kernel=csr"
+        )
     if mode not in known:
         raise ConfigError(f"kernel.mode={mode} is not known to kernel={kernel}: choose one of {', '.join(known)}")
     if mode in ("bf16x2", "bf16"):

@@ -14,14 +14,13 @@ class Tile32(PanelKernel):
 
     Args:
         density_threshold: in [0, 1); 0.05 as in the paper.
-        mode: ``bf16x3``, ``bf16x2``, ``bf16`` or ``ieee``; see ``panels.py``.
-        planes: on a GPU, split X once per product instead of in each panel.
+        mode: ``bf16x3``, ``bf16x2`` or ``bf16``; see ``panels.py``.
 
     Raises:
-        ConfigError: ``density_threshold`` or ``mode`` is not one of these, or ``planes`` without tensor cores.
+        ConfigError: ``density_threshold`` or ``mode`` is not one of these.
     """
 
-    def __init__(self, density_threshold: float = 0.05, mode: str = "bf16x3", planes: bool = False):
+    def __init__(self, density_threshold: float = 0.05, mode: str = "bf16x3"):
         if not 0 <= density_threshold < 1:
             raise ConfigError(f"kernel.density_threshold={density_threshold} is no fraction: choose a value in [0, 1)")
-        super().__init__("tile32", mode, lambda adj: split_tiles(adj, density_threshold), planes)
+        super().__init__("tile32", mode, lambda adj: split_tiles(adj, density_threshold))

@@ -1,6 +1,6 @@
 """Which edges of a block go to tensor cores: dense 32 x 32 tiles, or columns that occur repeatedly in a panel.
 
-A panel is a number of consecutive rows. One sort of the edges finds each distinct (panel, column) or (panel, tile) pair
+A panel is 32 consecutive rows. One sort of the edges finds each distinct (panel, column) or (panel, tile) pair
 and counts its edges; the count decides. The chosen edges become ``Panels``: groups of 32 columns of one panel, and a
 word for each row of the panel with a bit for each column. The other edges stay a ``LocalCSR``.
 
@@ -19,8 +19,9 @@ from torch import Tensor
 from fullgnn.kernels.spmm.base import LocalCSR
 
 GROUP = 32  # columns of a group: the bits of a word
-TILE = 32  # rows and columns of a tile
+PANEL = TILE = 32  # rows of a panel, and rows and columns of a tile
 CHUNK_EDGES = 1 << 24  # edges that are sorted at a time: about 1 GB of temporaries
+MIN_COUNT = 2  # entries of a column in a panel for which it is worth a place in a group
 COUNTERS_PER_EDGE = 8  # with up to 8 tiles per edge, a counter for every tile costs less than a sort
 DENSITY_BOUNDS = (0.01, 0.03, 0.05, 0.10, 0.25)
 DENSITY_BINS = ("0-1", "1-3", "3-5", "5-10", "10-25", ">25")
@@ -31,13 +32,12 @@ DENSITY_BINS = ("0-1", "1-3", "3-5", "5-10", "10-25", ">25")
 class Panels:
     """The 0/1 entries of a matrix that lie in groups of 32 columns of a panel of rows."""
 
-    rows: int  # rows of a panel; the last panel may have fewer
     num_rows: int
     num_cols: int
     nnz: int
     ptr: Tensor  # (num_panels + 1,) int32: the groups of a panel
     columns: Tensor  # (num_groups, 32) int32, num_cols for no column; or (num_groups,), the first of 32 adjacent ones
-    bits: Tensor  # (num_groups, rows) int32: bit k of word r is the entry of row r in column k of the group
+    bits: Tensor  # (num_groups, 32) int32: bit k of word r is the entry of row r in column k of the group
 
     @property
     def adjacent(self) -> bool:
@@ -60,29 +60,29 @@ class Panels:
 def split_tiles(adj: LocalCSR, density_threshold: float) -> tuple[Panels, LocalCSR]:
     """The entries in tiles with more than ``density_threshold`` x 1024 entries, and the other entries."""
     tiles_across = -(-adj.num_cols // TILE)
-    found = _Found(adj, TILE)
-    for stretch in _stretches(adj, TILE):
+    found = _Found(adj)
+    for stretch in _stretches(adj):
         pair, inverse, count = _pairs(stretch.panel * tiles_across + stretch.column // TILE)
         chosen = count > density_threshold * TILE * TILE
         group = chosen.cumsum(0) - 1
         dense = chosen[inverse]
-        words = _words(int(chosen.sum()), TILE, group[inverse[dense]], stretch.row[dense], stretch.column[dense] % TILE)
+        words = _words(int(chosen.sum()), group[inverse[dense]], stretch.row[dense], stretch.column[dense] % TILE)
         columns = (pair[chosen] % tiles_across * TILE).int()
         found.add(stretch.first_panel + pair[chosen] // tiles_across, columns, words, dense)
     return found.result()
 
 
-def split_columns(adj: LocalCSR, panel_rows: int, min_count: int = 2) -> tuple[Panels, LocalCSR]:
-    """The entries in columns that occur at least ``min_count`` times in their panel of ``panel_rows`` rows, and others.
+def split_columns(adj: LocalCSR) -> tuple[Panels, LocalCSR]:
+    """The entries in columns that occur at least ``MIN_COUNT`` times in their panel, and the other entries.
 
     A group holds its columns in ascending order. Columns with fewer entries fill up the last group of a panel, where
     reading a row of X costs as much as in the row kernel.
     """
-    found = _Found(adj, panel_rows)
-    for stretch in _stretches(adj, panel_rows):
+    found = _Found(adj)
+    for stretch in _stretches(adj):
         pair, inverse, count = _pairs(stretch.panel * adj.num_cols + stretch.column)
         panel = pair // adj.num_cols
-        chosen = count >= min_count
+        chosen = count >= MIN_COUNT
         free = -_per_panel(chosen, panel, stretch.num_panels) % GROUP
         chosen |= _place_in_panel(~chosen, panel, stretch.num_panels) < free[panel]
         place = _place_in_panel(chosen, panel, stretch.num_panels)
@@ -93,7 +93,7 @@ def split_columns(adj: LocalCSR, panel_rows: int, min_count: int = 2) -> tuple[P
         columns[(group * GROUP + place % GROUP)[chosen]] = (pair[chosen] % adj.num_cols).int()
         dense = chosen[inverse]
         of_edge = inverse[dense]
-        words = _words(total, panel_rows, group[of_edge], stretch.row[dense], place[of_edge] % GROUP)
+        words = _words(total, group[of_edge], stretch.row[dense], place[of_edge] % GROUP)
         panels = torch.arange(stretch.num_panels, device=pair.device).repeat_interleave(num_groups)
         found.add(stretch.first_panel + panels, columns.view(-1, GROUP), words, dense)
     return found.result()
@@ -105,7 +105,7 @@ def tile_density(indptr: Tensor, indices: Tensor, num_cols: int) -> list[float]:
     tiles_across = -(-num_cols // TILE)
     bounds = torch.tensor(DENSITY_BOUNDS, dtype=torch.float64, device=indices.device) * TILE * TILE
     edges = torch.zeros(len(bounds) + 1, dtype=torch.int64, device=indices.device)
-    for stretch in _stretches(adj, TILE):
+    for stretch in _stretches(adj):
         tile, num_tiles = stretch.panel * tiles_across + stretch.column // TILE, stretch.num_panels * tiles_across
         if num_tiles <= COUNTERS_PER_EDGE * len(tile):
             count = torch.bincount(tile, minlength=num_tiles)
@@ -126,18 +126,18 @@ class _Stretch:
     column: Tensor  # (edges,) int64
 
 
-def _stretches(adj: LocalCSR, panel_rows: int) -> Iterator[_Stretch]:
+def _stretches(adj: LocalCSR) -> Iterator[_Stretch]:
     """All panels, in stretches of about ``CHUNK_EDGES`` edges."""
-    num_panels = -(-adj.num_rows // panel_rows)
-    starts = adj.indptr[::panel_rows][:num_panels].cpu().contiguous()
+    num_panels = -(-adj.num_rows // PANEL)
+    starts = adj.indptr[::PANEL][:num_panels].cpu().contiguous()
     device, first = adj.indices.device, 0
     while first < num_panels:
         stop = max(first + 1, int(torch.searchsorted(starts, int(starts[first]) + CHUNK_EDGES)))
-        rows = slice(first * panel_rows, min(stop * panel_rows, adj.num_rows))
+        rows = slice(first * PANEL, min(stop * PANEL, adj.num_rows))
         indptr = adj.indptr[rows.start : rows.stop + 1].long()
         row = torch.arange(rows.stop - rows.start, device=device).repeat_interleave(indptr.diff())
         column = adj.indices[int(indptr[0]) : int(indptr[-1])].long()
-        yield _Stretch(first, stop - first, row // panel_rows, row % panel_rows, column)
+        yield _Stretch(first, stop - first, row // PANEL, row % PANEL, column)
         first = stop
 
 
@@ -157,19 +157,19 @@ def _place_in_panel(chosen: Tensor, panel: Tensor, num_panels: int) -> Tensor:
     return torch.where(chosen, place, torch.iinfo(torch.int64).max)
 
 
-def _words(num_groups: int, panel_rows: int, group: Tensor, row: Tensor, bit: Tensor) -> Tensor:
-    """(num_groups, panel_rows) int32 words with a bit set for each entry; the entries must be distinct."""
-    words = torch.zeros(num_groups * panel_rows, dtype=torch.int32, device=group.device)
+def _words(num_groups: int, group: Tensor, row: Tensor, bit: Tensor) -> Tensor:
+    """(num_groups, 32) int32 words with a bit set for each entry; the entries must be distinct."""
+    words = torch.zeros(num_groups * PANEL, dtype=torch.int32, device=group.device)
     one = torch.where(bit == 31, -(2**31), 1 << bit.clamp(max=30)).int()
-    return words.scatter_add_(0, group * panel_rows + row, one).view(num_groups, panel_rows)
+    return words.scatter_add_(0, group * PANEL + row, one).view(num_groups, PANEL)
 
 
 class _Found:
     """Collects the groups of all stretches."""
 
-    def __init__(self, adj: LocalCSR, panel_rows: int):
+    def __init__(self, adj: LocalCSR):
         assert adj.values is None, "only a pattern has bits"
-        self._adj, self._panel_rows = adj, panel_rows
+        self._adj = adj
         self._panel: list[Tensor] = []
         self._columns: list[Tensor] = []
         self._words: list[Tensor] = []
@@ -184,7 +184,7 @@ class _Found:
 
     def result(self) -> tuple[Panels, LocalCSR]:
         adj = self._adj
-        num_panels = -(-adj.num_rows // self._panel_rows)
+        num_panels = -(-adj.num_rows // PANEL)
         dense = torch.cat(self._dense)
         ptr = adj.indptr.new_zeros(num_panels + 1)
         ptr[1:] = torch.bincount(torch.cat(self._panel), minlength=num_panels).cumsum(0)
@@ -193,4 +193,4 @@ class _Found:
         rest = LocalCSR(left[adj.indptr.long()], adj.indices[~dense], None, adj.num_rows, adj.num_cols)
         columns, words = torch.cat(self._columns), torch.cat(self._words)
         nnz = adj.nnz - rest.nnz
-        return Panels(self._panel_rows, adj.num_rows, adj.num_cols, nnz, ptr, columns, words), rest
+        return Panels(adj.num_rows, adj.num_cols, nnz, ptr, columns, words), rest

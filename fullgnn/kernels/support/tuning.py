@@ -60,20 +60,15 @@ class PanelTuning:
     """Groups of one part. 64 groups read 2,048 rows of X."""
     chain_groups: int = 4
     """Groups that tensor cores add before their sum is added in float32: at most 8, since tensor cores may truncate."""
-    piece: int = 64
-    """Columns of one program: 64, or 128, which leaves few registers unused."""
-    num_stages: int = 3
-    num_warps: int = 4
-    """Warps of a program for panels of up to 64 rows; panels of 128 rows take twice as many."""
     planes_piece: int = 64
-    """Columns of one program that reads X as planes, or half as many: see ``panel_pieces.planes_columns``."""
+    """Columns of one program, at most."""
     planes_stages: int = 5
-    """Pipeline stages of such a program: two for the ids of the columns, the others for rows of X."""
+    """Pipeline stages: two for the ids of the columns, the others for rows of X."""
     planes_warps: int = 4
-    """Warps of such a program, for panels of any number of rows."""
+    """Warps of a program."""
     planes_registers: int = 96
-    """Limit on the registers of a thread of such a program, for panels of 32 rows. Without this limit, ptxas assigns
-    fewer registers, so that more programs run at a time, and spills words to memory at some widths."""
+    """Limit on the registers of a thread. Without this limit, ptxas assigns fewer registers, so that more programs run
+    at a time, and spills words to memory at some widths."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +141,9 @@ class Tuning:
     dense: ByWidth[DenseTuning] = ByWidth(DenseTuning())
 
 
+REMOVED: dict[type, set[str]] = {PanelTuning: {"piece", "num_stages", "num_warps"}}
+"""The names of constants that tuning files of earlier versions may have."""
+
 _override: list[Tuning] = []
 
 
@@ -215,6 +213,10 @@ def _by_width(general: T, part: Any, where: str) -> ByWidth[T]:
 
 def _changed(general: T, values: Mapping[str, Any], where: str) -> T:
     known = {one.name for one in fields(general)}
+    if gone := sorted(REMOVED.get(type(general), set()) & values.keys() - known):
+        raise ConfigError(
+            f"{where} names constants that were removed with their kernel, {', '.join(gone)}: leave them out"
+        )
     if unknown := sorted(values.keys() - known):
         choices = ", ".join(sorted(known))
         raise ConfigError(f"{where} names unknown constants, {', '.join(unknown)}: choose from {choices}")

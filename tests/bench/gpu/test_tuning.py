@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from fullgnn.bench.gpu import sweep as sweep_module
-from fullgnn.bench.gpu.contestants import CSR, PACKED, PACKED_PLANES
-from fullgnn.bench.gpu.sweep import DENSE, SECTIONS, WIDTHS, DenseLayer, Trials, changes, sweep
+from fullgnn.bench.gpu.contestants import CSR
+from fullgnn.bench.gpu.sweep import DENSE, SECTIONS, WIDTHS, DenseLayer, Trials, sweep
 from fullgnn.bench.gpu.tunables import (
     OF_PREPARATION,
     VALUES,
@@ -164,23 +164,10 @@ def test_constants_hold_for_one_trial():
 
     for kernel, section in SECTIONS.items():
         if kernel != DENSE:
-            ((name, value),) = changed = changes(kernel)[-1].items()
+            ((name, value),) = changed = single_changes(section)[-1].items()
             Trials(Watched(), 10, CPU).time(kernel, 41, dict(changed), 0.0)
             assert getattr(getattr(seen.pop(), section).at(41), name) == value
             assert tuning_for(CPU) == Tuning()
-
-
-def test_kernels_that_share_a_section_have_constants_of_their_own():
-    """One kernel of a section sweeps each constant, and the winners of all its kernels are written together."""
-    for section in NAMES:
-        changed = [str(one) for kernel in SECTIONS if SECTIONS[kernel] == section for one in changes(kernel)]
-        assert sorted(changed) == sorted(map(str, single_changes(section)))
-    names = {kernel: {name for changed in changes(kernel) for name in changed} for kernel in SECTIONS}
-    assert "planes_stages" in names[PACKED_PLANES.name] and "num_stages" in names[PACKED.name]
-    planes = {"section": "panels", "kernel": "packed64 bf16x3 planes"}
-    rows = [row(4.0, section="panels", kernel="packed64 bf16x3"), row(2.0, **planes)]
-    rows += [row(3.0, section="panels", kernel="packed64 bf16x3", num_stages=4), row(1.0, planes_stages=4, **planes)]
-    assert winners(rows) == {"panels": {"widths": {128: {"num_stages": 4, "planes_stages": 4}}}}
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):

@@ -27,9 +27,8 @@ from tests.kernels.spmm.test_kernels import integers, local_csr
 from tests.triton_device import DEVICE, needs_triton
 
 pytestmark = needs_triton
-PANELS = ["tile32 bf16x3", "packed 32 bf16x3", "packed 64 bf16x3", "packed 128 bf16x3"]
 ROWS = ["torch", "csr"]
-FLOAT32 = [*ROWS, *PANELS, *(f"{name} planes" for name in PANELS)]
+FLOAT32 = [*ROWS, "packed bf16x3"]
 
 
 class Clock:
@@ -77,7 +76,6 @@ def multiplied(kernel: AutoKernel, prepared, dense: torch.Tensor, width: int, dt
     assert torch.equal(out.double(), expected), "measuring must not write to the output"
 
 
-@pytest.mark.sample(12)
 @pytest.mark.parametrize("best", range(len(FLOAT32)))
 def test_the_fastest_stays(best: int, clock, caplog) -> None:
     caplog.set_level(logging.INFO)
@@ -96,17 +94,17 @@ def test_the_fastest_stays(best: int, clock, caplog) -> None:
 
 
 def test_every_width_is_measured_and_only_winners_are_kept(clock) -> None:
-    winners = "torch", "packed 128 bf16x3", "csr"
+    winners = "torch", "packed bf16x3", "csr"
     times = clock(*(1.0 if name == winner else 2.0 for winner in winners for name in FLOAT32))
     kernel, (adj, dense) = AutoKernel(), block()
     prepared = kernel.prepare(adj, torch.float32)
     for width in (8, 41, 128, 8, 41):
         multiplied(kernel, prepared, dense, width, torch.float32)
     assert times.asked == 3 * len(FLOAT32)
-    assert kernel.name_for(DEVICE, torch.float32) == "csr (128); packed 128 bf16x3 (41); torch (8)"
+    assert kernel.name_for(DEVICE, torch.float32) == "csr (128); packed bf16x3 (41); torch (8)"
     assert sorted(prepared[1]._prepared) == sorted(FLOAT32), "formats are kept for other widths"
     trials.free_kept_formats()
-    assert sorted(prepared[1]._prepared) == ["csr", "packed 128 bf16x3", "torch"]
+    assert sorted(prepared[1]._prepared) == ["csr", "packed bf16x3", "torch"]
     multiplied(kernel, prepared, dense, 8, torch.float32)
     held = kernel.tensors(prepared)
     assert sum(tensor is adj.indices for tensor in held) >= 1 and len(held) > 2
@@ -132,10 +130,10 @@ def test_small_blocks_are_not_worth_compiling_for(clock, monkeypatch: pytest.Mon
 
 
 def test_a_candidate_that_fails_is_left_out(clock, caplog) -> None:
-    clock(5, RuntimeError("out of\n memory"), 4, 3, *range(8, 14))
+    clock(5, RuntimeError("out of\n memory"), 4)
     kernel, (adj, dense) = AutoKernel(), block()
     multiplied(kernel, kernel.prepare(adj, torch.float32), dense, 16, torch.float32)
-    assert kernel.name_for(DEVICE, torch.float32) == "packed 32 bf16x3 (16)"
+    assert kernel.name_for(DEVICE, torch.float32) == "packed bf16x3 (16)"
     assert "kernel=auto: csr is disabled (out of memory)" in caplog.text
 
 
@@ -226,13 +224,13 @@ def test_the_choice_is_kept_for_the_same_block_and_width(clock, tmp_path: Path, 
         multiplied(kernel, kernel.prepare(adj, torch.float32), dense, width, torch.float32)
         return kernel.name_for(DEVICE, torch.float32)
 
-    times = clock(2, 1, *range(3, 11))
+    times = clock(2, 1, 3)
     adj, dense = block()
     assert run(adj, dense, 8) == run(adj, dense, 8) == "csr (8)" and times.asked == len(FLOAT32)
     assert "choice from the cache: csr" in caplog.text
-    times = clock(*range(1, 11))
+    times = clock(1, 2, 3)
     assert run(adj, dense, 9) == "torch (9)" and times.asked == len(FLOAT32)
-    times = clock(*range(1, 11))
+    times = clock(1, 2, 3)
     other = adj.indices.clone()
     row = int(adj.indptr.diff().nonzero()[0])
     there = set(adj.indices[adj.indptr[row] : adj.indptr[row + 1]].tolist())
@@ -457,10 +455,9 @@ def test_deterministic_choices_do_not_depend_on_times(monkeypatch: pytest.Monkey
     """The deterministic choice neither times kernels nor reads what other runs have found."""
     monkeypatch.setattr(fixed_choice, "MIN_EDGES", 1)
     monkeypatch.setattr(fixed_choice, "MIN_DEGREE", 1)
-    monkeypatch.setattr(fixed_choice, "PANEL_ROWS", 32)
     assert len({names_chosen(False, monkeypatch, None, seed) for seed in range(10)}) > 1
     names_chosen(False, monkeypatch, tmp_path, 0)
-    packed = fixed_choice.Packed(32).name_for(DEVICE, torch.float32)
+    packed = fixed_choice.Packed().name_for(DEVICE, torch.float32)
     found = {names_chosen(True, monkeypatch, tmp_path, seed) for seed in range(10)}
     assert found == {f"csr (8, 41, 128); {packed} (41, 128)"}
 
@@ -477,11 +474,10 @@ def test_deterministic_choices_do_not_depend_on_times(monkeypatch: pytest.Monkey
         ({"dtype": torch.float64}, False),
         ({"capability": (7, 5)}, False),
         ({"capability": (10, 0)}, True),
-        ({"num_cols": 63}, False),
     ],
 )
 def test_the_rule_is_that_of_the_docs(changes: dict[str, Any], packed: bool) -> None:
-    case = {"num_rows": 20_000, "num_cols": 20_000, "nnz": 1 << 21, "width": 64, "pattern": True}
+    case = {"num_rows": 20_000, "nnz": 1 << 21, "width": 64, "pattern": True}
     case |= {"dtype": torch.float32, "capability": (9, 0)} | changes
     kernel = fixed_choice.fixed_choice(**case)
     assert isinstance(kernel, fixed_choice.Packed if packed else fixed_choice.TritonCSR)

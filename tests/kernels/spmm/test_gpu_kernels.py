@@ -36,18 +36,12 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     "csr": TritonCSR,
     "csr bf16": lambda: TritonCSR("bf16"),
     "tile32": Tile32,
-    "tile32, every tile": lambda: Tile32(0.0, "ieee"),
-    "packed 32": lambda: Packed(32),
-    "packed 64 ieee": lambda: Packed(64, "ieee"),
-    "packed 64 bf16x2": lambda: Packed(64, "bf16x2"),
-    "packed 64 planes": lambda: Packed(64, planes=True),
-    "packed 128 bf16x2 planes": lambda: Packed(128, "bf16x2", planes=True),
-    "packed 32 bf16 planes": lambda: Packed(32, "bf16", planes=True),
-    "tile32 planes": lambda: Tile32(planes=True),
-    "packed 128": lambda: Packed(128),
-    "packed 128 bf16": lambda: Packed(128, "bf16"),
+    "tile32, every tile": lambda: Tile32(0.0, "bf16x2"),
+    "packed": Packed,
+    "packed bf16x2": lambda: Packed("bf16x2"),
+    "packed bf16": lambda: Packed("bf16"),
 }
-EVERY_KIND = ["csr", "tile32", "packed 32", "packed 64 planes"]
+EVERY_KIND = ["csr", "tile32", "packed"]
 WIDTHS = [1, 8, 41, 100, 129]
 
 
@@ -162,7 +156,7 @@ def test_offsets_of_64_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         check(KERNELS[name](), MATRICES["ragged"], False, torch.float32, width, number)
 
 
-@pytest.mark.parametrize(("mode", "bits"), [("ieee", 23), ("bf16x3", 23), ("bf16x2", 15), ("bf16", 7)])
+@pytest.mark.parametrize(("mode", "bits"), [("bf16x3", 23), ("bf16x2", 15), ("bf16", 7)])
 @pytest.mark.parametrize("make", [Tile32, Packed], ids=["tile32", "packed"])
 def test_rounding_of_the_modes(make: Callable[..., Kernel], mode: str, bits: int) -> None:
     """X is rounded to ``bits`` bits behind the point, and sums are rounded as in float32. The interpreter truncates to
@@ -175,7 +169,7 @@ def test_rounding_of_the_modes(make: Callable[..., Kernel], mode: str, bits: int
     bound = (2.0**-bits + 150 * 2**-24) * (dense @ x.abs().double())
     error = (out.cpu().double() - dense @ x.double()).abs()
     assert torch.all(error <= bound)
-    assert mode in ("ieee", "bf16x3") or torch.any(error > bound * 2**-6), "the mode is not the one that was asked for"
+    assert mode == "bf16x3" or torch.any(error > bound * 2**-6), "the mode is not the one that was asked for"
 
 
 @pytest.mark.sample(6)
@@ -223,12 +217,11 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
         Packed(mode="tf32")
     with pytest.raises(ConfigError, match="kernel.mode=bf16x2 is not known to kernel=csr"):
         TritonCSR("bf16x2")
-    with pytest.raises(ConfigError, match="kernel.panel_rows=16 is not possible"):
-        Packed(16)
     with pytest.raises(ConfigError, match="kernel.density_threshold=5.0 is no fraction"):
         Tile32(5.0)
-    with pytest.raises(ConfigError, match="kernel.planes=true needs tensor cores"):
-        Packed(mode="ieee", planes=True)
+    for make in (Packed, Tile32):
+        with pytest.raises(ConfigError, match="^kernel.mode=ieee of kernel=.* was removed, .* or choose kernel=csr$"):
+            make(mode="ieee")
     monkeypatch.setattr(gpu, "INTERPRETED", False)
     cpu = torch.device("cpu")
     with pytest.raises(UnsupportedError, match="kernel=csr multiplies float32 and float64 on a GPU, not .* on cpu"):
@@ -264,7 +257,5 @@ def _check_planes(kernel: Kernel, adj: LocalCSR, dense: Tensor) -> None:
     x = torch.randn(adj.num_cols, 5, generator=torch.Generator().manual_seed(0))
     out = torch.empty(adj.num_rows, 5)
     kernel.spmm(kernel.prepare(adj, torch.float32), x, out, accumulate=False)
-    bits = {"ieee": 23, "bf16x3": 23, "bf16x2": 17, "bf16": 8}[
-        kernel.name_for(x.device, x.dtype).removesuffix(" planes").split()[-1]
-    ]
+    bits = {"bf16x3": 23, "bf16x2": 17, "bf16": 8}[kernel.name_for(x.device, x.dtype).split()[-1]]
     assert torch.all((out - dense @ x.double()).abs() <= (2.0**-bits + 150 * 2**-24) * (dense @ x.abs().double()))

@@ -9,6 +9,7 @@ from fullgnn.kernels.spmm.tiles import (
     DENSITY_BINS,
     DENSITY_BOUNDS,
     GROUP,
+    PANEL,
     TILE,
     Panels,
     split_columns,
@@ -28,13 +29,13 @@ def stretches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def unpacked(panels: Panels) -> np.ndarray:
     """(num_rows, num_cols) int: how often the panels hold each entry."""
     num_panels = len(panels.ptr) - 1
-    dense = np.zeros((num_panels * panels.rows, panels.num_cols + GROUP), int)
+    dense = np.zeros((num_panels * PANEL, panels.num_cols + GROUP), int)
     columns = panels.all_columns(slice(0, panels.num_groups)).numpy()
     for panel, group in ((p, g) for p in range(num_panels) for g in range(panels.ptr[p], panels.ptr[p + 1])):
-        for row in range(panels.rows):
+        for row in range(PANEL):
             word = int(panels.bits[group, row]) & 0xFFFFFFFF
             for bit in range(GROUP):
-                dense[panel * panels.rows + row, columns[group, bit]] += word >> bit & 1
+                dense[panel * PANEL + row, columns[group, bit]] += word >> bit & 1
     assert not dense[panels.num_rows :].any() and not dense[:, panels.num_cols :].any()
     return dense[: panels.num_rows, : panels.num_cols]
 
@@ -65,16 +66,15 @@ def test_tiles_above_the_threshold(name: str, threshold: float) -> None:
 
 
 @pytest.mark.sample(4)
-@pytest.mark.parametrize("panel_rows", [32, 64, 128])
 @pytest.mark.parametrize("name", MATRICES)
-def test_columns_that_a_panel_repeats(name: str, panel_rows: int) -> None:
+def test_columns_that_a_panel_repeats(name: str) -> None:
     mask = MATRICES[name]
-    panels, rest = split_columns(local_csr(mask, weighted=False)[0], panel_rows)
+    panels, rest = split_columns(local_csr(mask, weighted=False)[0])
     dense = unpacked(panels)
     assert np.array_equal(dense + entries(rest), mask)
     assert panels.nnz == dense.sum()
-    for panel, first in enumerate(range(0, len(mask), panel_rows)):
-        rows = slice(first, first + panel_rows)
+    for panel, first in enumerate(range(0, len(mask), PANEL)):
+        rows = slice(first, first + PANEL)
         count = mask[rows].sum(axis=0)
         taken = dense[rows].any(axis=0)
         assert np.array_equal(dense[rows], mask[rows] * taken), "a column is taken whole"
@@ -110,5 +110,5 @@ def test_an_order_makes_tiles_dense() -> None:
     order = np.argsort(community)
     ordered, rest = split_tiles(local_csr(mask[np.ix_(order, order)], weighted=False)[0], 0.1)
     assert scattered.nnz == 0 and ordered.nnz == mask.sum() and rest.nnz == 0
-    gathered, rest = split_columns(local_csr(mask, weighted=False)[0], 128)
-    assert gathered.nnz > 0.95 * mask.sum(), "columns need no order of their own"
+    gathered, rest = split_columns(local_csr(mask, weighted=False)[0])
+    assert gathered.nnz > 0.75 * mask.sum(), "columns need no order of their own"

@@ -35,6 +35,11 @@ def test_a_file_replaces_some_constants_for_some_widths(tmp_path: Path) -> None:
         ("[1]", "must hold one mapping for each of csr, panels"),
         ("spmm: {}", "must hold one mapping for each of csr, panels"),
         ("csr: {lanes: 3}", "names unknown constants, lanes: choose from bins, elements"),
+        (
+            "panels: {num_stages: 4, piece: 128}",
+            "that were removed with their kernel, num_stages, piece: leave them out",
+        ),
+        ("panels: {widths: {8: {num_warps: 4}}}", "were removed with their kernel, num_warps: leave them out"),
         ("csr: {widths: {8: {lanes: 3}}}", "names unknown constants, lanes: choose from bins"),
         ("csr: {", "cannot be read"),
     ],
