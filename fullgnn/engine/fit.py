@@ -18,7 +18,6 @@ from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.state import Best, validation_metric
 from fullgnn.engine.step_runner import Launched, StepRunner
 from fullgnn.kernels.support.process import keep_freed_memory
-from fullgnn.kernels.support.trials import free_kept_formats
 from fullgnn.telemetry.epoch import EpochRecord
 
 log = logging.getLogger(__name__)
@@ -167,8 +166,6 @@ class _Memory:
         self._num_evaluations += 1
         with self._watched() if self._num_evaluations == 1 else nullcontext():
             yield
-        if self._num_evaluations == 1:
-            free_kept_formats()
 
     def peak_bytes(self) -> int:
         most, kept = self._peak.trial_bytes, self._peak.bytes

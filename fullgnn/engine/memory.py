@@ -58,7 +58,7 @@ class TensorPeak:
 
     def __init__(self, device: torch.device):
         self._device, self._cuda = device, device.type == "cuda"
-        self._most = self._held = self._left_out = 0
+        self._most = self._held = 0
         self._ledger: _Ledger | None = None
         self.trial_bytes = 0
         """Peak bytes during a trial, including the run's own tensors."""
@@ -98,16 +98,15 @@ class TensorPeak:
         self._most = self.bytes
         self._start_again()
 
-    def end_trial(self, kept_bytes: int) -> None:
-        self.trial_bytes = max(self.trial_bytes, self._now() + self._left_out)
+    def end_trial(self) -> None:
+        self.trial_bytes = max(self.trial_bytes, self._now())
         self._start_again()
-        self._left_out = kept_bytes
 
     def _now(self) -> int:
         """The peak since ``_start_again``."""
         if self._cuda:
-            return torch.cuda.max_memory_allocated(self._device) + self._held - self._left_out
-        return 0 if self._ledger is None else self._ledger.peak + self._held - self._left_out
+            return torch.cuda.max_memory_allocated(self._device) + self._held
+        return 0 if self._ledger is None else self._ledger.peak + self._held
 
     def _start_again(self) -> None:
         if self._cuda:

@@ -23,7 +23,6 @@ from fullgnn.engine.job import Job
 from fullgnn.engine.optimizers import device_rates, is_replayable
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.train_step import train_step
-from fullgnn.kernels.support.trials import free_kept_formats
 from fullgnn.nn import set_epoch
 from fullgnn.tasks.links import LinkTask, Step
 from fullgnn.telemetry.meter import Cost, Meter, PendingCost
@@ -55,7 +54,7 @@ class StepRunner:
         self.outcome = f"no: {replay.reason or 'the run ended before its step was captured'}"
         self.idle_bytes = 0  # memory of the CUDA graph beyond the tensors that the allocator counts
         self._replay = replay
-        self._num_launched = self._num_run = 0
+        self._num_run = 0
         self._cuda_graph: StepGraph | None = None
         self._captured = Cost()  # bytes and counts of one replay
         self._steps: list[Step] = []  # the draws of this epoch, of a task that finds links
@@ -67,9 +66,6 @@ class StepRunner:
 
     def __call__(self, epoch: int) -> Launched:
         """Launch ``epoch``. The result holds the meter's counts since its last ``lap``."""
-        self._num_launched += 1
-        if self._num_launched == 2:
-            free_kept_formats()  # the first epoch has multiplied every width of H
         with self._on_own_stream():
             self._capture_if_due(epoch)
             replayed = self._cuda_graph is not None

@@ -17,7 +17,6 @@ from fullgnn.bench.gpu.worker import Report, Task
 from fullgnn.bench.problem import Problem
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS
 from fullgnn.kernels.support import gpu
-from fullgnn.kernels.support.trials import free_kept_formats
 from fullgnn.telemetry.launches import launch_table, profiled
 from fullgnn.telemetry.timing import device_ms, synchronize
 
@@ -105,9 +104,7 @@ def time_epochs(step: Step, device: torch.device, seconds: float) -> tuple[list[
 
     A CPU runs toys alone, so there is one round of two epochs on a CPU.
     """
-    losses = [step()()]
-    free_kept_formats()  # every width has been multiplied
-    losses += [step()() for _ in range(WARM_UP - 1)]
+    losses = [step()() for _ in range(WARM_UP)]
     at_once, least, most = (EPOCHS_AT_ONCE, _LEAST_ROUNDS, _MOST_ROUNDS) if device.type == "cuda" else (2, 1, 1)
     times: list[float] = []
     reads: list[Callable[[], float]] = []

@@ -1,15 +1,16 @@
 """kernel=auto on a GPU: autotunes the kernel for each block and width.
 
 The fastest kernel depends on the block, its order and the width. So before the first product of a block by a matrix of
-a new width, every candidate computes that product a few times, with its epilogue and accumulation, and the fastest one
-is chosen. torch's own kernel (cuSPARSE) is a candidate, so the choice is never slower than torch. The choice is logged
-and stored in ``runtime.cache_dir``. Ten products in a CUDA graph are timed, without the host's launches.
+a new width, three candidates compute that product a few times, with its epilogue and accumulation, and the fastest one
+is chosen: torch's own kernel (cuSPARSE), so that the choice is never slower than torch, ``csr``, and ``packed``. The
+choice is logged and stored in ``runtime.cache_dir``. Ten products in a CUDA graph are timed, without the host's
+launches.
 
-A compiler may translate a kernel wrongly. So before a candidate is chosen, its product is compared with that of torch's
-kernel for the same call. A candidate whose product differs is disabled with a warning, and the next fastest is checked.
+A compiler may translate a kernel wrongly. So the product of each candidate is compared with that of torch's kernel for
+the same call, and a candidate whose product differs is disabled with a warning.
 
-Each candidate prepares a block once for all widths of the first epoch; the prepared formats are kept until
-``trials.free_kept_formats``, as long as there is room.
+A block stays in the formats of the kernels that were chosen for some width. The other formats are freed; where a new
+width is met, they are made again, which takes tens of milliseconds.
 
 Of two kernels that are about equally fast, two runs or two ranks may choose different ones, whose sums differ in the
 last bits; ``runtime.deterministic`` uses the fixed rule of ``fixed_choice.py`` instead.
@@ -17,8 +18,7 @@ last bits; ``runtime.deterministic`` uses the fixed rule of ``fixed_choice.py`` 
 
 import logging
 import math
-import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ from fullgnn.kernels.spmm.torch_csr import TorchCSR
 from fullgnn.kernels.spmm.triton_csr import TritonCSR
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.cuda_graph import CudaGraph
-from fullgnn.kernels.support.trials import add_holder, kept_bytes, trial
+from fullgnn.kernels.support.trials import trial
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.timing import Times, device_ms
 
@@ -43,14 +43,15 @@ ROUNDS = 5  # timed replays of every candidate's products, after one to warm up
 PRODUCTS = 10  # products in one replay
 TOLERANCE = 1e-4  # relative; float32 sums in another order differ by less than 1e-5, and wrong rows by far more
 CHUNK_ELEMENTS = 1 << 22  # elements of two products that are compared at a time, in float64
-KEPT_SHARE = 8  # formats kept for trials of other widths take at most 1 / KEPT_SHARE of a GPU's memory
-KEPT_BYTES = 1 << 30  # the limit on other devices
 FEW_EDGES = 1 << 16  # in smaller blocks, a product is little more than its launch: only torch's kernel is worthwhile
 SOME_EDGES = 1 << 20  # in smaller blocks, a kernel for tensor cores is not worth compiling
 
 
 def candidates(adj: LocalCSR, dtype: torch.dtype) -> list[Kernel]:
-    """The candidates for a block, all of float32 quality. Tensor cores support neither weights nor float64."""
+    """The candidates for a block, all of float32 quality; the first is torch's, with which the others are compared.
+
+    Tensor cores support neither weights nor float64.
+    """
     kernels: list[Kernel] = [TorchCSR()]
     if adj.nnz >= FEW_EDGES:
         kernels.append(TritonCSR())
@@ -89,13 +90,9 @@ class Autotune:
         self.deterministic = False
         """Whether the rule of ``fixed_choice.py`` chooses."""
         self._widths: dict[str, set[int]] = {}  # widths multiplied so far, by kernel
-        self._blocks: weakref.WeakSet[Choices] = weakref.WeakSet()
-        add_holder(self)
 
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> "Choices":
-        block = Choices(adj, dtype, [] if self.deterministic else candidates(adj, dtype))
-        self._blocks.add(block)
-        return block
+        return Choices(adj, dtype, [] if self.deterministic else candidates(adj, dtype))
 
     def spmm(
         self, block: "Choices", x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE
@@ -118,15 +115,6 @@ class Autotune:
         used = [f"{name} ({', '.join(map(str, sorted(widths)))})" for name, widths in sorted(self._widths.items())]
         return "; ".join(used) or "auto"
 
-    def kept_bytes(self) -> int:
-        """Size of the formats that were prepared for kernels that were not chosen."""
-        return sum(block.kept_bytes() for block in list(self._blocks))
-
-    def free_kept_formats(self) -> None:
-        """Free the formats of kernels that were not chosen."""
-        for block in list(self._blocks):
-            block.keep_chosen()
-
     def _remembered(self, block: "Choices", call: Call) -> str:
         """The cached choice for the same block, width and GPU; without one, the fastest kernel by measurement."""
         if len(block.kernels) == 1:
@@ -142,7 +130,7 @@ class Autotune:
 
 
 class Choices:
-    """One block in the formats of its candidate kernels, and the kernel that was chosen for each width.
+    """One block in the formats of the kernels that were chosen, and the kernel that was chosen for each width.
 
     Args:
         kernels: the candidates to time.
@@ -174,76 +162,46 @@ class Choices:
         return self._name(kernel)
 
     def measure(self, call: Call) -> str:
-        """The name of the fastest candidate whose product is right; ``call.out`` is not written."""
-        found: dict[str, float] = {}
-        scratch = call.elsewhere()
-        for name in self.kernels:
-            try:
-                found[name] = self._time(name, scratch)
-            except Exception as error:  # a kernel may need too much memory; the other candidates remain
-                log.warning("kernel=auto: %s is disabled (%s)", name, " ".join(str(error).split())[:200])
-                self._free(name)
-            if kept_bytes() > room(call.out.device):
-                self._free(name)
-        if not found:
-            raise RuntimeError("no kernel could multiply a block; the warnings above say why")
-        del scratch  # its memory is free for the comparison
-        found = self._without_wrong(found, call)
-        best = min(found, key=lambda name: found[name])
-        for name in [*self._prepared]:  # some were prepared again for the comparison
-            if name != best and kept_bytes() > room(call.out.device):
-                self._free(name)
-        others = ", ".join(f"{name} {ms:.2f}" for name, ms in sorted(found.items(), key=lambda item: item[1])[1:])
-        log.info("kernel=auto: %s: %s %.2f ms (%s)", self.describe(call.width), best, found[best], others)
-        return best
-
-    def _time(self, name: str, call: Call) -> float:
-        kernel, prepared = self.made(name)
-        return time_ms(lambda: call.by(kernel, prepared))
-
-    def _without_wrong(self, found: dict[str, float], call: Call) -> dict[str, float]:
-        """``found``, the milliseconds of candidates, without those faster than the first one whose product is right.
+        """The name of the fastest candidate whose product is right; ``call.out`` is not written.
 
         Right is what torch's kernel computes. Where it could not multiply the block, there is nothing to compare with.
         """
-        trusted = next((name for name in found if isinstance(self.kernels[name], TorchCSR)), None)
-        order, reference = sorted(found, key=lambda name: found[name]), None
-        while trusted is not None and order[0] != trusted:
+        found: dict[str, float] = {}  # milliseconds of the right ones
+        product: Tensor | None = None
+        reference: Tensor | None = None
+        for name, kernel in self.kernels.items():
             try:
-                reference = self._product(trusted, call) if reference is None else reference
-                error = relative_error(self._product(order[0], call), reference)
-                if error <= TOLERANCE:
-                    break
-                reason = f"its product differs from that of {trusted} by {error:.1e}"
-            except Exception as problem:  # such as too little memory
-                reason = " ".join(str(problem).split())[:200]
-            log.warning("kernel=auto: %s is disabled (%s)", order[0], reason)
-            self._free(order.pop(0))
-        return {name: found[name] for name in order}
+                took_ms, product = self._time(name, call), self._product(name, call)
+                if isinstance(kernel, TorchCSR):
+                    reference = product
+                elif reference is not None and not (error := relative_error(product, reference)) <= TOLERANCE:
+                    raise ArithmeticError(f"its product differs from that of torch by {error:.1e}")
+                found[name] = took_ms
+            except Exception as error:  # such as too little memory; the other candidates remain
+                log.warning("kernel=auto: %s is disabled (%s)", name, " ".join(str(error).split())[:200])
+            product = None  # its memory is free for the next candidate
+            self._free_all_but(min(found, key=found.__getitem__, default=""))
+        if not found:
+            raise RuntimeError("no kernel could multiply a block; the warnings above say why")
+        (best, best_ms), *others = sorted(found.items(), key=lambda item: item[1])
+        slower = ", ".join(f"{name} {ms:.2f}" for name, ms in others)
+        log.info("kernel=auto: %s: %s %.2f ms (%s)", self.describe(call.width), best, best_ms, slower)
+        return best
+
+    def _time(self, name: str, call: Call) -> float:
+        (kernel, prepared), scratch = self.made(name), call.elsewhere()
+        return time_ms(lambda: scratch.by(kernel, prepared))
 
     def _product(self, name: str, call: Call) -> Tensor:
-        """The result of the candidate ``name``; ``call.out`` is not written."""
+        """The result of the candidate ``name``."""
         copy = call.elsewhere()
         copy.by(*self.made(name))
         return copy.out
 
-    def _free(self, name: str) -> None:
-        if name not in self.chosen.values():
-            self._prepared.pop(name, None)
-
-    def keep_chosen(self) -> None:
-        """Free the formats that were prepared for kernels that were not chosen."""
-        self._prepared = {name: block for name, block in self._prepared.items() if name in self.chosen.values()}
-
-    def kept_bytes(self) -> int:
-        """Size of the formats of kernels that were not chosen, without storage shared with chosen ones."""
-        chosen = set(self.chosen.values())
-        unchosen = [name for name in self._prepared if name not in chosen]
-        if not unchosen:
-            return 0
-        shared = {tensor.untyped_storage().data_ptr() for tensor in self._held(chosen)}
-        storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in self._formats(unchosen)}
-        return sum(storage.nbytes() for address, storage in storages.items() if address not in shared)
+    def _free_all_but(self, name: str) -> None:
+        """Free the formats of all kernels but ``name`` and those that were chosen for other widths."""
+        used = {name, *self.chosen.values()}
+        self._prepared = {kept: block for kept, block in self._prepared.items() if kept in used}
 
     def describe(self, width: int) -> str:
         adj = self.adj
@@ -272,23 +230,9 @@ class Choices:
         }
 
     def tensors(self) -> list[Tensor]:
-        return self._held(self._prepared)
-
-    def _held(self, names: Iterable[str]) -> list[Tensor]:
         adj = self.adj
-        return [adj.indptr, adj.indices, *([] if adj.values is None else [adj.values]), *self._formats(names)]
-
-    def _formats(self, names: Iterable[str]) -> list[Tensor]:
-        there = [name for name in names if name in self._prepared]
-        return [tensor for name in there for tensor in self.kernels[name].tensors(self._prepared[name])]
-
-
-def room(device: torch.device) -> int:
-    """Bytes that may be kept for the trials of other widths."""
-    if device.type != "cuda":
-        return KEPT_BYTES
-    free, total = torch.cuda.mem_get_info(device)
-    return min(total // KEPT_SHARE, kept_bytes() + free // 2)
+        held = [adj.indptr, adj.indices, *([] if adj.values is None else [adj.values])]
+        return held + [one for name, block in self._prepared.items() for one in self.kernels[name].tensors(block)]
 
 
 def relative_error(found: Tensor, reference: Tensor) -> float:
