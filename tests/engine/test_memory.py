@@ -16,7 +16,7 @@ from fullgnn.engine.fit import FitResult
 from fullgnn.engine.memory import TensorPeak, peak_process_bytes
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
-from fullgnn.kernels.support.cuda_graph import CudaGraph, GraphPool
+from fullgnn.kernels.support.cuda_graph import CudaGraph
 from fullgnn.kernels.support.trials import trial
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config
@@ -128,32 +128,21 @@ def segment(pool: tuple[int, int], total: int, allocated: int) -> dict[str, Any]
 
 def test_the_pool_of_a_graph_holds_what_no_tensor_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     allocator = Allocator(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
     allocator.segments = [segment((0, 0), 1000, 10), segment((0, 7), 200, 40), segment((0, 7), 30, 0)]
-    assert GraphPool().idle_bytes() == 190
+    assert CudaGraph().idle_bytes() == 190
 
 
-@pytest.mark.parametrize(("ended", "released"), [(False, False), (True, False), (True, True)])
-def test_a_failed_capture_gives_its_pool_back_once(monkeypatch: pytest.MonkeyPatch, ended, released) -> None:
-    """Depending on its version, torch itself ends the pool, ends and releases the pool, or does neither."""
-    allocator, said = Allocator(monkeypatch), []
-    allocator.segments = [segment((0, 0), 1000, 10), segment((0, 7), 200, 0)]
-    count = [0 if released else 1]
-
-    def end(device: int, pool: tuple[int, int]) -> None:
-        said.append("end")
-        if ended:
-            raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
-
-    def release(device: int, pool: tuple[int, int]) -> None:
-        count[0] -= 1
-        assert count[0] >= 0
+def test_a_failed_capture_is_reset_by_what_torch_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache of the allocator is emptied after a failed capture alone, since that waits for the GPU. Some versions
+    of torch refuse to, after a capture that CUDA has invalidated."""
+    Allocator(monkeypatch)
+    said: list[str] = []
 
     def empty() -> None:
-        if count[0] == 0:
-            allocator.segments = [one for one in allocator.segments if one["segment_pool_id"] != (0, 7)]
+        said.append("empty_cache")
+        raise RuntimeError("captures_underway.empty() INTERNAL ASSERT FAILED")
 
-    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", end, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_releasePool", release, raising=False)
     monkeypatch.setattr(torch.cuda, "empty_cache", empty)
 
     class Graph:
@@ -181,11 +170,11 @@ def test_a_failed_capture_gives_its_pool_back_once(monkeypatch: pytest.MonkeyPat
     with pytest.raises(RuntimeError, match="no graph"):
         failed.capture(breaks)
     failed.reset()
-    assert said == ["reset", "end"] and count == [0] and len(allocator.segments) == 1
+    assert said == ["reset", "empty_cache"]
     whole = CudaGraph()
     whole.capture(lambda: None)
     whole.reset()
-    assert said == ["reset", "end", "reset"], "torch ends a successful capture, CudaGraph must not"
+    assert said == ["reset", "empty_cache", "reset"]
 
 
 class Held:
