@@ -66,5 +66,6 @@ def recorded() -> Iterator[list[Launch]]:
         mock.patch.object(JITFunction, "run", compile_only),
         mock.patch.object(gpu, "INTERPRETED", True),
         mock.patch.object(aligned, "LINE_BYTES", aligned.SECTOR_BYTES),
+        mock.patch.object(aligned, "PADDED_DEVICES", ("cpu",)),
     ):
         yield launches

@@ -9,12 +9,16 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from unittest import mock
 
+import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from fullgnn.graph.lookalikes import LOOKALIKES, Lookalike
-from fullgnn.kernels.dense import dense
+from fullgnn.kernels.dense import dense, sparse_rows
+from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.spmm import Epilogue, Kernel, LocalCSR, Packed, Tile32, TritonCSR
@@ -25,6 +29,7 @@ NUM_COLS = 16_384
 DEGREES = (0, 1, 3, 4, 7, 8, 12, 16, 24, 32, 50, 64, 100, 200, 400, 1000, 1500, 2500, 5000, NUM_COLS)
 PANEL = slice(128, 256)
 NUM_ROWS = 331
+UNALIGNED_WIDTHS = (47, 41, 10)  # of the models; rows of so many float32 numbers begin at no sector of a cache line
 DENSE_ROWS = 20_011  # rows of the tall matrices; like numbers of nodes, no multiple of 16
 
 
@@ -39,7 +44,8 @@ class Case:
 
 
 def all_cases() -> list[Case]:
-    """The sparse products of each kernel, from the widest X to the narrowest, then the dense operations around them."""
+    """The sparse products of each kernel, from the widest X to the narrowest, those of sparse features, and the dense
+    operations around them."""
     widths: dict[int, list[str]] = {}
     around: dict[tuple[str, str], Case] = {}
     for name, shape in LOOKALIKES.items():
@@ -48,7 +54,7 @@ def all_cases() -> list[Case]:
             widths.setdefault(width, []).append(model)
         for case in _dense_cases(shape):
             around.setdefault((case.kernel, case.shape), case).models.append(model)
-    return [*_sparse_cases(widths), *around.values()]
+    return [*_sparse_cases(widths), *_feature_cases(widths), *around.values()]
 
 
 def sparse_kernels() -> dict[str, Kernel]:
@@ -89,6 +95,27 @@ def _sparse_cases(models: dict[int, list[str]]) -> Iterator[Case]:
     for name in kernels:
         for width in sorted(models, reverse=True):
             yield Case(name, str(width), partial(multiply, name, width), models[width])
+
+
+def _feature_cases(models: dict[int, list[str]]) -> Iterator[Case]:
+    """Layers over sparse features, where rows of the weight and of the gradient begin at no sector."""
+
+    @functools.cache
+    def features() -> SparseRows:
+        block = matrix()
+        stored = (np.ones(block.nnz, np.float32), block.indices.numpy(), block.indptr.numpy())
+        with mock.patch.object(sparse_rows, "single_use_kernel", lambda device, dtype: TritonCSR()):  # that of a GPU
+            return SparseRows.of(csr_array(stored, shape=(NUM_ROWS, NUM_COLS)), torch.float32, torch.device("cpu"))
+
+    def product(width: int) -> Tensor:
+        return features().multiply(torch.zeros(NUM_COLS, width))
+
+    def gradient(width: int) -> Tensor:
+        return features().multiply_t(torch.zeros(NUM_ROWS, width))
+
+    for name, call in (("sparse X W", product), ("sparse X^T G", gradient)):
+        for width in UNALIGNED_WIDTHS:
+            yield Case(name, str(width), partial(call, width), models[width])
 
 
 def _dense_cases(model: Lookalike) -> Iterator[Case]:

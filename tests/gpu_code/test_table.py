@@ -11,7 +11,7 @@ from tests.triton_device import needs_triton
 
 pytestmark = needs_triton
 
-KERNELS, WIDTHS = ("csr", "packed"), ("41",)
+KERNELS, WIDTHS = ("csr", "packed", "sparse X W", "sparse X^T G"), ("41",)
 """A sample, since the command takes minutes for the whole table."""
 
 
@@ -42,6 +42,7 @@ def test_every_kind_of_row_is_met(compiled: list[dict[str, Any]]) -> None:
     """The kinds are bins of rows, the parts of heavy rows and their sums, and panels."""
     kinds = {(row["kernel"], row["width"], row["function"]): row["compiled"] for row in compiled}
     for width in WIDTHS:
+        assert kinds["sparse X W", width, "sum_rows"] >= 3 and kinds["sparse X^T G", width, "sum_rows"] >= 1, kinds
         assert kinds["csr", width, "sum_rows"] >= 6 and kinds["packed", width, "multiply_planes"] >= 1, kinds
 
 

@@ -1,6 +1,7 @@
 """Models that multiply features as a sparse matrix give what they give with the dense one: dropout, loss, gradients."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,16 +13,19 @@ from fullgnn.distributed import World
 from fullgnn.engine import make_scheme, optimizations, set_up
 from fullgnn.engine.job import build_model
 from fullgnn.graph import Graph
+from fullgnn.kernels.dense import sparse_rows
 from fullgnn.kernels.dense.constant_input import constant_linear
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.dropout.philox import dropout_apply
 from fullgnn.kernels.epilogue.activation import IDENTITY, Activation
-from fullgnn.kernels.support import gpu
+from fullgnn.kernels.spmm import TritonCSR
+from fullgnn.kernels.support import aligned, gpu
 from fullgnn.telemetry.meter import Meter
 from tests.cases import LAYOUTS, config, dense_graph
 from tests.models.test_exactness import CASE, MODELS, OneProcess, case, compare, in_one_process, step
 from tests.schemes.training import prepare
+from tests.triton_device import DEVICE, needs_triton
 
 SPARSE = "optimizations.sparse_features=true"
 OPTIONS = [
@@ -152,6 +156,30 @@ def on_gpu_code(world: World, shape: tuple[int, int], share: float) -> None:
             torch.testing.assert_close(found, wanted)
     finally:
         gpu.INTERPRETED = before
+
+
+@needs_triton
+def test_a_gpu_reads_rows_that_begin_at_cache_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of weights and gradients are copied to such rows where they begin elsewhere."""
+    monkeypatch.setattr(gpu, "INTERPRETED", DEVICE.type == "cpu")
+    monkeypatch.setattr(aligned, "PADDED_DEVICES", ("cpu", "cuda"))
+    read: list[torch.Tensor] = []
+    multiply = TritonCSR.spmm
+
+    def watched(kernel: TritonCSR, block: Any, x: torch.Tensor, *others: Any, **named: Any) -> None:
+        read.append(x)
+        multiply(kernel, block, x, *others, **named)
+
+    monkeypatch.setattr(TritonCSR, "spmm", watched)
+    monkeypatch.setattr(sparse_rows, "single_use_kernel", lambda device, dtype: TritonCSR())  # that of a GPU
+    given = matrix(40, 33, 0.2)
+    x, dense = SparseRows.of(given, torch.float64, DEVICE), torch.from_numpy(given.toarray()).to(DEVICE)
+    for width in (41, 48):
+        weight, gradient = (torch.randn(n, width, dtype=torch.float64, device=DEVICE) for n in (33, 40))
+        torch.testing.assert_close(x.multiply(weight), dense @ weight)
+        torch.testing.assert_close(x.multiply_t(gradient), dense.t() @ gradient)
+        for given_rows, rows in zip((weight, gradient), read[-2:], strict=True):
+            assert aligned.is_aligned(rows) and (rows.data_ptr() == given_rows.data_ptr()) == (width == 48)
 
 
 @pytest.mark.parametrize(("shape", "share"), [((40, 33), 0.2), ((3, 70), 0.5), ((6, 5), 0.0)])

@@ -20,7 +20,7 @@ from fullgnn.kernels.epilogue.epilogue import NO_EPILOGUE, Epilogue
 from fullgnn.kernels.spmm.base import LocalCSR
 from fullgnn.kernels.spmm.single_use import single_use_kernel
 from fullgnn.kernels.spmm.triton_csr import TritonCSR
-from fullgnn.kernels.support.aligned import empty_aligned
+from fullgnn.kernels.support.aligned import as_rows, empty_aligned, to_aligned
 
 
 class _Places:
@@ -31,8 +31,12 @@ class _Places:
         self._block: Any = None
 
     def multiply(self, values: Tensor, x: Tensor, out: Tensor, epilogue: Epilogue = NO_EPILOGUE) -> Tensor:
-        """Write the product of the matrix with these ``values`` and of (num_cols, g) ``x`` to ``out``."""
-        x = x if x.shape[1] <= 1 or x.stride(1) == 1 else x.contiguous()
+        """Write the product of the matrix with these ``values`` and of (num_cols, g) ``x`` to ``out``.
+
+        On a GPU, rows of ``x`` that do not begin at sectors of a cache line, such as those of a weight with 41 columns,
+        are copied to rows that do: each row is read many times, and then 16 bytes at a time.
+        """
+        x = to_aligned(as_rows(x), x.device)
         if not len(values):
             return apply_epilogue_(out.zero_(), epilogue)
         if isinstance(self._kernel, TritonCSR) and self._block is not None:
