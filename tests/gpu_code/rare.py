@@ -10,16 +10,14 @@ from fullgnn.kernels.dropout._philox_gpu import dropout_gpu
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.epilogue._epilogue_gpu import apply_gpu
 from fullgnn.kernels.loss._cross_entropy_gpu import cross_entropy_gpu
-from fullgnn.kernels.spmm import Epilogue, Kernel, Packed, Tile32, TritonCSR
-from fullgnn.kernels.support import tuning
-from fullgnn.kernels.support.tuning import tuning_of
+from fullgnn.kernels.spmm import Epilogue, Kernel, Packed, Tile32, TritonCSR, panel_plan, triton_csr
 from tests.gpu_code.cases import Case
 from tests.kernels.spmm.test_kernels import Matrix, local_csr
 
 
 def rare_cases() -> list[Case]:
     """Products whose low thresholds give a small matrix heavy rows and long panels; and dense operations."""
-    tuning.use(tuning_of({"csr": {"heavy": 100, "part": 40}, "panels": {"split_groups": 3, "part_groups": 2}}))
+    triton_csr.CHAIN, panel_plan.SPLIT_GROUPS, panel_plan.PART_GROUPS = 2, 3, 2
     return [Case("rare products", "8 to 602", products), Case("rare neighbours", "1 to 47", neighbours)]
 
 

@@ -69,7 +69,7 @@ def sweep(task: Task, report: Report, graph: str, products: Products, seconds: f
         for kernel, section in SECTIONS.items():
             if kernel == DENSE or CONTESTANTS[kernel].missing(task.device) is None:
                 single = rows(kernel, width, [{}, *single_changes(section)[: 1 if task.toy else None]])
-                rows(kernel, width, descent(section, single))
+                rows(kernel, width, descent(single))
 
 
 class Trials:

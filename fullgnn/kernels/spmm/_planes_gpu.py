@@ -25,7 +25,7 @@ from torch import Tensor
 
 from fullgnn.kernels.epilogue._epilogue_gpu import store_rows
 from fullgnn.kernels.spmm import tiles
-from fullgnn.kernels.spmm.panel_plan import UNIT, planes_columns
+from fullgnn.kernels.spmm.panel_plan import CHAIN_GROUPS, REGISTERS, UNIT, planes_columns
 from fullgnn.kernels.spmm.reading import Reading
 from fullgnn.kernels.support.tuning import PanelTuning
 
@@ -224,10 +224,10 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
     for width, num_planes, adjacent, wide in calls:
         for cut in planes_columns(width, tuning):
             constants: dict[str, Any] = dict(PIECE=cut.total, EVEN=cut.end <= -(-width // UNIT) * UNIT)
-            constants |= dict(ADJACENT=adjacent, PLANES=num_planes, WIDE=wide, CHAIN=tuning.chain_groups)
+            constants |= dict(ADJACENT=adjacent, PLANES=num_planes, WIDE=wide, CHAIN=CHAIN_GROUPS)
             constants |= dict(OUT_ALIGNED=1 if width % 4 else 4, ACCUMULATE=wide, INTERPRETED=False)
             options: dict[str, Any] = {"num_warps": tuning.planes_warps, "num_stages": tuning.planes_stages}
-            options |= {"maxnreg": tuning.planes_registers}
+            options |= {"maxnreg": REGISTERS}
             yield multiply_planes, signature, constants, options
     signature = dict.fromkeys(("num_rows", "plane", "readable", "x_stride"), "i32")
     signature |= {"x": "*fp32:16", "planes": "*bf16:16"}

@@ -12,6 +12,12 @@ from fullgnn.kernels.support.aligned import empty_aligned
 from fullgnn.kernels.support.gpu import vector_unit
 from fullgnn.kernels.support.tuning import PanelTuning, tuning_for
 
+SPLIT_GROUPS, PART_GROUPS = 96, 64  # panels with more groups are cut into parts; 64 groups read 2,048 rows of X
+CHAIN_GROUPS = 4
+"""Groups that tensor cores add before their sum is added in float32: at most 8, since tensor cores may truncate."""
+REGISTERS = 96
+"""Limit on the registers of a thread. Without this limit, ptxas assigns fewer registers, so that more programs run at a
+time, and spills words to memory at some widths."""
 FEW_SUMS = 256  # one item of csr adds at most this number of sums of parts
 UNIT = 16  # columns of X in one product on tensor cores; planes are padded to a multiple of it
 
@@ -21,15 +27,14 @@ class PanelPlan:
 
     def __init__(self, panels: Panels):
         self._panels, ptr = panels, panels.ptr
-        tuning = tuning_for(ptr.device).panels.general
         panel = torch.arange(len(ptr) - 1, dtype=torch.int32, device=ptr.device)
-        few = ptr.diff() <= tuning.split_groups
-        self._whole = Items(ptr[:-1][few], ptr[1:][few], panel[few], tuning.split_groups)
+        few = ptr.diff() <= SPLIT_GROUPS
+        self._whole = Items(ptr[:-1][few], ptr[1:][few], panel[few], SPLIT_GROUPS)
         self._parts: Items | None = None
         self._sums: list[Items] = []
         if few.all():
             return
-        self._parts, first, last = split_items(ptr[:-1][~few], ptr[1:][~few], tuning.part_groups)
+        self._parts, first, last = split_items(ptr[:-1][~few], ptr[1:][~few], PART_GROUPS)
         # Row r of a part is row part * PANEL + r of the parts' sums. The addends of one row of A lie side by side.
         num_parts = last - first
         part = self._parts.target.long()
@@ -91,13 +96,13 @@ class PanelPlan:
                 PLANES=planes.shape[1],
                 OUT_ALIGNED=unit,
                 ADJACENT=panels.adjacent,
-                CHAIN=tuning.chain_groups,
+                CHAIN=CHAIN_GROUPS,
                 WIDE=wide(planes.flatten(1), out),
                 ACCUMULATE=accumulate,
                 INTERPRETED=gpu.interpreting(),
                 num_warps=tuning.planes_warps,
                 num_stages=tuning.planes_stages,
-                maxnreg=tuning.planes_registers,
+                maxnreg=REGISTERS,
             )
 
     def tensors(self) -> list[Tensor]:

@@ -1,8 +1,8 @@
 """The GPU kernel for CSR rows: each row gathers rows of X, and rows of similar degree are processed together.
 
     bins          rows with up to 4, 16, 64 and 512 edges; the more edges, the more lanes take turns on one row
-    heavy rows    a row of more than 512 edges is cut into parts; the same kernel adds the sums of the parts in order,
-                  again in parts where there are many
+    heavy rows    a row of more edges than the lanes of a program may add, 512, is cut into parts; the same kernel adds
+                  the sums of the parts in order, again in parts where there are many
     the order     within a bin, and so on the GPU, is that of the rows, so that a reordering keeps its benefit
 
 A 0/1 pattern costs four bytes an edge; the normalisation is in the scales before and after. Nothing is added with
@@ -39,6 +39,12 @@ from fullgnn.kernels.spmm.reading import (
 from fullgnn.kernels.support.aligned import empty_aligned
 from fullgnn.kernels.support.gpu import vector_unit
 from fullgnn.kernels.support.tuning import CSRTuning, tuning_for
+
+BINS = (4, 16, 64)  # the largest number of edges of a row in each bin; a last bin has longer rows that are not cut
+MIN_LANES, MAX_LANES = 16, 128  # of a program
+REGISTERS = 96
+"""Limit on the registers of a thread where columns come in several pieces and X is float32. Without this limit, ptxas
+assigns fewer registers, so that more programs run at a time, and spills a word to memory."""
 
 
 class TritonCSR:
@@ -94,22 +100,20 @@ class RowPlan:
 
     def __init__(self, adj: LocalCSR, dtype: torch.dtype):
         tuning = tuning_for(adj.indices.device).csr
-        everywhere = (tuning.general, *tuning.widths.values())
-        if adj.nnz >= 2**31 - 2 * max(one.max_lanes for one in everywhere):  # a lane may read this far past the row
+        if adj.nnz >= 2**31 - 2 * MAX_LANES:  # a lane may read this far past the row
             raise PartitionError(f"a block of the adjacency has {adj.nnz} non-zeros, about 2^31: use more processes")
         self.indices, self.num_rows, self.num_cols = adj.indices, adj.num_rows, adj.num_cols
         self.values = None if adj.values is None else adj.values.to(dtype)
-        longest = CHAIN * min(num_lanes(one, FULL_PIECE) for one in everywhere)  # edges that one program may sum
-        heavy, part = min(tuning.general.heavy, longest), min(tuning.general.part, longest)
+        part = CHAIN * min(num_lanes(one, FULL_PIECE) for one in (tuning.general, *tuning.widths.values()))
         begin, end = adj.indptr[:-1], adj.indptr[1:]
         degree = end - begin
         self.bins: list[Items] = []
         least = -1  # a row without edges is written too
-        for most in (*(most for most in tuning.general.bins if most < heavy), heavy):
+        for most in (*(most for most in BINS if most < part), part):
             rows = ((degree > least) & (degree <= most)).nonzero().squeeze(1)
             self.bins += [Items(begin[rows], end[rows], rows.int(), most)] if len(rows) else []
             least = most
-        rows = (degree > heavy).nonzero().squeeze(1)
+        rows = (degree > part).nonzero().squeeze(1)
         self.heavy = split_levels(begin[rows], end[rows], rows, part) if len(rows) else []
 
     def multiply(self, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue) -> None:
@@ -220,14 +224,14 @@ def sum_items(
             OUT_ALIGNED=unit,
             EVEN=columns.end <= reading.columns,
             WIDE=wide(x, out),
-            maxnreg=tuning.registers if columns.pieces[1] and out.dtype == torch.float32 else None,
+            maxnreg=REGISTERS if columns.pieces[1] and out.dtype == torch.float32 else None,
             num_warps=power_of_two(2 * -(-lanes * columns.total // tuning.elements_per_warp) - 1),
         )
 
 
 def num_lanes(tuning: CSRTuning, num_columns: int) -> int:
     """Lanes of a program with sums of ``num_columns`` columns: a power of two."""
-    return min(tuning.max_lanes, max(tuning.min_lanes, power_of_two(tuning.elements // num_columns)))
+    return min(MAX_LANES, max(MIN_LANES, power_of_two(tuning.elements // num_columns)))
 
 
 def power_of_two(number: int) -> int:

@@ -8,7 +8,8 @@ the best values as YAML. A file ``conf/tuning/<name of the GPU>.yaml`` replaces 
       widths:
         16: {elements: 2048}     # for widths up to 16; the smallest listed bound that is not below the width applies
 
-The constants do not change what is computed, only how the work is distributed over the GPU and thus the order of sums.
+Other constants, which gained little or nothing on an H100, are fixed beside their kernels (docs/decisions.md). The
+constants here do not change what is computed, only how the work is distributed over the GPU and thus the order of sums.
 
 Words: a program is one instance of a Triton kernel. An item is a row of A or a part of a row. The lanes of an item take
 turns on its edges; at the end the sums of the lanes are added. ptxas is the assembler of CUDA, which assigns registers.
@@ -31,44 +32,22 @@ from fullgnn.errors import ConfigError
 class CSRTuning:
     """Constants of ``triton_csr.py``."""
 
-    bins: tuple[int, ...] = (4, 16, 64)
-    """Largest number of edges of a row in each bin. A last bin holds the rows with more edges, up to ``heavy``."""
-    heavy: int = 512
-    """Largest number of edges of a row that is not cut into parts. It is reduced where a lane would add too many
-    numbers, see ``CHAIN`` in ``kernels/spmm/reading.py``."""
-    part: int = 512
-    """Largest number of edges of one part. It is reduced in the same way as ``heavy``."""
     elements: int = 4096
     """Numbers in the running sums of one program: 32 registers of each of 128 threads."""
-    min_lanes: int = 16
-    max_lanes: int = 128
-    """Bounds on the number of lanes of a program."""
     elements_per_warp: int = 1024
     """Numbers in the running sums of one warp, at most."""
-    registers: int = 96
-    """Limit on the registers of a thread where columns come in several pieces and X is float32. Without this limit,
-    ptxas assigns fewer registers, so that more programs run at a time, and spills a word to memory."""
 
 
 @dataclass(frozen=True)
 class PanelTuning:
-    """Constants of ``panels.py``. A group is 32 columns of a panel, see the glossary."""
+    """Constants of ``panel_plan.py``."""
 
-    split_groups: int = 96
-    """Panels with more groups are cut into parts."""
-    part_groups: int = 64
-    """Groups of one part. 64 groups read 2,048 rows of X."""
-    chain_groups: int = 4
-    """Groups that tensor cores add before their sum is added in float32: at most 8, since tensor cores may truncate."""
     planes_piece: int = 64
     """Columns of one program, at most."""
     planes_stages: int = 5
     """Pipeline stages: two for the ids of the columns, the others for rows of X."""
     planes_warps: int = 4
     """Warps of a program."""
-    planes_registers: int = 96
-    """Limit on the registers of a thread. Without this limit, ptxas assigns fewer registers, so that more programs run
-    at a time, and spills words to memory at some widths."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +120,18 @@ class Tuning:
     dense: ByWidth[DenseTuning] = ByWidth(DenseTuning())
 
 
-REMOVED: dict[type, set[str]] = {PanelTuning: {"piece", "num_stages", "num_warps"}}
+REMOVED = {
+    CSRTuning: {"bins", "heavy", "part", "min_lanes", "max_lanes", "registers"},
+    PanelTuning: {
+        "piece",
+        "num_stages",
+        "num_warps",
+        "split_groups",
+        "part_groups",
+        "chain_groups",
+        "planes_registers",
+    },
+}
 """The names of constants that tuning files of earlier versions may have."""
 
 _override: list[Tuning] = []
@@ -213,12 +203,9 @@ def _by_width(general: T, part: Any, where: str) -> ByWidth[T]:
 
 def _changed(general: T, values: Mapping[str, Any], where: str) -> T:
     known = {one.name for one in fields(general)}
-    if gone := sorted(REMOVED.get(type(general), set()) & values.keys() - known):
-        raise ConfigError(
-            f"{where} names constants that were removed with their kernel, {', '.join(gone)}: leave them out"
-        )
+    if gone := sorted(REMOVED.get(type(general), set()) & values.keys()):
+        raise ConfigError(f"{where} names constants that were removed, {', '.join(gone)}: leave them out")
     if unknown := sorted(values.keys() - known):
         choices = ", ".join(sorted(known))
         raise ConfigError(f"{where} names unknown constants, {', '.join(unknown)}: choose from {choices}")
-    changes: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-    return replace(general, **changes)
+    return replace(general, **values)

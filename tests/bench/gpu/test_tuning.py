@@ -9,7 +9,6 @@ from fullgnn.bench.gpu import sweep as sweep_module
 from fullgnn.bench.gpu.contestants import CSR
 from fullgnn.bench.gpu.sweep import DENSE, SECTIONS, WIDTHS, DenseLayer, Trials, sweep
 from fullgnn.bench.gpu.tunables import (
-    OF_PREPARATION,
     VALUES,
     defaults,
     descent,
@@ -33,10 +32,10 @@ def row(ms, width=128, section="csr", graph="reddit-like", correct=True, kernel=
 
 
 SWEPT = [
-    row(10.0), row(8.0, elements=8192), row(9.0, min_lanes=8), row(7.0, elements=8192, min_lanes=8),
-    row(1.0, elements=2048, correct=False), row(12.0, bins=(2, 8)), row(9.0, heavy=4096), row(9.9, max_lanes=512),
+    row(10.0), row(8.0, elements=8192), row(9.0, elements_per_warp=512), row(9.9, elements_per_warp=4096),
+    row(7.0, elements=8192, elements_per_warp=512), row(1.0, elements=2048, correct=False),
     row(4.0, width=8, graph="proteins-like"), row(4.1, width=8, graph="proteins-like", elements=8192),
-    row(2.0, width=8, graph="proteins-like", heavy=4096), row(3.95, width=8, graph="proteins-like", part=512),
+    row(3.95, width=8, graph="proteins-like", elements_per_warp=512),
     row(5.0, section="dense"), row(4.0, section="dense", mask_tiles=8),
 ]  # fmt: skip
 
@@ -48,33 +47,24 @@ def test_every_constant_is_tried_and_the_tables_name_no_other():
             assert default not in values and len(set(map(str, values))) == len(values)
             assert values or name in VALUES[section], f"{section}.{name} is never tried"
     known = {section: set(defaults(section)) for section in NAMES}
-    for table in (VALUES, OF_PREPARATION):
-        assert all(set(names) <= known[section] for section, names in table.items())
-    assert set(NAMES) == set(VALUES) == set(OF_PREPARATION) == set(SECTIONS.values()), "a table lacks a section"
+    assert all(set(names) <= known[section] for section, names in VALUES.items())
+    assert set(NAMES) == set(VALUES) == set(SECTIONS.values()), "a table lacks a section"
     assert len(set(WIDTHS)) == len(WIDTHS) and set(sum(WIDTHS.values(), ())) >= {128, 64, 47, 41, 8}
 
 
 def test_winners_gain_and_are_right():
     found = winners(SWEPT)
-    assert found["csr"]["heavy"] == 4096 and "bins" not in found["csr"]
-    assert found["csr"]["widths"] == {128: {"elements": 8192, "min_lanes": 8}, 8: {}}
+    assert found["csr"] == {"widths": {128: {"elements": 8192, "elements_per_warp": 512}, 8: {}}}
     assert found["dense"] == {"widths": {128: {"mask_tiles": 8}}} and "panels" not in found
     assert winners([]) == winners([row("not measured"), row("not measured", elements=8192)]) == {}
 
 
-def test_a_constant_of_every_width_must_gain_over_all_of_them():
-    """One value halves the time at one width and triples it at another; two others were tried at one width each."""
-    rows = [row(10.0), row(5.0, part=512), row(4.0, heavy=1024)]
-    rows += [row(10.0, width=8), row(30.0, width=8, part=512), row(9.0, width=8, heavy=8192)]
-    assert winners(rows) == {"csr": {"heavy": 1024}}
-
-
 def test_gains_are_added_up_one_after_the_other():
     rows = [one for one in SWEPT if one["section"] == "csr" and one["width"] == 128]
-    rows.append(row(9.5, elements_per_warp=512))
-    expected = {"elements": 8192, "min_lanes": 8}
-    assert descent("csr", rows) == [expected, expected | {"elements_per_warp": 512}]
-    assert descent("csr", rows[1:2]) == [] == descent("csr", [row(10.0)])
+    assert descent(rows) == [{"elements": 8192, "elements_per_warp": 512}]
+    rows.append(row(7.5, elements_per_warp=256))
+    assert descent(rows) == [{"elements": 8192, "elements_per_warp": 512}], "one value of each, of the fastest row"
+    assert descent(rows[1:2]) == [] == descent([row(10.0)])
 
 
 def test_what_the_sweep_wrote_is_read_back_and_used(tmp_path):
@@ -82,17 +72,13 @@ def test_what_the_sweep_wrote_is_read_back_and_used(tmp_path):
     path.write_text(tuning_text(SWEPT, "NVIDIA H200"))
     assert "nvidia-h200.yaml" in path.read_text()
     found = read_tuning(path)
-    assert found.csr.general.heavy == found.csr.at(8).heavy == found.csr.at(128).heavy == 4096
-    assert (found.csr.at(128).elements, found.csr.at(128).min_lanes) == (8192, 8)
+    assert (found.csr.at(128).elements, found.csr.at(128).elements_per_warp) == (8192, 512)
     assert found.csr.at(8).elements == Tuning().csr.general.elements and found.dense.at(128).mask_tiles == 8
     tuning.use(found)
     try:
         assert tuning_for(CPU) is found
     finally:
         tuning.use(None)
-    bins = tuning_text([row(2.0), row(1.0, bins=(2, 8, 32))], "NVIDIA H200")
-    path.write_text(bins)
-    assert read_tuning(path).csr.general.bins == (2, 8, 32)
     path.write_text(tuning_text([], None))
     assert read_tuning(path) == Tuning()
 
@@ -119,13 +105,13 @@ class CpuTask(Task):
 
 
 class Products:
-    """Times that depend on the constants in force: twice as many elements take half the time."""
+    """Times that depend on the constants in force: twice as many elements take half the time, as do other warps."""
 
     num_rows = 50
 
     def time(self, one, width, seconds, keep):
         csr = tuning_for(CPU).csr.at(width)
-        ms = 4096 / csr.elements * (1.0 if csr.min_lanes == 16 else 0.5)
+        ms = 4096 / csr.elements * (1.0 if csr.elements_per_warp == 1024 else 0.5)
         return {"median_ms": ms, "correct": not keep}
 
     def release(self, *keep):
@@ -141,7 +127,7 @@ def test_the_sweep_gives_the_kernels_its_constants(monkeypatch, triton_on_cpu, e
     csr = [one for one in report.rows if one["section"] == "csr"]
     assert len(csr) >= 1 + len(single_changes("csr")) and csr[0]["changed"] == {}
     found = winners(csr)["csr"]["widths"][8]
-    assert found["elements"] == 8192 and found["min_lanes"] in (8, 32)
+    assert found["elements"] == 8192 and found["elements_per_warp"] in (512, 2048)
     assert len({str(one["changed"]) for one in csr}) == len(csr)
     assert all(one["correct"] for one in report.rows if one["section"] == "dense")
 

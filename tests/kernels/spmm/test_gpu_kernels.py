@@ -3,7 +3,7 @@
 Where numbers are small integers every sum is exact, also in bfloat16 planes, and results must be equal.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -25,8 +25,7 @@ from fullgnn.kernels.spmm import (
     tiles,
     triton_csr,
 )
-from fullgnn.kernels.support import gpu, tuning
-from fullgnn.kernels.support.tuning import tuning_of
+from fullgnn.kernels.support import gpu
 from tests.kernels.spmm.test_kernels import integers, local_csr
 from tests.triton_device import DEVICE, needs_triton
 
@@ -45,20 +44,14 @@ EVERY_KIND = ["csr", "tile32", "packed"]
 WIDTHS = [1, 8, 41, 100, 129]
 
 
-SMALL = {
-    "csr": {"heavy": 64, "part": 40},
-    "panels": {"split_groups": 3, "part_groups": 2, "chain_groups": 2},
-}
-
-
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use Triton, with thresholds that give small matrices heavy rows, panels in parts, and several stretches."""
     monkeypatch.setattr(gpu, "INTERPRETED", DEVICE.type == "cpu")
     monkeypatch.setattr(tiles, "CHUNK_EDGES", 150)
-    tuning.use(tuning_of(SMALL))
-    yield
-    tuning.use(None)
+    monkeypatch.setattr(triton_csr, "CHAIN", 2)  # parts of 64 edges
+    for name, value in {"SPLIT_GROUPS": 3, "PART_GROUPS": 2, "CHAIN_GROUPS": 2}.items():
+        monkeypatch.setattr(panel_plan, name, value)
 
 
 def dense_mask(num_rows: int, num_cols: int) -> np.ndarray:

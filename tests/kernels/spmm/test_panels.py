@@ -12,10 +12,10 @@ from fullgnn.distributed import World
 from fullgnn.graph import Graph
 from fullgnn.kernels.spmm import Packed, Tile32, autotune, panel_plan
 from fullgnn.kernels.spmm._panels_cpu import multiply_on_cpu, split_planes
-from fullgnn.kernels.spmm.panel_plan import PanelPlan
+from fullgnn.kernels.spmm.panel_plan import CHAIN_GROUPS, PART_GROUPS, SPLIT_GROUPS, PanelPlan
 from fullgnn.kernels.spmm.panels import MODES, PanelKernel
 from fullgnn.kernels.spmm.tiles import PANEL, Panels
-from fullgnn.kernels.support import gpu, tuning
+from fullgnn.kernels.support import gpu
 from tests.cases import config
 from tests.kernels.spmm.test_gpu_kernels import dense_mask, on_device
 from tests.kernels.spmm.test_kernels import local_csr
@@ -182,27 +182,25 @@ def cutting_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_triton
-def test_sums_on_tensor_cores_that_cut_off_do_not_drift(cutting_tensor_cores: None) -> None:
+def test_sums_on_tensor_cores_that_cut_off_do_not_drift(
+    cutting_tensor_cores: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the default constants, 2,048 equal addends err by at most 1e-6, whole and in parts; in one chain by more."""
     panels, value = one_row(64), torch.tensor([[0.1, 1 / 3, 1.9999]])
     out, expected = torch.empty(1, 3), value.double() * panels.num_cols
 
     def error(**constants: int) -> float:
-        tuning.use(tuning.tuning_of({"panels": constants}))
-        try:
-            PanelPlan(panels).multiply(value.expand(panels.num_cols, 3).contiguous(), out, False, "bf16x3")
-        finally:
-            tuning.use(None)
+        for name, number in constants.items():
+            monkeypatch.setattr(panel_plan, name, number)
+        PanelPlan(panels).multiply(value.expand(panels.num_cols, 3).contiguous(), out, False, "bf16x3")
         return float(((out - expected).abs() / expected).max())
 
-    assert error() <= 1e-6 and error(split_groups=32, part_groups=16) <= 1e-6
-    assert error(chain_groups=64) > 2e-6, "a chain this long drifts"
+    assert error() <= 1e-6 and error(SPLIT_GROUPS=32, PART_GROUPS=16) <= 1e-6
+    assert error(SPLIT_GROUPS=64, CHAIN_GROUPS=64) > 2e-6, "a chain this long drifts"
 
 
 def test_every_level_of_a_sum_is_short() -> None:
     """The default constants bound a chain, the chains of a part, and the parts that csr adds at once."""
-    defaults = tuning.PanelTuning()
-    assert defaults.chain_groups <= 8 and defaults.split_groups <= 32 * defaults.chain_groups
-    assert defaults.part_groups <= defaults.split_groups and panel_plan.FEW_SUMS <= 16 * 32
+    assert CHAIN_GROUPS <= 8 and PART_GROUPS <= SPLIT_GROUPS <= 32 * CHAIN_GROUPS and panel_plan.FEW_SUMS <= 16 * 32
     plan = PanelPlan(one_row(FOUR_MILLION := 1 << 17))
-    assert [items.most for items in plan._sums] == [panel_plan.FEW_SUMS, FOUR_MILLION // defaults.part_groups // 256]
+    assert [items.most for items in plan._sums] == [panel_plan.FEW_SUMS, FOUR_MILLION // PART_GROUPS // 256]

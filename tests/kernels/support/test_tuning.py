@@ -12,10 +12,9 @@ from fullgnn.kernels.support.tuning import Tuning, read_tuning, tuning_for, tuni
 FILE = """
 csr:
   elements: 8192
-  bins: [2, 8]
   widths:
     16: {elements: 2048}
-    64: {part: 256}
+    64: {elements_per_warp: 256}
 """
 
 
@@ -23,10 +22,9 @@ def test_a_file_replaces_some_constants_for_some_widths(tmp_path: Path) -> None:
     path = tmp_path / "nvidia-h200.yaml"
     path.write_text(FILE)
     found, default = read_tuning(path), Tuning()
-    assert found.panels == default.panels and found.csr.at(602).part == default.csr.general.part
+    assert found.panels == default.panels and found.csr.general.elements_per_warp == 1024
     assert [found.csr.at(width).elements for width in (1, 16, 17, 64, 65)] == [2048, 2048, 8192, 8192, 8192]
-    assert [found.csr.at(width).part for width in (16, 17, 64, 65)] == [512, 256, 256, 512]
-    assert found.csr.at(8).bins == found.csr.at(128).bins == (2, 8)
+    assert [found.csr.at(width).elements_per_warp for width in (16, 17, 64, 65)] == [1024, 256, 256, 1024]
 
 
 @pytest.mark.parametrize(
@@ -34,13 +32,14 @@ def test_a_file_replaces_some_constants_for_some_widths(tmp_path: Path) -> None:
     [
         ("[1]", "must hold one mapping for each of csr, panels"),
         ("spmm: {}", "must hold one mapping for each of csr, panels"),
-        ("csr: {lanes: 3}", "names unknown constants, lanes: choose from bins, elements"),
+        ("csr: {lanes: 3}", "names unknown constants, lanes: choose from elements, elements_per_warp$"),
         (
             "panels: {num_stages: 4, piece: 128}",
-            "that were removed with their kernel, num_stages, piece: leave them out",
+            "names constants that were removed, num_stages, piece: leave",
         ),
-        ("panels: {widths: {8: {num_warps: 4}}}", "were removed with their kernel, num_warps: leave them out"),
-        ("csr: {widths: {8: {lanes: 3}}}", "names unknown constants, lanes: choose from bins"),
+        ("csr: {bins: [4, 64], heavy: 512}", "names constants that were removed, bins, heavy: leave them out$"),
+        ("panels: {widths: {8: {num_warps: 4}}}", "names constants that were removed, num_warps: leave"),
+        ("csr: {widths: {8: {lanes: 3}}}", "names unknown constants, lanes: choose from elements"),
         ("csr: {", "cannot be read"),
     ],
 )
