@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.spmm.base import NO_EPILOGUE
-from fullgnn.kernels.spmm.reading import Columns, split_columns, wide
+from fullgnn.kernels.spmm.reading import Columns, wide
 from fullgnn.kernels.spmm.tiles import PANEL, Panels
 from fullgnn.kernels.spmm.triton_csr import Items, power_of_two, split_items, split_levels, sum_levels
 from fullgnn.kernels.support import gpu
@@ -113,8 +113,9 @@ class PanelPlan:
 
 
 def planes_columns(width: int, tuning: PanelTuning) -> list[Columns]:
-    """The columns that programs of ``multiply_planes`` multiply, each a power of two: ``planes_piece`` as often as
-    possible, and one piece for the rest. A piece has 16 bytes of 32 rows for every thread at least."""
-    smallest = max(UNIT, tuning.planes_warps * 16 // torch.bfloat16.itemsize)
-    rest = width % tuning.planes_piece
-    return split_columns(width, max(smallest, power_of_two(2 * rest - 1)), tuning.planes_piece)
+    """The columns that programs of ``multiply_planes`` multiply: ``planes_piece`` as often as possible, and one piece,
+    a power of two, for the rest. A piece has 16 bytes of 32 rows for every thread at least."""
+    full, rest = divmod(width, tuning.planes_piece)
+    cuts = [Columns(0, full, (tuning.planes_piece, 0, 0))] if full else []
+    smallest = max(UNIT, tuning.planes_warps * 16 // torch.bfloat16.itemsize, power_of_two(2 * rest - 1))
+    return cuts + ([Columns(full * tuning.planes_piece, 1, (smallest, 0, 0))] if rest else [])

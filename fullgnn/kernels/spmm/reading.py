@@ -81,14 +81,12 @@ class Columns:
         return self.first + self.count * self.total
 
 
-def split_columns(width: int, smallest: int = MIN_PIECE, largest: int = FULL_PIECE) -> list[Columns]:
-    """Cut ``width`` into as many pieces of ``largest`` columns as possible, and the rest into pieces of at least
-    ``smallest``; both are powers of two."""
-    full, rest = divmod(width, largest)
-    if rest > FEW_LANES:
-        smallest = max(smallest, 2 * MIN_PIECE)
-    cuts = [Columns(0, full, (largest, 0, 0))] if full else []
-    return cuts + ([Columns(full * largest, 1, pieces(rest, smallest))] if rest else [])
+def split_columns(width: int) -> list[Columns]:
+    """Cut ``width`` into as many pieces of ``FULL_PIECE`` columns as possible, and the rest into smaller pieces."""
+    full, rest = divmod(width, FULL_PIECE)
+    cuts = [Columns(0, full, (FULL_PIECE, 0, 0))] if full else []
+    smallest = 2 * MIN_PIECE if rest > FEW_LANES else MIN_PIECE
+    return cuts + ([Columns(full * FULL_PIECE, 1, pieces(rest, smallest))] if rest else [])
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ from fullgnn.distributed import World
 from fullgnn.graph import Graph
 from fullgnn.kernels.spmm import Packed, Tile32, autotune, panel_plan
 from fullgnn.kernels.spmm._panels_cpu import multiply_on_cpu, split_planes
-from fullgnn.kernels.spmm.panel_plan import CHAIN_GROUPS, PART_GROUPS, SPLIT_GROUPS, PanelPlan
+from fullgnn.kernels.spmm.panel_plan import CHAIN_GROUPS, PART_GROUPS, SPLIT_GROUPS, PanelPlan, planes_columns
 from fullgnn.kernels.spmm.panels import MODES, PanelKernel
 from fullgnn.kernels.spmm.tiles import PANEL, Panels
 from fullgnn.kernels.support import gpu
+from fullgnn.kernels.support.tuning import PanelTuning
 from tests.cases import config
 from tests.kernels.spmm.test_gpu_kernels import dense_mask, on_device
 from tests.kernels.spmm.test_kernels import local_csr
@@ -197,6 +198,19 @@ def test_sums_on_tensor_cores_that_cut_off_do_not_drift(
 
     assert error() <= 1e-6 and error(SPLIT_GROUPS=32, PART_GROUPS=16) <= 1e-6
     assert error(SPLIT_GROUPS=64, CHAIN_GROUPS=64) > 2e-6, "a chain this long drifts"
+
+
+@pytest.mark.parametrize("constants", [{}, {"planes_piece": 128, "planes_warps": 2}])
+def test_pieces_cover_a_width(constants: dict[str, int]) -> None:
+    """The last piece is at most twice as wide as what is left, or as wide as all threads need to load 16 bytes."""
+    tuning = PanelTuning(**constants)
+    smallest = 8 * tuning.planes_warps
+    for width in range(1, 700):
+        cuts = planes_columns(width, tuning)
+        assert [cut.first for cut in cuts] == [0, *(cut.end for cut in cuts)][:-1]
+        assert all(cut.total.bit_count() == 1 and smallest <= cut.total <= tuning.planes_piece for cut in cuts)
+        left = width - cuts[-1].end + cuts[-1].count * cuts[-1].total
+        assert 0 < left <= cuts[-1].count * cuts[-1].total < max(2 * left, smallest + 1)
 
 
 def test_every_level_of_a_sum_is_short() -> None:
