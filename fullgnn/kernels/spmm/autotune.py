@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 ROUNDS = 5  # timed replays of every candidate's products, after one to warm up
 PRODUCTS = 10  # products in one replay
 TOLERANCE = 1e-4  # relative; float32 sums in another order differ by less than 1e-5, and wrong rows by far more
-CHUNK_ELEMENTS = 1 << 22  # elements of two products that are compared at a time, in float64
+CHUNK_ELEMENTS = 1 << 22  # elements that are compared at a time in float64, or added to a checksum in int64
 FEW_EDGES = 1 << 16  # in smaller blocks, a product is little more than its launch: only torch's kernel is worthwhile
 SOME_EDGES = 1 << 20  # in smaller blocks, a kernel for tensor cores is not worth compiling
 
@@ -174,8 +174,8 @@ class Choices:
                 took_ms, product = self._time(name, call), self._product(name, call)
                 if isinstance(kernel, TorchCSR):
                     reference = product
-                elif reference is not None and not (error := relative_error(product, reference)) <= TOLERANCE:
-                    raise ArithmeticError(f"its product differs from that of torch by {error:.1e}")
+                elif reference is not None and not (off := relative_error(product, reference)) <= TOLERANCE:
+                    raise ArithmeticError(f"its product differs from that of torch by {off:.1e}")
                 found[name] = took_ms
             except Exception as error:  # such as too little memory; the other candidates remain
                 log.warning("kernel=auto: %s is disabled (%s)", name, " ".join(str(error).split())[:200])
@@ -211,14 +211,10 @@ class Choices:
         """The cache key: everything that the choice depends on, with checksums instead of the block."""
         adj = self.adj
         device = adj.indices.device
-        checksums = []
-        for tensor in (adj.indptr, adj.indices):
-            place = torch.arange(len(tensor), device=device) % 65_521 + 1
-            checksums.append(int((tensor.long() * place).sum()))
         gpu_name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
         return {
             "shape": [adj.num_rows, adj.num_cols, adj.nnz],
-            "checksums": checksums,
+            "checksums": [checksum(adj.indptr), checksum(adj.indices)],
             "weighted": adj.values is not None,
             "dtype": str(self.dtype),
             "width": width,
@@ -233,6 +229,15 @@ class Choices:
         adj = self.adj
         held = [adj.indptr, adj.indices, *([] if adj.values is None else [adj.values])]
         return held + [one for name, block in self._prepared.items() for one in self.kernels[name].tensors(block)]
+
+
+def checksum(numbers: Tensor) -> int:
+    """The sum of (num,) int32 ``numbers``, each times a weight of its place. A chunk of them is int64 at a time."""
+    total = torch.zeros((), dtype=torch.int64, device=numbers.device)
+    for first in range(0, len(numbers), CHUNK_ELEMENTS):
+        some = numbers[first : first + CHUNK_ELEMENTS].long()
+        total += (some * (torch.arange(first, first + len(some), device=some.device) % 65_521 + 1)).sum()
+    return int(total)
 
 
 def relative_error(found: Tensor, reference: Tensor) -> float:

@@ -208,6 +208,15 @@ def test_errors_are_those_of_the_whole_product(monkeypatch: pytest.MonkeyPatch) 
     assert not autotune.relative_error(found, reference) <= 1
 
 
+def test_a_checksum_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It needs 24 bytes for each number of a chunk only, and differs where numbers change places."""
+    numbers = torch.randint(2**31 - 1, (70_000,), dtype=torch.int32, generator=torch.Generator().manual_seed(0))
+    place = torch.arange(70_000) % 65_521 + 1
+    for chunk in (1 << 22, 999):
+        monkeypatch.setattr(autotune, "CHUNK_ELEMENTS", chunk)
+        assert autotune.checksum(numbers) == int((numbers.long() * place).sum()) != autotune.checksum(numbers.flip(0))
+
+
 def test_the_choice_is_kept_for_the_same_block_and_width(clock, tmp_path: Path, caplog) -> None:
     caplog.set_level(logging.INFO)
 
