@@ -19,6 +19,7 @@ from fullgnn.distributed.fork import can_fork, fork_workers
 from fullgnn.distributed.launch import launch_workers
 from fullgnn.distributed.mesh import World, default_nproc, init_world, warn_of_crowding, world_here, world_of_one
 from fullgnn.distributed.outer_launcher import SeveralTasksError, check_tasks
+from fullgnn.distributed.precision import full_precision
 from fullgnn.distributed.shared_memory import SharedSlots, can_share_memory
 from fullgnn.distributed.stop import StopRequest, stop_requests
 from fullgnn.distributed.store import under_torchrun
@@ -39,6 +40,7 @@ __all__ = [
     "default_nproc",
     "dry_world",
     "from_rank0",
+    "full_precision",
     "init_world",
     "can_fork",
     "fork_workers",

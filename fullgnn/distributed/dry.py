@@ -17,6 +17,7 @@ from torch import Tensor
 from fullgnn.config import RuntimeConfig
 from fullgnn.distributed.collectives import NOT_WITHOUT_OTHERS, Axis, Work
 from fullgnn.distributed.mesh import World, device_of, num_threads
+from fullgnn.distributed.precision import full_precision
 from fullgnn.errors import UnsupportedError
 from fullgnn.telemetry.meter import Meter
 
@@ -39,7 +40,8 @@ def dry_world(runtime: RuntimeConfig, rank: int, size: int) -> Iterator[World]:
     hook = sys.excepthook  # init_process_group wraps it once more for each rank
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=size)
     try:
-        yield World(rank, size, local_size, device, "fake", runtime.timeout_s, dry=True)
+        with full_precision():
+            yield World(rank, size, local_size, device, "fake", runtime.timeout_s, dry=True)
     finally:
         dist.destroy_process_group()
         sys.excepthook = hook

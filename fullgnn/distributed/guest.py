@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from fullgnn.config import RuntimeConfig
+from fullgnn.distributed.precision import full_precision
 from fullgnn.distributed.stop import STOP_SIGNALS, StopRequest
 from fullgnn.kernels.support.process import give_back_freed_memory
 from fullgnn.kernels.support.threads import end_threads
@@ -47,9 +48,9 @@ def as_guest(runtime: RuntimeConfig, seed: int) -> Iterator[None]:
     with ExitStack() as stack:
         for part in (_environment(), _hooks(), _logger(), _memory(uses_gpu), _random_states(seed, uses_gpu)):
             stack.enter_context(part)
-        for mode in (_torch_settings(), _torch_modes(), np.errstate(divide="warn", over="warn", under="ignore")):
+        for mode in (_torch_settings(), full_precision(), _torch_modes()):
             stack.enter_context(mode)
-        stack.enter_context(np.errstate(invalid="warn"))
+        stack.enter_context(np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"))
         yield
 
 
@@ -177,37 +178,17 @@ def _random_states(seed: int, uses_gpu: bool) -> Iterator[None]:
 
 @contextmanager
 def _torch_settings() -> Iterator[None]:
-    """Settings of the whole process: threads, default dtype, deterministic algorithms, precision of products."""
-    threads, dtype, precision = torch.get_num_threads(), torch.get_default_dtype(), _precision()
+    """Settings of the whole process: threads, default dtype, deterministic algorithms."""
+    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
     deterministic = torch.get_deterministic_debug_mode()
     torch.set_default_dtype(torch.float32)
-    for where, name, _ in precision:
-        _set_precision(where, name, "highest" if where is None else "ieee")
     torch.set_deterministic_debug_mode("default")
     try:
         yield
     finally:
         torch.set_num_threads(threads)
         torch.set_default_dtype(dtype)
-        for where, name, value in precision:
-            _set_precision(where, name, value)
         torch.set_deterministic_debug_mode(deterministic)
-
-
-def _precision() -> list[tuple[Any, str, str]]:
-    """The precision of float32 products: where torch has it (None: in the function of all versions), and the value."""
-    try:
-        return [(None, "", torch.get_float32_matmul_precision())]
-    except RuntimeError:  # the caller uses the attributes that have taken the place of this function
-        places = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
-        return [(place, "fp32_precision", place.fp32_precision) for place in places]
-
-
-def _set_precision(where: Any, name: str, value: str) -> None:
-    if where is None:
-        torch.set_float32_matmul_precision(value)
-    else:
-        setattr(where, name, value)
 
 
 @contextmanager
