@@ -8,11 +8,11 @@ from torch import Tensor
 from fullgnn.graph import Propagation
 from fullgnn.kernels.dense.dense import (
     activation_gradients,
-    fuses_scale,
     linear_gradients,
     matmul,
     matmul_aligned,
     matmul_nt,
+    scales_rows,
     weight_gradient,
 )
 from fullgnn.kernels.dense.sparse_rows import SparseRows
@@ -131,7 +131,7 @@ def _gradient_of_product(
     product: FusedProduct, grad: Tensor, output: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor]:
     """A^T G' and the column sums of G', from the gradient of the activation of A Y + b; see ``linear_gradients``."""
-    row_scale = product.multiply_t.input_scale if fuses_scale(grad) else None
+    row_scale = product.multiply_t.input_scale if scales_rows(grad) else None
     masked, sums = activation_gradients(grad, output, scale, row_scale)
     return product.multiply_t(masked, scaled=row_scale is not None), sums
 
@@ -154,7 +154,7 @@ class _Convolve(torch.autograd.Function):
             x = product.multiply(x.detach())
             y = matmul(x, weight, activation.epilogue(bias))
         else:
-            scale = product.multiply.input_scale if fuses_scale(x) else None
+            scale = product.multiply.input_scale if scales_rows(x) else None
             transformed = matmul_aligned(x.detach(), weight, scale)
             y = product.multiply(transformed, activation.epilogue(bias), scaled=scale is not None)
         ctx.save_for_backward(x, weight, y if activation.relu else None)

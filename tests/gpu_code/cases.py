@@ -7,7 +7,7 @@ dense panel of 128 rows over all columns, so that every bin of rows, heavy rows 
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from unittest import mock
 
@@ -127,10 +127,6 @@ def _dense_cases(model: Lookalike) -> Iterator[Case]:
         stride = stride or aligned_stride(torch.device("cpu"), width, torch.float32)
         return torch.zeros(DENSE_ROWS, stride)[:, :width]
 
-    def layer(stride: int) -> Tensor:
-        last = replace(_every_part(DENSE_ROWS, h), scale=None)
-        return dense.matmul(tall(f, stride), torch.zeros(f, h), last)
-
     def masked_gradients(stride: int) -> object:
         return dense.linear_gradients(tall(f, stride), tall(h), tall(h), 2.0, keep_masked=False)
 
@@ -142,7 +138,6 @@ def _dense_cases(model: Lookalike) -> Iterator[Case]:
 
     ones, labels = torch.ones(DENSE_ROWS), torch.zeros(DENSE_ROWS, dtype=torch.int64)
     for stride in sorted({f, -(-f // 8) * 8}):  # A H0 without padding, and with rows padded to 32 bytes
-        yield Case("act(X W + b)", f"{f}/{stride} x {h}", partial(layer, stride))
         yield Case("X^T G, masked", f"{f}/{stride} x {h}", partial(masked_gradients, stride))
     for width in (h, c):
         yield Case("D X W", f"{h} x {width}", partial(scaled, width))

@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 
-from fullgnn.kernels.dense._dense_gpu import matmul_gpu
 from fullgnn.kernels.dense._gradient_gpu import activation_gradients_gpu, linear_gradients_gpu
 from fullgnn.kernels.dropout._philox_gpu import dropout_gpu
 from fullgnn.kernels.dropout.mask import Mask
@@ -47,8 +46,6 @@ def neighbours() -> None:
     """The dense operations around the sparse products."""
     for rows, depth, width in ((1, 1, 1), (37, 41, 47)):
         ends, x = finished(rows, width, torch.float32, 2**64 - 1), torch.ones(rows, depth)
-        matmul_gpu(x, torch.ones(depth, width), ends, True)
-        matmul_gpu(x, torch.ones(width, depth).t(), Epilogue(None, ends.bias), False)
         g = torch.ones(rows, width)
         for output, scale in ((None, ends.scale), (g, None), (g, ends.scale)):
             activation_gradients_gpu(g, output, 2.0, scale)

@@ -59,7 +59,7 @@ def test_the_page_shows_what_has_changed() -> None:
 
 
 RARE = {
-    "rare neighbours": {"_apply", "_matmul", "_outer", "_add", "_mask", "_dropout", "_cross_entropy"},
+    "rare neighbours": {"_apply", "_outer", "_add", "_mask", "_dropout", "_cross_entropy"},
     "rare products": {"multiply_planes", "_split", "sum_rows"},
 }
 

@@ -25,7 +25,6 @@ VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
     "csr": {},
     "panels": {"planes_stages": (3, 4, 6)},
     "dense": {
-        "product_stages": (2, 4),
         "gradient_stages": (2, 4, 5),
         "gradient_steps": (8, 16),  # more would add too many numbers one after the other
         "gradient_shared_bytes": (),  # the stages are what it bounds

@@ -1,13 +1,14 @@
 """Dense products of tall matrices, by the fastest available implementation.
 
 On a CPU, float32 goes to oneDNN, which uses AVX-512 on every machine that has it; torch.mm goes to MKL, which uses
-AVX-512 only on Intel processors. Gradients of weights go to a compiled loop (``_dense_cpu.py``). On a GPU, one kernel
-computes a float32 product with its epilogue (``_dense_gpu.py``), and another one computes a gradient of weights with
-the mask that the activation applies to the gradient of the result (``_gradient_gpu.py``). Everything else goes to
-torch. All implementations compute the same mathematics in the same precision.
+AVX-512 only on Intel processors. Gradients of weights go to a compiled loop (``_dense_cpu.py``). On a GPU, cuBLAS
+computes X W through torch, and one kernel applies the whole epilogue to the result; another kernel computes a gradient
+of weights with the mask that the activation applies to the gradient of the result (``_gradient_gpu.py``). Everything
+else goes to torch. All implementations compute the same mathematics in the same precision; a run keeps TF32 off
+(``distributed/precision.py``).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from fullgnn.kernels.dropout.philox import drop_
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.epilogue.epilogue import NO_EPILOGUE, Epilogue
 from fullgnn.kernels.support import gpu
-from fullgnn.kernels.support.aligned import aligned_stride, as_rows, empty_aligned
+from fullgnn.kernels.support.aligned import aligned_stride, as_rows, empty_aligned, with_padding
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +37,14 @@ CHAIN_ROWS = 32  # rows of such a small gradient whose products are added one af
 
 
 def matmul(x: Tensor, weight: Tensor, epilogue: Epilogue = NO_EPILOGUE) -> Tensor:
-    """X W with an epilogue without a row scale: (n, f) and (f, g) to (n, g)."""
+    """X W with an epilogue without a row scale: (n, f) and (f, g) to (n, g).
+
+    On a GPU a bias alone is added by cuBLAS; every other epilogue is a second launch, one pass over the result.
+    """
     assert epilogue.scale is None
-    if _runs_in_triton(x, weight) and not epilogue.is_empty:
-        return _triton(x, weight, epilogue, padded=False)
     if not _suits_onednn(x):
+        if gpu.runs_triton(x.device) and epilogue.bias is not None and replace(epilogue, bias=None).is_empty:
+            return torch.addmm(epilogue.bias, x, weight)
         return apply_epilogue_(x @ weight, epilogue)
     y = _onednn(x, weight.t().contiguous(), epilogue.bias, epilogue.relu)
     return y if epilogue.dropout is None else drop_(y, epilogue.dropout)
@@ -49,15 +53,14 @@ def matmul(x: Tensor, weight: Tensor, epilogue: Epilogue = NO_EPILOGUE) -> Tenso
 def matmul_aligned(x: Tensor, weight: Tensor, scale: Tensor | None = None) -> Tensor:
     """diag(scale) X W in rows that begin at cache lines: (n, g), a view of a wider matrix if g fills no whole lines.
 
-    A sparse product reads such rows faster. Whole vectors take neither oneDNN nor a GPU longer than parts do.
+    A sparse product reads such rows faster. Whole vectors take oneDNN no longer than parts do.
 
     Args:
-        scale: (n,); fused at no cost if ``fuses_scale(x)``, otherwise applied in a pass over the result.
+        scale: (n,); applied to the result in place. On a GPU this pass reads and writes whole lines, so it reads the
+            padding too, which is not initialised: whoever reads the rows ignores what the padding holds.
     """
     columns = weight.shape[1]
     stride = aligned_stride(x.device, columns, x.dtype)
-    if _runs_in_triton(x, weight) and (scale is not None or stride != columns):
-        return _triton(x, weight, Epilogue(scale), padded=True)
     if stride == columns:
         y = matmul(x, weight)
     elif _suits_onednn(x):
@@ -66,11 +69,15 @@ def matmul_aligned(x: Tensor, weight: Tensor, scale: Tensor | None = None) -> Te
         y = _onednn(x, padded, None, False)[:, :columns]
     else:
         y = torch.mm(x, weight, out=empty_aligned(len(x), columns, like=x))
-    return y if scale is None else y.mul_(scale[:, None])
+    if scale is not None:
+        apply_epilogue_(with_padding(y) if gpu.runs_triton(x.device) else y, Epilogue(scale))
+    return y
 
 
-def fuses_scale(x: Tensor) -> bool:
-    """Whether ``matmul_aligned`` and ``activation_gradients`` of ``x`` fuse the scale of rows, at no cost."""
+def scales_rows(x: Tensor) -> bool:
+    """Whether ``matmul_aligned`` and ``activation_gradients`` of ``x`` should scale the rows that a sparse product
+    reads: on a GPU the first scales in place, where the sparse product would copy its input, and the second at no cost.
+    """
     return gpu.runs_triton(x.device) and x.dtype == torch.float32
 
 
@@ -90,7 +97,7 @@ def activation_gradients(
     """diag(row_scale) G' and the column sums of G', (n, h) and (h,); see ``linear_gradients``.
 
     Args:
-        row_scale: (n,); fused at no cost if ``fuses_scale(g)``, otherwise applied in a pass over the result.
+        row_scale: (n,); fused at no cost if ``scales_rows(g)``, otherwise applied in a pass over the result.
     """
     if _masks_in_triton(g) and not (output is None and row_scale is None):
         from fullgnn.kernels.dense._gradient_gpu import activation_gradients_gpu
@@ -165,18 +172,8 @@ def _product_of_chains(x: Tensor, g: Tensor) -> Tensor:
     return torch.bmm(chains[0].transpose(1, 2), chains[1]).sum(0).add_(rest)
 
 
-def _runs_in_triton(x: Tensor, weight: Tensor) -> bool:
-    return fuses_scale(x) and x.numel() > 0 and weight.shape[1] > 0
-
-
-def _triton(x: Tensor, weight: Tensor, epilogue: Epilogue, padded: bool) -> Tensor:
-    from fullgnn.kernels.dense._dense_gpu import matmul_gpu
-
-    return matmul_gpu(x, weight, epilogue, padded)
-
-
 def _multiplies_tall_in_triton(x: Tensor, g: Tensor) -> bool:
-    return fuses_scale(x) and g.dtype == torch.float32 and x.numel() > 0 and g.numel() > 0
+    return scales_rows(x) and g.dtype == torch.float32 and x.numel() > 0 and g.numel() > 0
 
 
 def _masks_in_triton(g: Tensor) -> bool:
@@ -184,9 +181,8 @@ def _masks_in_triton(g: Tensor) -> bool:
 
 
 def _suits_onednn(x: Tensor) -> bool:
-    return (
-        x.dtype == torch.float32 and x.device.type == "cpu" and x.numel() > 0 and torch.backends.mkldnn.is_available()
-    )
+    on_cpu = x.device.type == "cpu" and not gpu.runs_triton(x.device)  # an interpreted GPU multiplies as a GPU does
+    return on_cpu and x.dtype == torch.float32 and x.numel() > 0 and torch.backends.mkldnn.is_available()
 
 
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:

@@ -52,20 +52,8 @@ class PanelTuning:
 
 @dataclass(frozen=True)
 class DenseTuning:
-    """Constants of ``kernels/dense/_dense_gpu.py`` and ``kernels/dense/_gradient_gpu.py``, by the result's width."""
+    """Constants of ``kernels/dense/_gradient_gpu.py``, by the result's width."""
 
-    product_rows: int = 128
-    """Rows of a tile of X W."""
-    product_rows_with_dropout: int = 64
-    """Rows of a tile of ``product_columns`` columns if a dropout follows: its random words need registers as well."""
-    product_columns: int = 128
-    """Columns of a tile of X W, at most; where W is wider, a tile has this number of columns or half of it."""
-    product_depth: int = 32
-    """Columns of X in one step."""
-    product_warps: int = 8
-    """Warps of a tile of more than 32 columns; narrower tiles have half as many."""
-    product_stages: int = 3
-    """Pipeline stages: steps whose operands are loaded at the same time."""
     gradient_inputs: int = 128
     """Rows of a tile of X^T G, at most."""
     gradient_columns: int = 128
@@ -131,6 +119,7 @@ REMOVED = {
         "chain_groups",
         "planes_registers",
     },
+    DenseTuning: {f"product_{name}" for name in ("rows", "rows_with_dropout", "columns", "depth", "warps", "stages")},
 }
 """The names of constants that tuning files of earlier versions may have."""
 

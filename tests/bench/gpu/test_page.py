@@ -47,7 +47,7 @@ TREE = {
         "launches": [{
             "preset": "full", "dropout": 0.0, "epochs": 5, "busy_ms": 5.5, "idle_ms": 0.5,
             "kernels": [{"kernel": "sum_rows", "launches": 4.0, "total_ms": 3.0}],
-            "gaps": [{"after": "sum_rows", "before": "_matmul", "gaps": 2.0, "total_ms": 0.4}]}]}},
+            "gaps": [{"after": "sum_rows", "before": "_mask", "gaps": 2.0, "total_ms": 0.4}]}]}},
     "sweep": [swept(2.0), swept(1.5, elements=8192)],
     "hits": {"launches": [{
         "kernel": "csr ieee", "launched": "sum_rows", "width": 128,
@@ -99,7 +99,7 @@ def test_the_sweep_the_launches_the_counts_and_the_plan():
     page = make_page(TREE)
     assert row(page, "csr", "csr ieee", "reddit-like", "128", "elements 8192")[5:] == ["1.5", "0.750"]
     assert row(page, "sum_rows", "4") == ["sum_rows", "4", "3"] and "5.5 ms at work and 0.5 ms idle" in page
-    assert row(page, "sum_rows", "_matmul") == ["sum_rows", "_matmul", "2", "0.4"]
+    assert row(page, "sum_rows", "_mask") == ["sum_rows", "_mask", "2", "0.4"]
     assert row(page, "csr ieee", "sum_rows")[2:] == ["128", "61.5", "12.5", "4100", "5000", "-"]
     assert row(page, "reddit-like", "1") == ["reddit-like", "1", "10.7 ms", "6"]
     assert row(page, "reddit-like", "8")[3] == "-" and "> # Figure 8" in page

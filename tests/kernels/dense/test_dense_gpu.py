@@ -1,4 +1,4 @@
-"""Products in Triton with fused epilogues against float64. Numbers are small integers where sums must be exact."""
+"""Dense products of a GPU and their epilogues against float64. Small integers where sums must be exact."""
 
 from collections.abc import Iterator
 
@@ -7,13 +7,19 @@ import torch
 from torch import Tensor
 
 from fullgnn.graph import Propagation
-from fullgnn.kernels.dense import dense
-from fullgnn.kernels.dense.dense import activation_gradients, fuses_scale, linear_gradients, matmul, matmul_aligned
+from fullgnn.kernels.dense.dense import (
+    activation_gradients,
+    linear_gradients,
+    matmul,
+    matmul_aligned,
+    scales_rows,
+    weight_gradient,
+)
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.dropout.philox import drop_
-from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
+from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, Kernel, LocalCSR, Tile32, TritonCSR
 from fullgnn.kernels.support import gpu
-from fullgnn.kernels.support.aligned import empty_aligned
+from fullgnn.kernels.support.aligned import empty_aligned, with_padding
 from fullgnn.nn import Activation, Dropout, GCNConv, Layer
 from fullgnn.nn.linear import linear
 from fullgnn.schemes import Block, FusedProduct
@@ -24,7 +30,7 @@ from tests.triton_device import DEVICE, needs_triton
 
 pytestmark = needs_triton
 
-SHAPES = [(1, 1), (3, 8), (8, 3), (16, 16), (41, 47), (47, 41), (100, 64), (129, 100), (64, 128), (602, 41), (128, 129)]
+SHAPES = [(1, 1), (3, 8), (8, 3), (41, 47), (47, 41), (100, 64), (602, 41), (128, 129)]
 ROWS = [1, 37, 300]  # never a multiple of a tile
 FEW = [37]  # rows of wide matrices, so that the interpreter is quick
 
@@ -44,11 +50,13 @@ def poisoned() -> Iterator[None]:
 
 
 @pytest.fixture
-def products(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A list that grows with each product that Triton computes."""
-    made: list[str] = []
-    path = dense._triton
-    monkeypatch.setattr(dense, "_triton", lambda *args, **kwargs: made.append("product") or path(*args, **kwargs))
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[Epilogue]:
+    """A list that grows with each epilogue that is a launch of its own, a pass over a product."""
+    from fullgnn.kernels.epilogue import _epilogue_gpu
+
+    made: list[Epilogue] = []
+    path = _epilogue_gpu.apply_gpu
+    monkeypatch.setattr(_epilogue_gpu, "apply_gpu", lambda y, epilogue: made.append(epilogue) or path(y, epilogue))
     return made
 
 
@@ -79,7 +87,7 @@ def expected(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Tensor:
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(("f", "g"), SHAPES)
-def test_products(f: int, g: int, products: list[str]) -> None:
+def test_products(f: int, g: int) -> None:
     weight, bias = whole(f, g, seed=1), whole(g, seed=2)
     sizes = ROWS if f * g < 5000 else FEW
     for number, n in enumerate(sizes):
@@ -92,63 +100,77 @@ def test_products(f: int, g: int, products: list[str]) -> None:
             y = matmul(within(x, 3 * number), weight, epilogue)
             assert torch.equal(y.cpu().double(), expected(x, weight, epilogue)), (n, epilogue)
             assert y.is_contiguous()
-        rows = matmul_aligned(x.t().contiguous().t(), weight.t().contiguous().t(), scale)
-        assert torch.equal(rows.cpu().double(), expected(x, weight, Epilogue(scale))), n
-        line = 32 if DEVICE.type == "cuda" else 64
-        assert rows.stride() == (-(-g * 4 // line) * line // 4, 1) and rows.data_ptr() % line == 0
-        assert torch.as_strided(rows, (n, rows.stride(0)), rows.stride()).isfinite().all(), "padding is written, too"
-    assert len(products) == 4 * len(sizes)
+        for of_rows in (None, scale):
+            rows = matmul_aligned(x.t().contiguous().t(), weight.t().contiguous().t(), of_rows)
+            assert torch.equal(rows.cpu().double(), expected(x, weight, Epilogue(of_rows))), n
+            line = 32 if DEVICE.type == "cuda" else 64
+            assert rows.stride() == (-(-g * 4 // line) * line // 4, 1) and rows.data_ptr() % line == 0
 
 
 @pytest.mark.parametrize(("f", "g"), [(100, 47), (602, 16), (64, 602)])
-def test_products_are_of_float32_quality(f: int, g: int, products: list[str]) -> None:
-    """Errors are at most 2^-20 of the sum of magnitudes; plain TF32, with numbers of 11 bits, is far less precise."""
+def test_products_are_of_float32_quality(f: int, g: int) -> None:
+    """Errors are at most 2^-20 of the sum of magnitudes; TF32, with numbers of 11 bits, is far less precise."""
     generator = torch.Generator().manual_seed(0)
     x, weight, bias = (torch.randn(*shape, generator=generator).to(DEVICE) for shape in ((131, f), (f, g), (g,)))
-    epilogue = Epilogue(None, bias)
     bound = 2**-20 * (x.cpu().double().abs() @ weight.cpu().double().abs() + bias.cpu().double().abs())
-    error = matmul(x, weight, epilogue).cpu().double() - expected(x, weight, epilogue)
-    assert (error.abs() <= bound).all() and products
+    for epilogue in (Epilogue(None, bias), Epilogue(None, bias, relu=True)):
+        error = matmul(x, weight, epilogue).cpu().double() - expected(x, weight, epilogue)
+        assert (error.abs() <= bound).all()
 
 
-def test_who_makes_which_product(products: list[str]) -> None:
-    x, weight = whole(40, 16, seed=0), whole(16, 32, seed=1)
-    exact = expected(x, weight, NO_EPILOGUE)
-    assert torch.equal(matmul(x, weight).cpu().double(), exact)
-    assert torch.equal(matmul_aligned(x, weight).cpu().double(), exact)  # its rows fill whole lines
-    assert not products, "a library computes a plain product"
-    matmul_aligned(x, weight[:, :5])
-    assert products, "Triton computes rows that must begin at lines"
-    del products[:]
-    for dtype in (torch.float64, torch.bfloat16):
-        many = Epilogue(None, whole(32, seed=2).to(dtype), relu=True)
-        y = matmul(x.to(dtype), weight.to(dtype), many)
-        assert y.dtype == dtype and not fuses_scale(x.to(dtype))
-        assert matmul_aligned(x.to(dtype), weight.to(dtype), whole(40, seed=3).to(dtype)).dtype == dtype
-    assert not products, "torch multiplies other dtypes"
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_which_epilogues_are_a_pass_of_their_own(dtype: torch.dtype, passes: list[Epilogue]) -> None:
+    """cuBLAS adds a bias; scale, ReLU and dropout take one launch together, and a product alone takes none."""
+    x, weight, bias, scale = (
+        whole(*shape, seed=seed).to(dtype) for seed, shape in enumerate([(40, 16), (16, 20), (20,), (40,)])
+    )
+    for epilogue in (NO_EPILOGUE, Epilogue(None, bias)):
+        assert torch.equal(matmul(x, weight, epilogue).cpu().double(), expected(x, weight, epilogue))
+    assert torch.equal(matmul_aligned(x, weight).cpu().double(), expected(x, weight, NO_EPILOGUE)) and not passes
+    for number, epilogue in enumerate((Epilogue(None, bias, True), Epilogue(None, bias, True, mask(40))), 1):
+        assert torch.equal(matmul(x, weight, epilogue).cpu().double(), expected(x, weight, epilogue))
+        assert len(passes) == number
+    assert torch.equal(matmul_aligned(x, weight, scale).cpu().double(), expected(x, weight, Epilogue(scale)))
+    assert len(passes) == 3 and scales_rows(x) == (dtype == torch.float32)
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 3), (5, 0, 3), (5, 3, 0), (0, 0, 0)])
 def test_nothing_to_multiply(shape: tuple[int, int, int]) -> None:
     n, f, g = shape
-    x, weight, epilogue = whole(n, f, seed=0), whole(f, g, seed=1), Epilogue(None, whole(g, seed=2), True)
-    assert torch.equal(matmul(x, weight, epilogue).cpu().double(), expected(x, weight, epilogue))
+    x, weight, bias = whole(n, f, seed=0), whole(f, g, seed=1), whole(g, seed=2)
+    for epilogue in (Epilogue(None, bias), Epilogue(None, bias, True)):
+        assert torch.equal(matmul(x, weight, epilogue).cpu().double(), expected(x, weight, epilogue))
     scale = whole(n, seed=3)
     assert torch.equal(matmul_aligned(x, weight, scale).cpu().double(), expected(x, weight, Epilogue(scale)))
 
 
-@pytest.mark.parametrize(("f", "g"), [(602, 41), (41, 47), (3, 128)])
-def test_what_lies_behind_the_columns_of_x_is_not_multiplied(f: int, g: int, products: list[str]) -> None:
-    """Rows with a stride of whole 16 bytes are read up to a multiple of 16 bytes, and NaNs lie behind the columns."""
-    x, weight, bias = whole(37, f, seed=0), whole(f, g, seed=1), whole(g, seed=2)
-    rows = empty_aligned(37, f, like=x).copy_(x)
-    assert gpu.row_unit(rows) == 4 and torch.as_strided(rows, (37, f + 1), rows.stride())[:, f].isnan().all()
-    epilogue = Epilogue(None, bias, True)
-    assert torch.equal(matmul(rows, weight, epilogue).cpu().double(), expected(x, weight, epilogue)) and products
+@pytest.mark.parametrize("kernel", [TritonCSR(), Tile32()], ids=["csr", "tile32"])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_nothing_reads_the_padding_of_a_product(kernel: Kernel, scaled: bool) -> None:
+    """NaNs lie behind the columns of X and of X W. A sparse product and a gradient read both in whole vectors."""
+    x, weight, scale = whole(37, 41, seed=0), whole(41, 10, seed=1), whole(37, seed=2)
+    rows = empty_aligned(37, 41, like=x).copy_(x)
+    transformed = matmul_aligned(rows, weight, scale if scaled else None)
+    for matrix in (rows, transformed):
+        behind = with_padding(matrix)[:, matrix.shape[1] :]
+        assert behind.numel() and behind.isnan().all() and gpu.row_unit(matrix) == 4
+    exact = expected(x, weight, Epilogue(scale if scaled else None))
+    full = torch.ones(8, 37, dtype=torch.bool)
+    adj, out = csr_of(full), transformed.new_empty(8, 10)
+    kernel.spmm(kernel.prepare(adj, torch.float32), transformed, out, accumulate=False)
+    assert torch.equal(out.cpu().double(), full.double() @ exact)
+    assert torch.equal(weight_gradient(rows, transformed).cpu().double(), x.cpu().double().t() @ exact)
+
+
+def csr_of(pattern: Tensor) -> LocalCSR:
+    """A 0/1 matrix on ``DEVICE``."""
+    indptr = torch.zeros(len(pattern) + 1, dtype=torch.int32)
+    indptr[1:] = pattern.sum(1).cumsum(0)
+    return LocalCSR(indptr.to(DEVICE), pattern.nonzero()[:, 1].int().to(DEVICE), None, *pattern.shape)
 
 
 @pytest.mark.parametrize(("f", "g"), [(100, 64), (64, 47), (16, 130)])
-def test_dropout_in_a_product_against_its_definition(f: int, g: int, products: list[str]) -> None:
+def test_dropout_in_a_product_against_its_definition(f: int, g: int) -> None:
     """The definition makes one Philox call for each element, in NumPy; the numbers do not fit into TF32."""
     generator = torch.Generator().manual_seed(0)
     x, weight, bias = (torch.randn(*shape, generator=generator) for shape in ((131, f), (f, g), (g,)))
@@ -162,16 +184,9 @@ def test_dropout_in_a_product_against_its_definition(f: int, g: int, products: l
         mask = Mask(node_id.to(DEVICE), stream["p"], stream["seed"], epoch, stream["layer"])
         y = matmul(x.to(DEVICE), weight.to(DEVICE), Epilogue(None, bias.to(DEVICE), True, mask)).cpu().double()
         bound = 2**-20 * (x.double().abs() @ weight.double().abs() + bias.double().abs()) / (1 - stream["p"])
-        assert ((y - exact).abs() <= bound).all() and products
+        assert ((y - exact).abs() <= bound).all()
         kept = definition(torch.ones(131, g), node_id, **stream) > 0
         assert (y[~kept] == 0).all() and (exact > 0).any()
-
-
-def test_a_nan_shows() -> None:
-    x = whole(40, 16, seed=0)
-    x[7, 3] = torch.nan
-    y = matmul(x, torch.ones(16, 20, device=DEVICE), Epilogue(None, None, relu=True))
-    assert y[7].isnan().all() and y.isnan().sum() == 20
 
 
 @pytest.mark.sample(5)
@@ -232,7 +247,7 @@ def close(found: list[Tensor], exact: list[Tensor]) -> None:
 
 
 @pytest.mark.parametrize("drops", [False, True])
-def test_linear_against_autograd(drops: bool, products: list[str]) -> None:
+def test_linear_against_autograd(drops: bool) -> None:
     generator = torch.Generator().manual_seed(0)
     tensors = [torch.randn(*shape, generator=generator) for shape in ((70, 17), (17, 41), (41,))]
     weigh, node_id = torch.randn(70, 41, generator=generator), torch.arange(70).flip(0)
@@ -249,7 +264,6 @@ def test_linear_against_autograd(drops: bool, products: list[str]) -> None:
         return [y.detach(), *(tensor.grad for tensor in (x, weight, bias))]
 
     close(gradients(DEVICE, torch.float32), gradients(torch.device("cpu"), torch.float64))
-    assert products
 
 
 @pytest.mark.sample(5)

@@ -39,6 +39,7 @@ def test_a_file_replaces_some_constants_for_some_widths(tmp_path: Path) -> None:
         ),
         ("csr: {bins: [4, 64], heavy: 512}", "names constants that were removed, bins, heavy: leave them out$"),
         ("panels: {widths: {8: {num_warps: 4}}}", "names constants that were removed, num_warps: leave"),
+        ("dense: {product_rows: 64}", "names constants that were removed, product_rows: leave"),
         ("csr: {widths: {8: {lanes: 3}}}", "names unknown constants, lanes: choose from elements"),
         ("csr: {", "cannot be read"),
     ],
