@@ -7,9 +7,14 @@ most layers. Each program takes a tile of the result and a range of rows ("split
         part of the result += dot(G' tile^T, X tile)^T
     the parts of all ranges are added in a second kernel, in order, in float64
 
+The parts of all ranges may take more memory than the GPU has left. So the two kernels take turns: each time the first
+one writes parts of ``PARTS_BYTES`` at most, and the second one adds them to a sum in float64.
+
 Where X is wider than a tile, the programs that share a range would each compute G' again, so one pass over G computes
 G' before. How rows are cut into ranges depends on the shape and the constants of ``DenseTuning`` alone, and nothing is
-added with atomics: every run gives the same bits. Products are of float32 quality ("tf32x3", see ``_dense_gpu.py``).
+added with atomics: every run gives the same bits. Products are of float32 quality ("tf32x3"): a number is split into
+two of TF32's precision, and three products of the tensor cores are added in float32; a single TF32 product would lose
+half of the digits.
 
 Sums are short, so that their rounding does not grow with the number of rows. The tensor cores, which truncate where
 float32 rounds, add the rows of one step, from 0; a program adds at most ``gradient_steps`` steps in float32; the second
@@ -22,6 +27,7 @@ most 9.4, half a unit in the last place of each partial sum; four times eight pr
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -29,6 +35,9 @@ from torch import Tensor
 from fullgnn.kernels.support.aligned import as_rows, empty_aligned
 from fullgnn.kernels.support.gpu import row_unit, vector_unit
 from fullgnn.kernels.support.tuning import DenseTuning, tuning_for
+
+PARTS_BYTES = 128 << 20
+"""Memory of the parts of a product that exist at one time, at most, but at least those of one range."""
 
 
 class _Split(NamedTuple):
@@ -105,38 +114,45 @@ def linear_gradients_gpu(
     x, g, output = as_rows(x), as_rows(g), None if output is None else as_rows(output)
     masked = empty_aligned(num_rows, num_columns, like=g) if output is not None and keep_masked else None
     split = split_for(num_rows, num_inputs, num_columns, 1 + (output is not None) + (masked is not None), tuning)
-    parts = _empty_parts(split.num_ranges, num_inputs + 1, num_columns, like=g)
+    ranges = ranges_at_once(split.num_ranges, (num_inputs + 1) * _part_columns(num_columns, g) * g.element_size())
+    parts = _empty_parts(ranges, num_inputs + 1, num_columns, like=g)
     x_unit, g_unit = row_unit(x), row_unit(g) if output is None else row_unit(g, output)
     part_unit = vector_unit(parts)
     masked_unit = 1 if masked is None else vector_unit(masked, masked.stride(0))
-    _outer[(split.num_ranges * split.column_tiles * split.input_tiles,)](
-        x,
-        x.stride(0) // x_unit,
-        g,
-        g.stride(0) // g_unit,
-        output,
-        0 if output is None else output.stride(0) // g_unit,
-        masked,
-        0 if masked is None else masked.stride(0) // masked_unit,
-        parts,
-        parts.shape[2] // part_unit,
-        scale,
-        num_rows,
-        split.range_rows,
-        num_inputs,
-        triton.cdiv(num_inputs, x_unit),
-        num_columns,
-        triton.cdiv(num_columns, g_unit),
-        x_unit,
-        g_unit,
-        masked_unit,
-        part_unit,
-        split.sum_rows,
-        *split[2:7],
-        num_warps=split.num_warps,
-        num_stages=split.num_stages,
-    )
-    total = add_parts(parts, num_columns)
+    in_one_turn = ranges == split.num_ranges
+    total = g.new_empty(num_inputs + 1, num_columns, dtype=g.dtype if in_one_turn else torch.float64)
+    for first in range(0, split.num_ranges, ranges):
+        rows = slice(first * split.range_rows, (first + ranges) * split.range_rows)
+        of_turn = parts[: split.num_ranges - first]
+        _outer[(len(of_turn) * split.column_tiles * split.input_tiles,)](
+            x[rows],
+            x.stride(0) // x_unit,
+            g[rows],
+            g.stride(0) // g_unit,
+            None if output is None else output[rows],
+            0 if output is None else output.stride(0) // g_unit,
+            None if masked is None else masked[rows],
+            0 if masked is None else masked.stride(0) // masked_unit,
+            parts,
+            parts.shape[2] // part_unit,
+            scale,
+            len(x[rows]),
+            split.range_rows,
+            num_inputs,
+            triton.cdiv(num_inputs, x_unit),
+            num_columns,
+            triton.cdiv(num_columns, g_unit),
+            x_unit,
+            g_unit,
+            masked_unit,
+            part_unit,
+            split.sum_rows,
+            *split[2:7],
+            num_warps=split.num_warps,
+            num_stages=split.num_stages,
+        )
+        add_parts(of_turn, total, accumulate=first > 0)
+    total = total.to(g.dtype)
     kept = None if not keep_masked else g if output is None else masked
     return total[:num_inputs], total[num_inputs], kept
 
@@ -270,7 +286,7 @@ def activation_gradients_gpu(
         columns,
         tuning.mask_tiles,
     )
-    return out, add_parts(parts, num_columns)[0]
+    return out, add_parts(parts, g.new_empty(1, num_columns))[0]
 
 
 @triton.jit
@@ -323,28 +339,36 @@ def _mask(
 
 def _empty_parts(num_parts: int, num_rows: int, num_columns: int, like: Tensor) -> Tensor:
     """(num_parts, num_rows, num_columns rounded up to a multiple of 16 bytes), uninitialised."""
+    return like.new_empty(num_parts, num_rows, _part_columns(num_columns, like))
+
+
+def _part_columns(num_columns: int, like: Tensor) -> int:
     unit = vector_unit(like)
-    return like.new_empty(num_parts, num_rows, triton.cdiv(num_columns, unit) * unit)
+    return triton.cdiv(num_columns, unit) * unit
 
 
-def add_parts(parts: Tensor, num_columns: int) -> Tensor:
-    """The sum over the parts, in float64 and in a fixed order.
+def ranges_at_once(num_ranges: int, part_bytes: int) -> int:
+    """Ranges whose parts exist at one time: as few turns as ``PARTS_BYTES`` allows, of about as many ranges each."""
+    num_turns = triton.cdiv(num_ranges, max(1, PARTS_BYTES // part_bytes))
+    return triton.cdiv(num_ranges, num_turns)
+
+
+def add_parts(parts: Tensor, out: Tensor, accumulate: bool = False) -> Tensor:
+    """Write the sum over the parts, added in float64 and in a fixed order, to ``out``, and return it.
 
     Args:
         parts: (num_parts, rows, columns) contiguous, float32 or float64, the columns a multiple of 16 bytes.
-        num_columns: number of leading columns to return.
-
-    Returns:
-        (rows, num_columns), contiguous, of the dtype of ``parts``.
+        out: (rows, some of the leading columns), contiguous, float32 or float64.
+        accumulate: whether to add to ``out``.
     """
     num_parts, num_rows, columns = parts.shape
+    num_columns = out.shape[1]
     tuning = tuning_for(parts.device).dense.at(num_columns)
-    out = parts.new_empty(num_rows, num_columns)
     unit = vector_unit(parts, columns)
     at_once = min(tuning.sum_parts, triton.next_power_of_2(num_parts))
     elements = tuning.sum_elements // at_once
     sizes = (num_parts, num_rows * columns // unit, columns // unit, num_columns)
-    _add[(triton.cdiv(num_rows * columns, elements),)](parts, out, *sizes, unit, at_once, elements)
+    _add[(triton.cdiv(num_rows * columns, elements),)](parts, out, *sizes, accumulate, unit, at_once, elements)
     return out
 
 
@@ -356,6 +380,7 @@ def _add(
     size,
     columns,
     num_columns,
+    ACCUMULATE: tl.constexpr,
     UNIT: tl.constexpr,
     PARTS: tl.constexpr,
     ELEMENTS: tl.constexpr,
@@ -373,7 +398,10 @@ def _add(
         at += tl.cast(size, tl.int64) * PARTS
     wanted = (element < size) & (element % columns < num_columns)
     to = out + element // columns * num_columns + element % columns
-    tl.store(to, tl.sum(total, 0).to(out.dtype.element_ty), mask=wanted)
+    found = tl.sum(total, 0)
+    if ACCUMULATE:
+        found += tl.load(to, mask=wanted, other=0.0).to(tl.float64)
+    tl.store(to, found.to(out.dtype.element_ty), mask=wanted)
 
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
@@ -408,7 +436,9 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         constants = {"ROWS": tuning.mask_elements // tuning.mask_columns, "COLUMNS": tuning.mask_columns}
         constants |= {"TILES": tuning.mask_tiles, "UNIT": unit, "OUT_UNIT": unit, "PART_UNIT": unit}
         yield _mask, signature, constants, {"num_warps": 4}
-        signature = {"parts": f"*{dtype}:16", "out": f"*{dtype}:16"}
-        signature |= {name: "i32" for name in ("num_parts", "size", "columns", "num_columns")}
-        constants = {"UNIT": unit, "PARTS": tuning.sum_parts, "ELEMENTS": tuning.sum_elements // tuning.sum_parts}
-        yield _add, signature, constants, {"num_warps": 4}
+        for accumulate in (False, True):
+            signature = {"parts": f"*{dtype}:16", "out": "*fp64:16" if accumulate else f"*{dtype}:16"}
+            signature |= {name: "i32" for name in ("num_parts", "size", "columns", "num_columns")}
+            constants = {"ACCUMULATE": accumulate, "UNIT": unit, "PARTS": tuning.sum_parts}
+            constants["ELEMENTS"] = tuning.sum_elements // tuning.sum_parts
+            yield _add, signature, constants, {"num_warps": 4}

@@ -1,10 +1,12 @@
 """X^T G, masks and column sums in Triton against float64. Numbers are small integers where sums must be exact."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullgnn.kernels.dense import dense
 from fullgnn.kernels.dense.dense import activation_gradients, linear_gradients, weight_gradient
@@ -163,9 +165,54 @@ def test_parts_are_added_exactly_enough(num_parts: int) -> None:
     parts = 1 + torch.rand(num_parts, 3, 8, generator=torch.Generator().manual_seed(0))
     parts[:, 1] = 1 + torch.rand(8, generator=torch.Generator().manual_seed(1))
     parts[:, :, 7] = torch.nan  # a column beyond the 7 that are asked for
-    found = add_parts(parts.to(DEVICE), 7)
-    assert found.shape == (3, 7) and found.is_contiguous()
-    torch.testing.assert_close(found.cpu().double(), parts.double().sum(0)[:, :7], rtol=2**-23, atol=0)
+    found = add_parts(parts.to(DEVICE), torch.empty(3, 7, device=DEVICE))
+    exact = parts.double().sum(0)[:, :7]
+    torch.testing.assert_close(found.cpu().double(), exact, rtol=2**-23, atol=0)
+    wide = add_parts(parts.to(DEVICE), torch.empty(3, 7, dtype=torch.float64, device=DEVICE))
+    torch.testing.assert_close(add_parts(parts.to(DEVICE), wide, accumulate=True).cpu(), 2 * exact, rtol=1e-14, atol=0)
+
+
+class Allocations(TorchDispatchMode):
+    """The bytes of the largest tensor that is allocated."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if func.overloadpacket in (torch.ops.aten.new_empty, torch.ops.aten.empty):
+            self.largest = max(self.largest, made.nbytes)
+        return made
+
+
+@pytest.mark.parametrize("masks", [False, True])
+def test_the_parts_of_many_ranges_fit_into_a_bounded_memory(masks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two kernels take turns: they write and add the parts of a few ranges, and the sum stays in float64."""
+    from fullgnn.kernels.dense import _gradient_gpu
+
+    tuning.use(tuning.tuning_of({"dense": {"gradient_rows": 16, "gradient_steps": 1}}))
+    n, f, h = 16 * 10 + 5, 6, 9  # 11 ranges, with parts of 7 x 12 numbers
+    limit = 5 * 7 * 12 * 4  # so that there are turns of 4, 4 and 3 ranges
+    monkeypatch.setattr(_gradient_gpu, "PARTS_BYTES", limit, raising=False)
+    x, g, y = (whole(n, width, seed=seed) for seed, width in enumerate((f, h, h)))
+    exact = masked_by(g, y if masks else None)
+    with Allocations() as allocated:
+        found, sums, masked = linear_gradients(x, g, y if masks else None, 2.0, keep_masked=False)
+    assert torch.equal(found.cpu().double(), x.cpu().double().t() @ exact)
+    assert torch.equal(sums.cpu().double(), exact.sum(0)) and found.dtype == sums.dtype == torch.float32
+    assert 0 < allocated.largest <= limit
+    if masks:
+        assert torch.equal(linear_gradients(x, g, y, 2.0, keep_masked=True)[2].cpu().double(), exact)
+    addend = (1 + torch.rand(h, generator=torch.Generator().manual_seed(0))).to(DEVICE)
+    found = linear_gradients(torch.ones(n, f, device=DEVICE), addend.expand(n, h), None, 1.0, keep_masked=False)[0]
+    assert drift(found[0], addend, n) <= 1e-6
+
+
+def test_the_number_of_turns_is_the_least() -> None:
+    from fullgnn.kernels.dense._gradient_gpu import PARTS_BYTES, ranges_at_once
+
+    for num_ranges, part_bytes in ((1, 1), (18_100, 129 * 128 * 4), (7, 2 * PARTS_BYTES), (3, PARTS_BYTES)):
+        most, ranges = max(1, PARTS_BYTES // part_bytes), ranges_at_once(num_ranges, part_bytes)
+        assert ranges <= most and -(-num_ranges // ranges) == -(-num_ranges // most)
 
 
 def test_the_longest_sums_do_not_grow() -> None:
