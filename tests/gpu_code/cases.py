@@ -1,4 +1,4 @@
-"""The sparse products, and the dense operations around them, of the four models of Miao et al. 2023 on a GPU.
+"""The sparse products, and the dense operations around them, of the four models of Miao et al. 2023 on a GPU; scores.
 
 A case is a call of public functions on CPU tensors that are laid out as in training on a GPU; the host's code
 alone decides which kernels the call compiles. The matrix has rows of every number of edges from 0 to 16,384, and a
@@ -21,6 +21,7 @@ from fullgnn.kernels.dense import dense, sparse_rows
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
+from fullgnn.kernels.pairs.scores import pair_scores
 from fullgnn.kernels.spmm import Epilogue, Kernel, LocalCSR, Packed, Tile32, TritonCSR
 from fullgnn.kernels.support.aligned import aligned_stride, empty_aligned
 from fullgnn.nn import cross_entropy
@@ -44,8 +45,8 @@ class Case:
 
 
 def all_cases() -> list[Case]:
-    """The sparse products of each kernel, from the widest X to the narrowest, those of sparse features, and the dense
-    operations around them."""
+    """The sparse products of each kernel, from the widest X to the narrowest, those of sparse features, the dense
+    operations around them, and scores of pairs of rows."""
     widths: dict[int, list[str]] = {}
     around: dict[tuple[str, str], Case] = {}
     for name, shape in LOOKALIKES.items():
@@ -54,7 +55,7 @@ def all_cases() -> list[Case]:
             widths.setdefault(width, []).append(model)
         for case in _dense_cases(shape):
             around.setdefault((case.kernel, case.shape), case).models.append(model)
-    return [*_sparse_cases(widths), *_feature_cases(widths), *around.values()]
+    return [*_sparse_cases(widths), *_feature_cases(widths), *around.values(), *_pair_cases()]
 
 
 def sparse_kernels() -> dict[str, Kernel]:
@@ -146,6 +147,17 @@ def _dense_cases(model: Lookalike) -> Iterator[Case]:
     yield Case("scale G", str(c), lambda: dense.activation_gradients(tall(c, c), None, 1.0, ones))
     yield Case("epilogue", str(h), lambda: apply_epilogue_(tall(h), _every_part(DENSE_ROWS, h)))
     yield Case("cross-entropy", str(c), lambda: cross_entropy(tall(c, c), labels, 1.0))
+
+
+def _pair_cases() -> Iterator[Case]:
+    """Scores of pairs of rows, as LightGCN computes them, and of rows that are no whole vectors."""
+
+    def score(width: int) -> Tensor:
+        x, index = empty_aligned(DENSE_ROWS, width, like=torch.empty(0)), torch.zeros(DENSE_ROWS, dtype=torch.int64)
+        return pair_scores(x, index, None, index)
+
+    for width in (64, 41):
+        yield Case("scores", str(width), partial(score, width))
 
 
 def _every_part(num_rows: int, width: int) -> Epilogue:

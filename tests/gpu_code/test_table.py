@@ -46,6 +46,17 @@ def test_every_kind_of_row_is_met(compiled: list[dict[str, Any]]) -> None:
         assert kinds["csr", width, "sum_rows"] >= 6 and kinds["packed", width, "multiply_planes"] >= 1, kinds
 
 
+@pytest.mark.sample(3)
+def test_scores_read_both_rows_16_bytes_at_a_time(tmp_path: Path) -> None:
+    """At the width 41, too, whose rows are padded."""
+    out = tmp_path / "scores.json"
+    output_of("tests.gpu_code.table", "--kernels", "scores", "--out", str(out))
+    rows = json.loads(out.read_text())["rows"]
+    assert [(row["function"], row["width"]) for row in rows] == [("_scores", "64"), ("_scores", "41")]
+    for row in rows:
+        assert {*row["loads"]} == {"16"} and row["loads"]["16"] % 2 == row["stack_bytes"] == 0, row
+
+
 def test_the_page_shows_what_has_changed() -> None:
     from tests.gpu_code.table import make_page
 

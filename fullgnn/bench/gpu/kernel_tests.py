@@ -30,6 +30,7 @@ SANITIZED = (
     "tests/kernels/spmm/test_gpu_kernels.py::test_weights_and_double_precision",
     "tests/kernels/dense/test_gradient_gpu.py::test_any_stride",
     "tests/kernels/loss/test_cross_entropy.py::test_far_apart",
+    "tests/kernels/pairs/test_scores_gpu.py::test_any_layout_and_a_nan",
 )
 TOOLS = {"memcheck": r"ERROR SUMMARY: (\d+) error", "racecheck": r"RACECHECK SUMMARY: (\d+) hazard"}
 """Tools of compute-sanitizer, and the line that each ends with."""

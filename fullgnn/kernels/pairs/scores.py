@@ -1,13 +1,16 @@
 """Inner products of many pairs of rows, differentiable: the scores of a task that finds links.
 
-On a CPU, compiled code reads the rows where they are. A torch expression would copy both rows of each pair, in the
-forward and in the backward pass.
+On a CPU, compiled code reads the rows where they are, and on a GPU a kernel does so in the forward pass. A torch
+expression would copy both rows of each pair, in the forward and in the backward pass.
 """
 
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from fullgnn.kernels.edges.paths import path_of
+from fullgnn.kernels.support.aligned import as_rows
 
 
 def pair_scores(left: Tensor, left_index: Tensor, right: Tensor | None, right_index: Tensor) -> Tensor:
@@ -30,13 +33,18 @@ def pair_scores(left: Tensor, left_index: Tensor, right: Tensor | None, right_in
 class _PairScores(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, left: Tensor, left_index: Tensor, right: Tensor | None, right_index: Tensor) -> Tensor:
-        left = left.contiguous()
-        other = left if right is None else right.contiguous()
+        path = path_of(left)
+        left = left.contiguous() if path == "compiled" else as_rows(left)
+        other = left if right is None else right
         ctx.save_for_backward(left, left_index, right, right_index)
-        if left.device.type == "cpu":
+        if path == "compiled":
             from fullgnn.kernels.pairs._scores_cpu import scores_cpu
 
-            return scores_cpu(left, left_index, other, right_index)
+            return scores_cpu(left, left_index, other.contiguous(), right_index)
+        if path == "triton":
+            from fullgnn.kernels.pairs._scores_gpu import scores_gpu
+
+            return scores_gpu(left, left_index, as_rows(other), right_index)
         return torch.einsum("kf,kf->k", left[left_index], other[right_index])
 
     @staticmethod
@@ -45,11 +53,11 @@ class _PairScores(torch.autograd.Function):
         other = left if right is None else right
         of_left = torch.zeros_like(left)
         of_right = of_left if right is None else torch.zeros_like(right)
-        if left.device.type == "cpu":
+        if path_of(left) == "compiled":
             from fullgnn.kernels.pairs._scores_cpu import gradients_cpu
 
             gradients_cpu(left.contiguous(), left_index, other.contiguous(), right_index, grad, of_left, of_right)
         else:  # index_put_ adds repeated rows in a fixed order
-            of_left.index_put_((left_index,), grad[:, None] * other[right_index], accumulate=True)
-            of_right.index_put_((right_index,), grad[:, None] * left[left_index], accumulate=True)
+            of_left.index_put_((left_index,), other[right_index].mul_(grad[:, None]), accumulate=True)
+            of_right.index_put_((right_index,), left[left_index].mul_(grad[:, None]), accumulate=True)
         return of_left, None, None if right is None else of_right, None
