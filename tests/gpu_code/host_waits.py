@@ -25,7 +25,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 aten = torch.ops.aten
@@ -65,6 +65,11 @@ class HostWaits(TorchDispatchMode):
         self._stack = ExitStack()
         for group in on_device:
             self.mark(group)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """A method of torch. With False, torch does not import its compiler, ``torch._dynamo``, for this mode."""
+        return False
 
     @property
     def total(self) -> int:
@@ -135,7 +140,7 @@ class HostWaits(TorchDispatchMode):
         def launched(grid: Any, *args: Any, **kwargs: Any) -> Any:
             self.num_launches += 1
             self.mark([args, kwargs])
-            with _disable_current_modes(), torch._C.DisableTorchFunction():
+            with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
                 return launch(grid, *args, **kwargs)
 
         return launched
