@@ -1,0 +1,112 @@
+"""Launches, collectives and host waits of a training step, a sampled batch and an evaluation, on a fake GPU."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import chain
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+
+from fullgnn.distributed import World
+from fullgnn.engine import make_scheme, set_up
+from fullgnn.engine.evaluate import evaluate
+from fullgnn.engine.state import TrainState
+from fullgnn.engine.step_runner import StepRunner
+from fullgnn.sampling.setup import set_up_sampled
+from fullgnn.telemetry.meter import Meter
+from tests.cases import layout_overrides, minibatch_config
+from tests.gpu_code.fake_cuda import DEVICE, FakeCuda
+from tests.gpu_code.recorded_training import gpu_case
+from tests.tasks import test_links as links
+
+WARM = 2
+"""Steps before the one that is counted: the first allocates, tunes and builds indices."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one part of a training does on one rank."""
+
+    kernels: int  # launches of Triton kernels
+    operators: int  # operators of torch that are no view and no allocation: at least one launch each
+    collectives: int  # each message between two ranks counts as well
+    waits: dict[str, int]  # how often the host waits for the GPU, by the name of the call
+
+    @classmethod
+    def of(cls, cuda: FakeCuda, call: Callable[[], object]) -> "Counts":
+        before, waits = Counter(cuda.launches), Counter(cuda.waits)
+        call()
+        launches, waits = cuda.launches - before, cuda.waits - waits
+        return cls(launches["kernel"], launches["operator"], launches["collective"], dict(waits))
+
+
+def of_nodes(world: World, cuda: FakeCuda, model: str) -> dict[str, Counts]:
+    """Those of ``model`` for node classification on the whole graph."""
+    cfg, meter = gpu_case(1, f"model={model}"), Meter(world.device)
+    job = set_up(cfg, world, make_scheme(cfg, world, meter))
+    return _of_epochs(cuda, StepRunner(TrainState(job.model, cfg), job, meter))
+
+
+def of_links(world: World, cuda: FakeCuda) -> dict[str, Counts]:
+    """Those of LightGCN, whose epoch has one step here."""
+    kind, overrides = links.CASES["ranking"]
+    cfg, meter = links.case("ranking", 1, *overrides, "kernel=csr", "runtime.dtype=float32"), Meter(world.device)
+    graph = links.graph_of(kind) if world.rank == 0 else None
+    job = set_up(cfg, world, make_scheme(cfg, world, meter), graph)
+    return _of_epochs(cuda, StepRunner(TrainState(job.model, cfg), job, meter))
+
+
+def of_batches(world: World, cuda: FakeCuda) -> dict[str, Counts]:
+    """Those of SAGE on sampled batches of two hops; a step includes the batch that it reads."""
+    cfg = minibatch_config(
+        "dataset=karate", *layout_overrides(1), "model=sage", "sampler.fanouts=[3,3]", "loader.batch_size=4",
+        "kernel=csr", "runtime.dtype=float32",
+    )  # fmt: skip
+    job = set_up_sampled(cfg, world, Meter(world.device))
+    batches = chain.from_iterable(job.training.loader.epoch(epoch) for epoch in range(1, WARM + 2))
+
+    def step() -> None:
+        job.training.step(next(batches))
+
+    for _ in range(WARM):
+        step()
+    counts = Counts.of(cuda, step)
+    job.full_graph.measure()
+    return {"step": counts, "evaluation": Counts.of(cuda, job.full_graph.measure)}
+
+
+def _of_epochs(cuda: FakeCuda, runner: StepRunner) -> dict[str, Counts]:
+    for epoch in range(1, WARM + 1):
+        runner(epoch)
+    counts = Counts.of(cuda, lambda: runner(WARM + 1))
+    evaluate(runner.state.model, runner.job)
+    return {"step": counts, "evaluation": Counts.of(cuda, lambda: evaluate(runner.state.model, runner.job))}
+
+
+CASES: dict[str, Callable[[World, FakeCuda], dict[str, Counts]]] = {
+    "GCN": lambda world, cuda: of_nodes(world, cuda, "gcn"),
+    "GAT": lambda world, cuda: of_nodes(world, cuda, "gat"),
+    "sampled SAGE": of_batches,
+    "LightGCN": of_links,
+}
+
+
+def one_by_one(operations: list[dist.P2POp]) -> list[dist.Work | None]:
+    """The messages that ``batch_isend_irecv`` sends, which looks for a group of GPUs."""
+    return [
+        one.op(one.tensor, group=one.group, **{"group_dst" if one.op is dist.isend else "group_src": one.group_peer})
+        for one in operations
+    ]
+
+
+def counts_of(world: World, case: str) -> dict[str, Counts]:
+    """The counts of this rank, for a case of ``CASES``. Every rank calls it.
+
+    The ranks exchange over gloo, but make their choices as ranks that exchange over NCCL.
+    """
+    config_of_nccl = mock.patch.object(dist, "get_backend_config", lambda group: "cuda:nccl")
+    with FakeCuda() as cuda, config_of_nccl, mock.patch.object(dist, "batch_isend_irecv", one_by_one):
+        torch.manual_seed(0)
+        return CASES[case](replace(world, device=DEVICE, backend="nccl"), cuda)
