@@ -124,10 +124,33 @@ def every_case(request: pytest.FixtureRequest) -> bool:
     return request.config.getoption("--all")
 
 
+FAULTS = pytest.StashKey[list[str]]()
+"""What was wrong in the launches of a test."""
+
+
 @pytest.fixture
-def triton_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run Triton kernels on the CPU, by Triton's interpreter, where no GPU is visible; see ``triton_device.py``."""
+def triton_on_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run Triton kernels on the CPU, by Triton's interpreter, where no GPU is visible; see ``triton_device.py``.
+
+    Every launch is watched (``launches/``), and a fault in one fails the test.
+    """
     monkeypatch.setattr(gpu, "INTERPRETED", not torch.cuda.is_available())
+    if not (gpu.INTERPRETED and gpu.has_triton()):
+        yield
+        return
+    from tests.launches.watch import watched
+
+    with watched() as request.node.stash[FAULTS]:
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    try:
+        yield
+    finally:  # also where the test fails: a fault explains wrong numbers
+        if faults := item.stash.get(FAULTS, []):
+            pytest.fail("\n".join(faults), pytrace=False)
 
 
 @pytest.fixture(autouse=True)
