@@ -36,14 +36,15 @@ class AbsentGPU:
 class Launch:
     """One kernel that the host has asked for."""
 
+    module: str  # that defines the function
     function: str
     arguments: dict[str, Any]  # by name, without those that keep their defaults
-    compiled: Any  # triton.compiler.CompiledKernel
+    compiled: Any  # triton.compiler.CompiledKernel; None if nothing is compiled
 
 
 @contextmanager
-def recorded() -> Iterator[list[Launch]]:
-    """Yield a list to which launches are appended instead of being made.
+def recorded(compiles: bool = True) -> Iterator[list[Launch]]:
+    """Yield a list to which launches are appended instead of being made; each kernel is compiled, unless told not to.
 
     Inside the block, kernels in Triton take CPU tensors, whose rows are laid out as on a GPU. Afterwards Triton keeps
     the driver of the absent GPU: this process cannot launch a kernel any more.
@@ -53,12 +54,12 @@ def recorded() -> Iterator[list[Launch]]:
     run = JITFunction.run
 
     def compile_only(self: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        kernel = run(self, *args, grid=grid, warmup=True, **kwargs)
+        kernel = run(self, *args, grid=grid, warmup=True, **kwargs) if compiles else None
         given = {name: value for name, value in kwargs.items() if name in self.arg_names}
         arguments = dict(zip(self.arg_names, args)) | given
         size = grid(arguments) if callable(grid) else grid
         assert all(0 < extent < 2**31 for extent in size), size
-        launches.append(Launch(self.__name__, arguments, kernel))
+        launches.append(Launch(self.fn.__module__, self.__name__, arguments, kernel))
         return kernel
 
     driver.set_active(AbsentGPU())

@@ -6,6 +6,12 @@ import sys
 
 from tests.commands import ROOT
 
+FAMILIES = (
+    *("attention", "attention backward", "dynamic", "dynamic backward", "largest", "messages", "weighted"),
+    *("loss", "dropout", "gather", "wide", "sampler", "codec"),
+)
+"""Names of the calls that ``launched.py`` compiles. The usual products are in ``cases.py``."""
+
 
 def output_of(module: str, *arguments: str) -> str:
     """The output of ``python -m module`` in a process that compiles, without Triton's interpreter."""

@@ -1,0 +1,133 @@
+"""Every kernel of the package, compiled as the host launches it: alignment, 16-byte loads, registers."""
+
+import ast
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from tests.gpu_code.commands import FAMILIES, output_of
+from tests.gpu_code.test_source import ROOT, kernels
+from tests.triton_device import needs_triton
+
+TALL = {"x", "grad", "messages", "logits"}
+"""The matrices with a row for each node or edge, of which each program reads rows again and again."""
+
+NO_POWER_OF_2 = ("1 x 41 padded", "1 x 47 padded", "4 x 47 padded")
+
+NARROW: dict[tuple[str, str], tuple[str, ...]] = {
+    # Heads whose width is no power of 2 are masked column by column.
+    ("attend_rows", "x"): NO_POWER_OF_2,
+    ("target_gradients", "x"): NO_POWER_OF_2,
+    ("source_gradients", "x"): NO_POWER_OF_2,
+    ("target_gradients", "grad"): ("4 x 47 padded",),
+    ("source_gradients", "grad"): ("4 x 47 padded",),
+    ("dynamic_target_gradients", "x"): NO_POWER_OF_2,
+    ("dynamic_source_gradients", "x"): NO_POWER_OF_2,
+    ("dynamic_target_gradients", "grad"): ("4 x 47 padded",),
+    ("dynamic_source_gradients", "grad"): ("4 x 47 padded",),
+    ("weighted_sum", "x"): NO_POWER_OF_2,
+    ("edge_dots", "x"): NO_POWER_OF_2,
+    # 16 edges by 8 columns are one number for each thread.
+    ("largest_neighbours", "x"): ("8", "41 padded", "47 padded"),
+    ("sum_messages", "messages"): ("8",),
+    ("largest_messages", "messages"): ("8",),
+    ("largest_gradients", "grad"): ("8",),
+    # Only the columns that a source has won are read.
+    ("gradients_of_winners", "grad"): ("8", "64", "128", "64 unaligned", "16 float64"),
+    # No model drops the columns of its last layer.
+    ("_dropout", "x"): ("41 padded", "47 padded"),
+}
+"""Kernel and matrix, and the shapes at which a load of it is narrower than 16 bytes although its rows are padded."""
+
+SPILLED = {"attention": {("attend_rows", "one edge")}, "attention backward": {("source_gradients", "4 x 47 padded")}}
+"""Of a family, the kernels and shapes whose registers do not suffice."""
+
+
+@needs_triton
+def test_every_kernel_is_compiled_from_a_call_of_the_host() -> None:
+    """``launched.py``, whose calls the other tests of this file compile, or ``rare.py`` calls every kernel."""
+    texts = {path: path.read_text() for path in sorted(ROOT.rglob("*.py"))}
+    there = entry_points({name_of(path): text for path, text in texts.items() if "triton.jit" in text})
+    assert len(there) > 20, "the kernels are not found"
+    assert there == set(output_of("tests.gpu_code.launched", "--asked").split())
+
+
+def name_of(path: Any) -> str:
+    return ".".join(path.relative_to(ROOT.parent).with_suffix("").parts)
+
+
+def entry_points(texts: Mapping[str, str]) -> set[str]:
+    """The full names of the kernels in some modules that no other kernel calls, so that the host launches them."""
+    defined = {module: {one.name for one in kernels(text)} for module, text in texts.items()}
+    called = set[str]()
+    for module, text in texts.items():
+        owners = {
+            alias.name: node.module
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        } | dict.fromkeys(defined[module], module)
+        for kernel in kernels(text):
+            names = {node.id for node in ast.walk(kernel) if isinstance(node, ast.Name)}
+            called |= {f"{owners[name]}.{name}" for name in names & owners.keys()}
+    return {f"{module}.{name}" for module, names in defined.items() for name in names} - called
+
+
+def test_what_kernels_call_is_not_launched() -> None:
+    one = "@triton.jit\ndef helper(x):\n    pass\n@triton.jit\ndef _add(x):\n    helper(x)\n"
+    other = "from one import helper\n@triton.jit\ndef launched(x):\n    _add(x)\n@triton.jit\ndef _add(x):\n    pass\n"
+    assert entry_points({"one": one, "other": other}) == {"one._add", "other.launched"}
+
+
+@needs_triton
+@pytest.mark.timeout(300)
+@pytest.mark.sample(12)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_accesses_of_what_the_host_launches(family: str) -> None:
+    """No access is wider than the alignment of the rows, or the GPU would stop; and rows that are padded are read 16
+    bytes at a time, without spilling a register. A kernel that has been mended must leave ``NARROW`` or ``SPILLED``."""
+    lines = [json.loads(line) for line in output_of("tests.gpu_code.launched", family).splitlines()]
+    assert lines
+    assert not [*misaligned(lines)]
+    names, shapes = {kernel_of(line) for line in lines}, {line["shape"] for line in lines}
+    still = {(*key, shape) for key, some in NARROW.items() if key[0] in names for shape in some if shape in shapes}
+    assert {*narrow(lines)} == still
+    assert spilled(lines) == SPILLED.get(family, set())
+
+
+def kernel_of(line: dict[str, Any]) -> str:
+    return line["kernel"].rpartition(".")[2]
+
+
+def misaligned(lines: Iterable[dict[str, Any]]) -> Iterator[str]:
+    for line in lines:
+        for name, x in line["matrices"].items():
+            if max((*x["loads"], *x["stores"]), default=0) > x["alignment"]:
+                yield f"{line['kernel']}, {line['shape']}: {name} {x}"
+
+
+def narrow(lines: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    """Kernel, matrix and shape where padded rows of a tall matrix are read less than 16 bytes at a time."""
+    for line in lines:
+        for name, x in line["matrices"].items():
+            padded = x["alignment"] == 16 and x["num_rows"] > 1 and x["row_bytes"] > 16
+            if name in TALL and padded and min(x["loads"], default=16) < 16:
+                yield kernel_of(line), name, line["shape"]
+
+
+def spilled(lines: Iterable[dict[str, Any]]) -> set[tuple[str, str]]:
+    return {(kernel_of(line), line["shape"]) for line in lines if line["stack_bytes"]}
+
+
+def test_what_is_wrong_is_found() -> None:
+    x = {"alignment": 16, "num_rows": 50, "row_bytes": 164, "loads": [4, 16], "stores": []}
+    line = {"kernel": "fullgnn.kernels._gpu.add", "shape": "41", "stack_bytes": 8, "matrices": {"x": x, "out": x}}
+    assert {*narrow([line])} == {("add", "x", "41")} and spilled([line]) == {("add", "41")}
+    assert not [*misaligned([line])]
+    for change in ({"alignment": 8}, {"alignment": 4, "loads": [4], "stores": [8]}):
+        wrong = [*misaligned([line | {"matrices": {"x": x | change}}])]
+        assert len(wrong) == 1 and "add, 41: x" in wrong[0]
+    for change in ({"loads": [16]}, {"alignment": 4}, {"num_rows": 1}, {"row_bytes": 8}):
+        assert not [*narrow([line | {"matrices": {"x": x | change}}])]
