@@ -4,10 +4,12 @@ import logging
 from dataclasses import asdict, replace
 from typing import Any, NoReturn
 
+import torch
+
 from fullgnn.config import Config
 from fullgnn.config.options import takes_options
 from fullgnn.costs.effort import needed_part_of_dataset
-from fullgnn.costs.hardware import Hardware, load_hardware
+from fullgnn.costs.hardware import Hardware, load_hardware, profile_of
 from fullgnn.costs.measure import measured_hardware
 from fullgnn.costs.predict import predict
 from fullgnn.costs.search import Option, Search, best, locality
@@ -27,9 +29,6 @@ from fullgnn.telemetry.meter import Meter
 from fullgnn.telemetry.table import num_bytes
 
 log = logging.getLogger(__name__)
-
-GPU_PROFILE = "h200x8"
-"""The profile of hardware by which ``scheme.fetch=auto`` is decided on GPUs that have not been measured."""
 
 
 @takes_options(SchemeOptions)
@@ -70,8 +69,8 @@ class CostPlanner(Planner):
     def with_fetch(self, cfg: Config, world: World, scheme: Scheme, prepared: PreparedGraph) -> Config:
         """See ``Planner``.
 
-        A deterministic run keeps the stages, since a choice by measured times could differ from run to run. On GPUs
-        that have not been measured ``GPU_PROFILE`` counts; on CPUs that have not, the rows arrive in stages.
+        A deterministic run keeps the stages, since a choice by measured times could differ from run to run. Where this
+        machine has not been measured, the profile of its GPU decides, and without one the rows arrive in stages.
         """
         if not isinstance(scheme, OneAndHalfD) or cfg.scheme["fetch"] != "auto":
             return cfg
@@ -81,13 +80,18 @@ class CostPlanner(Planner):
             return cfg
 
         def choice() -> str:
+            hardware = self._hardware
+            if hardware is None and (hardware := profile_of(gpu := torch.cuda.get_device_name(world.device))) is None:
+                log.info("scheme.fetch=auto: stages, since there is no profile of %s", gpu)
+                return "stages"
             local = world.size == world.local_size
             run = with_supported_optimizations(cfg)
             job = replace(counted_job(run, world.size, prepared), local=local)
-            return predict(job, self._hardware or load_hardware(GPU_PROFILE, cfg.runtime)).fetch
+            fetch = predict(job, hardware).fetch
+            log.info("scheme.fetch=auto: %s, by the profile %s", fetch, hardware.name)
+            return fetch
 
         fetch = broadcast_object(from_rank0(choice))
-        log.info("scheme.fetch=auto: %s", fetch)
         scheme.set_fetch(fetch)
         return replace(cfg, scheme=dict(cfg.scheme) | {"fetch": fetch})
 

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from fullgnn.config import Config
-from fullgnn.costs.auto import GPU_PROFILE
 from fullgnn.costs.hardware import Hardware, load_hardware
 from fullgnn.costs.predict import predict
 from fullgnn.costs.statistics import counted_job, why_unplannable
@@ -108,8 +107,8 @@ def _device(cfg: Config) -> str:
 
 
 def _hardware(cfg: Config) -> Hardware:
-    """A profile that ranks of the run's device have. Its rates are not those of this machine, and no time is shown."""
-    profile = load_hardware(GPU_PROFILE, cfg.runtime)
+    """A profile with the run's device. Its rates are not those of this machine, and no time is shown."""
+    profile = load_hardware("h200x8", cfg.runtime)
     links = profile.links | {"shared": profile.links["exchange"]}
     return replace(profile, links=links, ranks_per_node=max(WORLD_SIZES), device=_device(cfg))
 
