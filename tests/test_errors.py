@@ -20,8 +20,8 @@ import torch.distributed as dist
 from scipy.sparse import csr_array
 
 from fullgnn.config import RuntimeConfig
-from fullgnn.distributed import World, init_world
-from fullgnn.distributed.mesh import _resolve
+from fullgnn.distributed import World, init_world, joining
+from fullgnn.distributed.mesh import resolve
 from fullgnn.errors import MAX_QUOTED, ConfigError, DataError, FullGNNError, UnsupportedError, quoted
 from fullgnn.partition import Cut, Partition
 from fullgnn.reorder import blockwise, metis, rcm
@@ -168,40 +168,37 @@ def runtime(**changes: Any) -> RuntimeConfig:
 
 
 @pytest.mark.parametrize(
-    ("num_gpus", "nccl", "request_", "local_size", "kind", "expected"),
+    ("num_gpus", "nccl", "request_", "kind", "expected"),
     [
-        (2, True, {}, 4, ConfigError, "4 ranks on a machine with 2 visible GPUs"),
-        (0, True, {"device": "cuda"}, 1, UnsupportedError, "no GPU is visible here: use runtime.device=cpu"),
-        (0, True, {"backend": "nccl"}, 1, ConfigError, "runtime.backend=nccl needs GPUs: use runtime.backend=gloo"),
-        (2, True, {"device": "cpu", "backend": "nccl"}, 1, ConfigError, "needs GPUs: use runtime.backend=gloo"),
-        (2, False, {}, 2, UnsupportedError, "this torch has no NCCL: use runtime.backend=gloo"),
+        (0, True, {"device": "cuda"}, UnsupportedError, "no GPU is visible here: use runtime.device=cpu"),
+        (0, True, {"backend": "nccl"}, ConfigError, "runtime.backend=nccl needs GPUs: use runtime.backend=gloo"),
+        (2, True, {"device": "cpu", "backend": "nccl"}, ConfigError, "needs GPUs: use runtime.backend=gloo"),
+        (2, False, {}, UnsupportedError, "this torch has no NCCL: use runtime.backend=gloo"),
     ],
 )
 def test_what_a_machine_cannot_do(
-    monkeypatch, num_gpus: int, nccl: bool, request_: dict, local_size: int, kind: type, expected: str
+    monkeypatch, num_gpus: int, nccl: bool, request_: dict, kind: type, expected: str
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)
     monkeypatch.setattr(dist, "is_nccl_available", lambda: nccl)
-    _, _, problem = _resolve(runtime(**request_), local_size)
+    _, _, problem = resolve(runtime(**request_))
     assert type(problem) is kind
     assert expected in str(problem) and "\n" not in str(problem)
 
 
 @pytest.mark.parametrize(
-    ("num_gpus", "request_", "local_size", "expected"),
+    ("num_gpus", "request_", "expected"),
     [
-        (0, {}, 4, ("cpu", "gloo")),
-        (2, {}, 2, ("cuda", "nccl")),
-        (1, {"backend": "gloo"}, 4, ("cuda", "gloo")),  # ranks may share a GPU over gloo
-        (2, {"device": "cpu"}, 4, ("cpu", "gloo")),
+        (0, {}, ("cpu", "gloo")),
+        (2, {}, ("cuda", "nccl")),
+        (1, {"backend": "gloo"}, ("cuda", "gloo")),  # ranks may share a GPU over gloo
+        (2, {"device": "cpu"}, ("cpu", "gloo")),
     ],
 )
-def test_what_a_machine_can_do(
-    monkeypatch, num_gpus: int, request_: dict, local_size: int, expected: tuple[str, str]
-) -> None:
+def test_what_a_machine_can_do(monkeypatch, num_gpus: int, request_: dict, expected: tuple[str, str]) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)
     monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
-    assert _resolve(runtime(**request_), local_size) == (*expected, None)
+    assert resolve(runtime(**request_)) == (*expected, None)
 
 
 def test_a_machine_that_lacks_something_stops_the_ranks_of_all_machines(ranks: Callable) -> None:
@@ -212,12 +209,10 @@ def test_a_machine_that_lacks_something_stops_the_ranks_of_all_machines(ranks: C
 
 def rejoin(world: World) -> tuple[type, str]:
     """Agree like ``init_world`` before it creates a process group, with a problem on rank 1 alone."""
-    from fullgnn.distributed import mesh
-
     store = dist.PrefixStore("rejoin", dist.distributed_c10d._get_default_store())
-    problem = _resolve(runtime(device="cpu", backend="nccl"), 1)[2] if world.rank == 1 else None
+    problem = resolve(runtime(device="cpu", backend="nccl"))[2] if world.rank == 1 else None
     try:
-        mesh._agree(store, world.rank, world.size, problem)
+        joining._agree(store, joining._Place(world.rank, world.size), problem, "")
     except FullGNNError as error:
         return type(error), str(error)
     raise AssertionError("no rank objected")

@@ -155,7 +155,7 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:  # noqa: B008
         raise UnsupportedError("hardware=auto measures one machine, and this job has more: give a profile of them")
     keep_freed_memory()  # as training does
     device, clock = world.device, JobClock(world.device, world.size, sizes.round_s, sizes.num_rounds)
-    memory_bytes, cache_bytes = machine.memory_bytes(device) // _ranks_per_device(world), _cache_bytes(world)
+    memory_bytes, cache_bytes = machine.memory_bytes(device) // world.ranks_per_device, _cache_bytes(world)
     copy_bytes_per_s = copy_rate(device, COPY_CACHES * cache_bytes, clock.seconds)
     x = torch.rand(sizes.num_rows, IN_CHANNELS, device=device)
     weight, one = torch.rand(IN_CHANNELS, OUT_CHANNELS, device=device), torch.ones(1, device=device)
@@ -295,16 +295,11 @@ def line(small: tuple[float, float], large: tuple[float, float]) -> Link:
 def _cache_bytes(world: World) -> int:
     """One rank's part of a GPU's L2 or of the last-level caches of the CPU; at most one cache."""
     if world.device.type == "cuda":
-        return (machine.cache_bytes(world.device) or 0) // _ranks_per_device(world)
+        return (machine.cache_bytes(world.device) or 0) // world.ranks_per_device
     caches = machine.last_level_caches()
     if not caches:
         raise UnsupportedError("hardware=auto finds no caches of this CPU: give a profile of this machine as a .yaml")
     return max(caches.values()) * len(caches) // max(world.local_size, len(caches))
-
-
-def _ranks_per_device(world: World) -> int:
-    """How many ranks share the GPU, or the memory of the CPU."""
-    return -(-world.local_size // torch.cuda.device_count()) if world.device.type == "cuda" else world.local_size
 
 
 def run(arguments: list[str]) -> None:

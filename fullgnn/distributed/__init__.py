@@ -16,8 +16,9 @@ from fullgnn.distributed.collectives import (
 from fullgnn.distributed.dry import CountingAxis, dry_world
 from fullgnn.distributed.failure import WorkerError, report_bug, report_failure, wait_for_others
 from fullgnn.distributed.fork import can_fork, fork_workers
+from fullgnn.distributed.joining import init_world, world_here, world_of_one
 from fullgnn.distributed.launch import launch_workers
-from fullgnn.distributed.mesh import World, default_nproc, init_world, warn_of_crowding, world_here, world_of_one
+from fullgnn.distributed.mesh import World, default_nproc, warn_of_crowding
 from fullgnn.distributed.outer_launcher import SeveralTasksError, check_tasks
 from fullgnn.distributed.precision import full_precision
 from fullgnn.distributed.shared_memory import SharedSlots, can_share_memory

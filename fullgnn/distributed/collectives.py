@@ -68,14 +68,13 @@ class Axis:
     """Collectives along one mesh axis.
 
     Args:
-        group: the ranks that differ from this one only along the axis.
+        group: the ranks that differ from this one only along the axis; None: there are no others.
         meter: counts the time and the bytes.
     """
 
-    def __init__(self, group: dist.ProcessGroup, meter: Meter):
+    def __init__(self, group: dist.ProcessGroup | None, meter: Meter):
         self.group, self.meter = group, meter
-        self.size = dist.get_world_size(group)
-        self.index = dist.get_rank(group)
+        self.size, self.index = (1, 0) if group is None else (group.size(), group.rank())
         # gloo accepts GPU tensors in collectives, but not in point-to-point messages, which go through the host.
         self._by_host = "cuda:gloo" in dist.get_backend_config(group)
 
@@ -147,7 +146,7 @@ class Axis:
         Raises:
             UnsupportedError: the ranks cannot tell each other, in a dry run.
         """
-        if num_rows is None and dist.get_backend(self.group) == "fake":
+        if num_rows is None and in_dry_run():
             raise UnsupportedError(NOT_WITHOUT_OTHERS)
         others = [index for index in range(self.size) if index != self.index]
         if num_rows is None:

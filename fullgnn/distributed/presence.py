@@ -9,7 +9,7 @@ before they exchange objects of the host: a rank that waits there looks at the o
 
 A rank is lost if it has been stopped, or has not counted, for ``runtime.timeout_s`` seconds; then every waiting rank
 raises ``LostRank``. A rank that has ended or left the job raises ``ConnectionError``: its launcher names the cause.
-Where the launcher of another machine has ended too, nobody else does, and ``mesh.py`` turns it into a ``LostRank``.
+Where the launcher of another machine has ended too, nobody else does, and ``joining.py`` turns it into a ``LostRank``.
 """
 
 import os
@@ -142,6 +142,7 @@ class Presence:
 
     def __init__(self, store: dist.Store, rank: int, processes: list[Process], timeout_s: float, polls: bool):
         self.rank, self.size, self.processes, self.timeout_s = rank, len(processes), processes, timeout_s
+        self.spans_machines = len({process.machine for process in processes}) > 1
         self._store, self._polls = store, polls
         self._uses: Counter[str] = Counter()
         self._beats: dict[int, bytes] = {}
@@ -271,7 +272,7 @@ def join(presence: Presence, connect: Callable[[], dist.Store]) -> Iterator[None
     """
     global _present
     outer, done = _present, threading.Event()
-    if len({process.machine for process in presence.processes}) > 1:
+    if presence.spans_machines:
         store = connect()
         threading.Thread(target=_beat, args=(store, presence.rank, done), name="heartbeat", daemon=True).start()
     _present = presence

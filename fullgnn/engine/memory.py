@@ -30,7 +30,7 @@ def forget_peak_process_bytes() -> None:
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def left_bytes(device: torch.device, local_size: int, peak_bytes: int) -> int:
+def left_bytes(device: torch.device, num_sharing: int, peak_bytes: int) -> int:
     """Bytes of the ``device`` of a rank that are free even where its tensors take ``peak_bytes``.
 
     On a GPU this is its memory without what other processes, and all but the allocator of this one, hold now. On a CPU
@@ -38,12 +38,11 @@ def left_bytes(device: torch.device, local_size: int, peak_bytes: int) -> int:
     it frees (``keep_freed_memory``) holds its peak already. Ranks that share the device have equal parts.
 
     Args:
-        local_size: number of ranks on the machine.
+        num_sharing: ``World.ranks_per_device``.
     """
     if device.type != "cuda":
-        return free_bytes() // local_size
+        return free_bytes() // num_sharing
     free, _ = torch.cuda.mem_get_info(device)
-    num_sharing = -(-local_size // torch.cuda.device_count())
     return free // num_sharing + torch.cuda.memory_reserved(device) - peak_bytes
 
 

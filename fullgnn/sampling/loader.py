@@ -64,7 +64,7 @@ class Loader:
     Args:
         workers: make the samples ahead; None: this process makes them, each when it is asked for.
         precomputed: what the rows of features hold; None: the features.
-        local_size: number of ranks on this machine.
+        num_sharing: ``World.ranks_per_device``.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class Loader:
         meter: Meter,
         workers: Workers | None = None,
         precomputed: Precomputed | None = None,
-        local_size: int = 1,
+        num_sharing: int = 1,
     ):
         self.device, self.num_batches, self.num_parts = maker.device, sampler.num_batches, sampler.num_parts
         self._sampler, self._features, self._maker, self._meter = sampler, features, maker, meter
-        self._precomputed, self._local_size = precomputed, local_size
+        self._precomputed, self._num_sharing = precomputed, num_sharing
         self.is_new = True
         """Whether no batch has told ``trained`` its peak since the loader keeps what it keeps on the device."""
         self._arrivals = None if workers is None else _Arrivals(workers, maker.device, meter)
@@ -106,7 +106,7 @@ class Loader:
         self.is_new = self._features.waits
         if not self.is_new:
             return
-        left = on_every_rank(partial(left_bytes, self.device, self._local_size, peak_bytes))
+        left = on_every_rank(partial(left_bytes, self.device, self._num_sharing, peak_bytes))
         rooms = all_gather_objects(self._features.take(left))
         sizes = [
             f"{room} rows of features ({num_bytes(room * self._features.host.row_bytes)})"

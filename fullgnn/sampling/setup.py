@@ -185,7 +185,7 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     in_place = getattr(model, "reads_input_rows", False) and precomputed is None and world.device.type == "cpu"
     features = _features(cfg, host, codec, batches, dtype, world.device, in_place)
     workers = _workers(cfg, world, batches, features, num_hops)
-    loader = Loader(batches, features, maker, meter, workers, precomputed, world.local_size)
+    loader = Loader(batches, features, maker, meter, workers, precomputed, world.ranks_per_device)
     state = TrainState(model, cfg)
     training = Training(state, task, loader, DataParallel(world, meter), meter)
     about = None

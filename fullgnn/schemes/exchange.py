@@ -36,7 +36,7 @@ from fullgnn.schemes.traffic import BROADCAST, OWN, DistributedProduct
 class MeshAxes:
     """The groups of this rank on the mesh."""
 
-    row: Axis  # the ranks of all block rows with this rank's replica number
+    row: Axis | None  # the ranks of all block rows with this rank's replica number; None: no stage broadcasts
     replica: Axis  # the ranks that share this rank's block row
     world: Axis  # all ranks
 
@@ -218,6 +218,7 @@ class Exchange:
             if plan.transport == BROADCAST:
                 is_owner = plan.source == self.context.part
                 tensor = whole if is_owner else buffer[: plan.num_rows]
+                assert self.context.axes.row is not None
                 arriving.append(self.context.axes.row.broadcast(tensor, plan.source))
             for part in plan.parts:
                 if part.rank == self.context.rank:

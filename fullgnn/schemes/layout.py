@@ -40,6 +40,11 @@ class Grid:
         return self.fetch == "whole" and self.num_ranks > 1
 
     @property
+    def broadcasts(self) -> bool:
+        """Whether rows of some stages may be broadcast along the block rows."""
+        return self.stage_order == "broadcast" and self.exchange != "needed_rows"
+
+    @property
     def num_slices(self) -> int:
         """Number of slices into which the rows of a block are cut."""
         return self.replication if self.split_rows else 1

@@ -96,7 +96,9 @@ class OneAndHalfD(GathersRows):
             self.num_parts,
             self.replication,
             MeshAxes(
-                Axis(mesh.get_group("row"), meter), Axis(mesh.get_group("replica"), meter), Axis(world.group, meter)
+                Axis(mesh.get_group("row"), meter) if self.grid.broadcasts else None,
+                Axis(mesh.get_group("replica"), meter),
+                Axis(world.group, meter),
             ),
             device=world.device,
             wire_dtype=options.torch_wire_dtype,

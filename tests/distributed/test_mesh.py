@@ -1,16 +1,16 @@
-"""Joining a job, and the groups of a mesh."""
+"""The groups of a mesh: which there are, when they are made, and how they begin."""
 
-import os
 from collections import Counter
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 import torch.distributed as dist
 
 from fullgnn.config import Config
-from fullgnn.distributed import World, init_world, mesh, world_of_one
+from fullgnn.distributed import World, world_of_one
 from fullgnn.engine import fit, make_scheme, set_up
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
@@ -37,43 +37,64 @@ def operations(world: World, cfg: Config) -> tuple[list[tuple[str, int]], Counte
     return list(zip(firsts, sizes)), Counter(name for name, _ in found)
 
 
-@pytest.mark.parametrize(("world_size", "replication"), [(4, 2)])
-def test_every_group_begins_with_an_all_reduce(ranks, world_size: int, replication: int) -> None:
-    """NCCL needs all ranks of a group in the group's first operation, and an exchange may involve only some of them."""
-    cfg = config(
-        *layout_overrides(replication), "train.epochs=1", "scheme.shared_memory=false", "scheme.exchange=needed_rows"
-    )
-    for firsts, counts in ranks(world_size)(operations, cfg):
-        assert firsts == [("all_reduce", world_size // replication), ("all_reduce", replication)]
-        assert counts["batch_isend_irecv"] > 0
+BROADCAST = ["scheme.stage_order=broadcast", "scheme.exchange=broadcast"]
 
 
 @pytest.mark.parametrize(
-    ("backend", "set_before"), [("nccl", {}), ("nccl", {"TORCH_NCCL_HIGH_PRIORITY": "0"}), ("gloo", {})]
+    ("world_size", "replication", "keys", "sizes"),
+    [
+        (4, 2, ["scheme.exchange=needed_rows"], [2]),  # the replicas of a block row; no stage is broadcast
+        (4, 2, BROADCAST, [2, 2]),
+        (2, 1, BROADCAST, []),  # the block rows have the group of all ranks
+    ],
 )
-def test_variables_of_nccl_are_set_before_it_starts(monkeypatch, backend: str, set_before: dict[str, str]) -> None:
-    class Started(Exception):
-        pass
+def test_groups_are_those_in_use_and_begin_with_an_all_reduce(
+    ranks, world_size: int, replication: int, keys: list[str], sizes: list[int]
+) -> None:
+    """NCCL needs all ranks of a group in the group's first operation, and an exchange may involve only some of them."""
+    cfg = config(*layout_overrides(replication), "train.epochs=1", "scheme.shared_memory=false", *keys)
+    for firsts, counts in ranks(world_size)(operations, cfg):
+        assert firsts == [("all_reduce", size) for size in sizes]
+        assert counts["broadcast" if keys is BROADCAST else "batch_isend_irecv"] > 0
 
-    def started(*args: Any, **kwargs: Any) -> None:
-        raise Started({name: os.environ.get(name) for name in mesh.NCCL_VARIABLES})
 
-    for name in mesh.NCCL_VARIABLES:
-        monkeypatch.setenv(name, "")  # so that monkeypatch restores it
-        monkeypatch.delenv(name)
-    environment = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-    for name, value in (environment | set_before).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
-    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
-    monkeypatch.setattr(dist, "init_process_group", started)
-    monkeypatch.setattr(mesh, "job_store", lambda use, timeout_s: dist.HashStore())
-    runtime = config("runtime.device=cuda", f"runtime.backend={backend}").runtime
-    with pytest.raises(Started) as caught, init_world(runtime):
-        pass
-    defaults = {"TORCH_NCCL_HIGH_PRIORITY": "1", "NCCL_LAUNCH_ORDER_IMPLICIT": "1"}
-    assert caught.value.args[0] == (defaults | set_before if backend == "nccl" else dict.fromkeys(defaults))
+def groups_of_axes(world: World, timeout_s: float) -> dict[str, Any]:
+    """The ranks of the group of each axis of a 2 x 2 x 1 mesh, the timeouts of new groups, and how many are made."""
+    timeouts, new_group = [], dist.new_group
+
+    def created(*args: Any, **kwargs: Any) -> Any:
+        timeouts.append(kwargs["timeout"].total_seconds())
+        return new_group(*args, **kwargs)
+
+    world = replace(world, _meshes={}, timeout_s=timeout_s)
+    cube, line = world.mesh((2, 2, 1), ("row", "replica", "only")), world.mesh((4, 1), ("row", "replica"))
+    with mock.patch.object(dist, "new_group", created):
+        found: dict[str, Any] = {"before": len(timeouts)}
+        for axis in ("replica", "row", "replica", "only"):
+            group = cube.get_group(axis)
+            found[axis] = None if group is None else dist.get_process_group_ranks(group)
+        found["created"] = list(timeouts)
+        found["whole axis"] = line.get_group("row") is world.group and line.get_group("replica") is None
+    assert timeouts == found["created"] and world.mesh((4, 1), ("row", "replica")) is line
+    return found
+
+
+def test_groups_of_a_mesh_wait_as_long_as_the_job_does(ranks) -> None:
+    for rank, found in enumerate(ranks(4)(groups_of_axes, 77.0)):
+        row, replica = divmod(rank, 2)
+        assert found["replica"] == [2 * row, 2 * row + 1] and found["row"] == [replica, 2 + replica]
+        assert found["only"] is None and found["whole axis"] and found["before"] == 0
+        assert found["created"] == [77.0] * 4  # two groups on each of two axes
+
+
+@pytest.mark.parametrize(
+    ("device", "backend", "num_visible", "expected"),
+    [("cpu", "gloo", 0, 4), ("cuda", "gloo", 3, 2), ("cuda", "nccl", 4, 1), ("cuda", "nccl", 1, 1)],
+)
+def test_ranks_that_share_a_device(monkeypatch, device: str, backend: str, num_visible: int, expected: int) -> None:
+    """Over NCCL none do, although each may see one GPU alone."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: num_visible)
+    assert World(0, 8, 4, torch.device(device), backend, 60.0).ranks_per_device == expected
 
 
 def test_a_world_of_one_needs_no_launcher(monkeypatch) -> None:
