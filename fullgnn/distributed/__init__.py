@@ -16,6 +16,7 @@ from fullgnn.distributed.collectives import (
 from fullgnn.distributed.dry import CountingAxis, dry_world
 from fullgnn.distributed.failure import WorkerError, report_bug, report_failure, wait_for_others
 from fullgnn.distributed.fork import can_fork, fork_workers
+from fullgnn.distributed.gpu_wait import wait_for_gpu
 from fullgnn.distributed.joining import init_world, world_here, world_of_one
 from fullgnn.distributed.launch import launch_workers
 from fullgnn.distributed.mesh import World, default_nproc, warn_of_crowding
@@ -56,6 +57,7 @@ __all__ = [
     "sum_of_all",
     "broadcast_object",
     "under_torchrun",
+    "wait_for_gpu",
     "wait_for_others",
     "warn_of_crowding",
     "world_here",

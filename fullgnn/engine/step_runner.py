@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fullgnn.distributed import wait_for_gpu
 from fullgnn.engine.cuda_graph import EAGER, EAGER_EPOCHS, REPLAYED, Replay, StateSnapshot, StepGraph, capture_on_all
 from fullgnn.engine.job import Job
 from fullgnn.engine.optimizers import device_rates, is_replayable
@@ -168,7 +169,11 @@ class AsyncNumbers:
             self._host, self._arrived = numbers.clone(), None
 
     def read(self) -> list[float]:
-        """Wait for these numbers only, not for work that was launched after them."""
+        """Wait for these numbers only, not for work that was launched after them.
+
+        Raises:
+            TimeoutError: see ``wait_for_gpu``.
+        """
         if self._arrived is not None:
-            self._arrived.synchronize()
+            wait_for_gpu(self._arrived)
         return self._host.tolist()
