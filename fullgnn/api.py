@@ -11,7 +11,7 @@ from scipy.sparse import issparse
 from fullgnn.config import Config, given_targets, target_of
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.overrides import quote
-from fullgnn.distributed import check_tasks, under_torchrun
+from fullgnn.distributed import check_tasks, is_group_left_behind, under_torchrun
 from fullgnn.errors import ConfigError, one_line_errors
 from fullgnn.given_metrics import GivenMetrics
 from fullgnn.given_model import GivenModel, with_given_model
@@ -148,7 +148,7 @@ def _run_as_rank(cfg: Config, model: GivenModel | None) -> RunRecord:
     Raises:
         FullGNNError: a user error, the same on every rank.
     """
-    if dist.is_initialized():
+    if dist.is_initialized() and not is_group_left_behind():
         raise ConfigError(
             "torch.distributed is in use in this process, and train_graph joins the job of torchrun itself: call"
             " torch.distributed.destroy_process_group() before"

@@ -19,6 +19,7 @@ from fullgnn.distributed.fork import can_fork, fork_workers
 from fullgnn.distributed.gpu_wait import wait_for_gpu
 from fullgnn.distributed.joining import init_world, world_here, world_of_one
 from fullgnn.distributed.launch import launch_workers
+from fullgnn.distributed.leaving import is_group_left_behind
 from fullgnn.distributed.mesh import World, default_nproc, warn_of_crowding
 from fullgnn.distributed.outer_launcher import SeveralTasksError, check_tasks
 from fullgnn.distributed.precision import full_precision
@@ -47,6 +48,7 @@ __all__ = [
     "can_fork",
     "fork_workers",
     "in_dry_run",
+    "is_group_left_behind",
     "launch_workers",
     "on_every_rank",
     "receive_arrays",

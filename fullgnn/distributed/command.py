@@ -12,6 +12,7 @@ import fullgnn
 from fullgnn import startup
 from fullgnn.config import conf_dir
 from fullgnn.distributed.failure import WorkerError, report_bug, report_failure, report_lost_rank, wait_for_others
+from fullgnn.distributed.leaving import end_after_traceback, end_process, is_group_left_behind
 from fullgnn.distributed.outer_launcher import SeveralTasksError
 from fullgnn.distributed.presence import LostRank
 from fullgnn.distributed.store import under_torchrun
@@ -43,7 +44,7 @@ def run_command(run: Callable[[list[str]], object], help_text: Callable[[], str]
             raise ConfigError(f"{unknown[0]} is not known: give key=value, or --help for the keys")
         run(arguments)
     except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
+        end_process(128 + signal.SIGINT)
     except FullGNNError as error:
         fail(error)
     except Exception as error:
@@ -51,6 +52,7 @@ def run_command(run: Callable[[list[str]], object], help_text: Callable[[], str]
             fail(RankFailed(str(shortage)))
         if under_torchrun():
             report_bug(error)
+            end_after_traceback()
         raise
 
 
@@ -90,19 +92,19 @@ def fail(error: FullGNNError) -> NoReturn:
         log.info("%s", message_of(error))  # on rank 0 only: it is no error
         if under_torchrun():
             wait_for_others()
-        sys.exit(128 + error.signal)
+        end_process(128 + error.signal)
     if isinstance(error, LostRank):
         report_lost_rank(error)
-        sys.exit(1)
+        end_process(1)
     if isinstance(error, SeveralTasksError) and error.task > 0:
         error.wait_for_first_task()
     elif not (isinstance(error, WorkerError) and error.is_logged):
         log.error("%s", message_of(error))
     if under_torchrun():
         report_failure(error)
-        if not isinstance(error, RankFailed):
+        if not isinstance(error, RankFailed) and not is_group_left_behind():
             wait_for_others()
-    sys.exit(1)
+    end_process(1)
 
 
 def make_folder(path: str | Path, key: str = "out") -> Path:

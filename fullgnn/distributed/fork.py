@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import sys
 import traceback
 from collections.abc import Callable
 from multiprocessing.context import ForkProcess
@@ -11,6 +10,7 @@ import torch
 
 from fullgnn.config import RuntimeConfig
 from fullgnn.distributed.failure import report_bug
+from fullgnn.distributed.leaving import end_process
 from fullgnn.distributed.stop import use_default_handlers
 from fullgnn.distributed.supervise import Rank, run_ranks
 from fullgnn.orphan import end_with_launcher
@@ -63,4 +63,4 @@ def _rank(variables: dict[str, str], function: Callable[..., object], args: tupl
     except Exception as error:
         report_bug(error)
         traceback.print_exc()
-        sys.exit(1)
+        end_process(1)

@@ -1,7 +1,7 @@
 """Join the job that torchrun's environment describes, and leave it at the end.
 
 A rank that joins agrees with the others over the key-value store before there is a process group: on what their
-machines support, on where each of them runs, and on the GPUs that they use.
+machines support, on where each of them runs, and on the GPUs that they use. ``leaving.py`` decides how a rank leaves.
 """
 
 import json
@@ -18,6 +18,7 @@ import torch.distributed as dist
 from fullgnn.config import RuntimeConfig
 from fullgnn.distributed.determinism import prepare_environment
 from fullgnn.distributed.failure import WAIT_S, is_lost_connection, is_timeout
+from fullgnn.distributed.leaving import destroy_group_left_behind, leave_group
 from fullgnn.distributed.mesh import World, device_of, num_threads, open_connections, resolve
 from fullgnn.distributed.presence import LostRank, Presence, Process, join
 from fullgnn.distributed.store import AbsentRank, another_connection, is_file, job_store, under_torchrun
@@ -151,13 +152,16 @@ def _joined(
         for name, value in (NCCL_VARIABLES | (NCCL_VARIABLES_OF_SEVERAL_MACHINES if several else {})).items():
             os.environ.setdefault(name, value)
     timeout = timedelta(seconds=runtime.timeout_s)
+    destroy_group_left_behind()
     dist.init_process_group(backends, store=store, rank=place.rank, world_size=place.size, timeout=timeout)
     try:
         world = World(place.rank, place.size, place.local_size, device, backend, runtime.timeout_s)
         open_connections(world.group, device)
         yield world
-    finally:
-        dist.destroy_process_group()
+    except BaseException as error:
+        leave_group(error, presence)
+        raise
+    dist.destroy_process_group()
 
 
 @contextmanager

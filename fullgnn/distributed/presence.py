@@ -170,6 +170,14 @@ class Presence:
         with suppress(RuntimeError):  # the launcher, which keeps the store, may have ended
             self._store.set(f"left/{self.rank}", "")
 
+    def all_leave(self, timeout_s: float) -> bool:
+        """Wait until every rank has left the job; False: some have not in ``timeout_s`` seconds."""
+        keys, deadline, left = [f"left/{rank}" for rank in range(self.size)], time.monotonic() + timeout_s, False
+        with suppress(RuntimeError):  # as in ``leave``
+            while not (left := self._store.check(keys)) and time.monotonic() < deadline:
+                time.sleep(_LONGEST_NAP_S)
+        return left
+
     def silent(self) -> list[int]:
         """The ranks that show no sign of life now. It takes seconds where some ranks run on other machines."""
         here = self.processes[self.rank].machine

@@ -32,6 +32,7 @@ from fullgnn.distributed import (
     warn_of_crowding,
 )
 from fullgnn.distributed.command import answers, fail, run_as_rank
+from fullgnn.distributed.leaving import end_after_traceback, end_process
 from fullgnn.distributed.stop import use_default_handlers
 from fullgnn.engine.checks import check_preparation, check_training_data
 from fullgnn.engine.optimizers import check_optimizer
@@ -113,7 +114,7 @@ class TrainingCommand:
         try:
             job()
         except KeyboardInterrupt:
-            sys.exit(128 + signal.SIGINT)
+            end_process(128 + signal.SIGINT)
         except Exception as error:
             if is_user_error(error):
                 sweep = not {"-m", "--multirun"}.isdisjoint(sys.argv)
@@ -141,6 +142,7 @@ class TrainingCommand:
                 return shortage if sweep else fail(RankFailed(str(shortage)))
             if under_torchrun():  # a bug
                 report_bug(error)
+                end_after_traceback()
             if not sweep:
                 raise
             log.exception("job %s failed", launcher.job.num)
