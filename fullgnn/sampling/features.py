@@ -192,7 +192,7 @@ class SparseInPlace(InPlace):
 
     def input(self, ids: np.ndarray) -> Input:
         """See ``InPlace``."""
-        return SparseRows.of(self._matrix[ids], self._dtype, self.host.device)
+        return SparseRows.of(self._matrix[ids], self._dtype, self.host.device, single_use=True)
 
 
 class Decoded(_Wrapping):

@@ -18,16 +18,18 @@ from fullgnn.kernels.dropout.philox import drop_entries
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.epilogue.epilogue import NO_EPILOGUE, Epilogue
 from fullgnn.kernels.spmm.base import LocalCSR
-from fullgnn.kernels.spmm.single_use import single_use_kernel
+from fullgnn.kernels.spmm.single_use import SingleUseTriton, single_use_kernel
 from fullgnn.kernels.spmm.triton_csr import TritonCSR
 from fullgnn.kernels.support.aligned import as_rows, empty_aligned, to_aligned
 
 
 class _Places:
-    """Where the entries of X or of X^T are. A GPU sorts the rows once for all values."""
+    """Where the entries of X or of X^T are. A GPU sorts the rows once for all values, unless they are used once."""
 
-    def __init__(self, csr: LocalCSR, dtype: torch.dtype):
+    def __init__(self, csr: LocalCSR, dtype: torch.dtype, single_use: bool):
         self.csr, self._kernel = csr, single_use_kernel(csr.indices.device, dtype)
+        if isinstance(self._kernel, SingleUseTriton) and not single_use:
+            self._kernel = TritonCSR()
         self._block: Any = None
 
     def multiply(self, values: Tensor, x: Tensor, out: Tensor, epilogue: Epilogue = NO_EPILOGUE) -> Tensor:
@@ -68,8 +70,11 @@ class SparseRows:
         self.dtype, self.device = values.dtype, values.device
 
     @classmethod
-    def of(cls, matrix: csr_array, dtype: torch.dtype, device: torch.device) -> "SparseRows":
+    def of(cls, matrix: csr_array, dtype: torch.dtype, device: torch.device, single_use: bool = False) -> "SparseRows":
         """X of a matrix on the host, whose entries are sorted within a row.
+
+        Args:
+            single_use: whether X is multiplied in one step only, as that of a sampled batch is.
 
         Raises:
             ValueError: it has 2^31 entries or more.
@@ -83,7 +88,7 @@ class SparseRows:
 
         def local(indptr: np.ndarray, indices: np.ndarray, rows: int, columns: int) -> _Places:
             starts, ids = (torch.from_numpy(np.array(one, np.int32)).to(device) for one in (indptr, indices))
-            return _Places(LocalCSR(starts, ids, None, rows, columns), dtype)
+            return _Places(LocalCSR(starts, ids, None, rows, columns), dtype, single_use)
 
         row = np.repeat(np.arange(num_rows, dtype=np.int32), np.diff(matrix.indptr))
         pattern = _Pattern(

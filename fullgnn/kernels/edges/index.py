@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.spmm.base import LocalCSR
+from fullgnn.kernels.support import gpu
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +25,7 @@ class Transposed:
 
 def transpose(csr: LocalCSR) -> Transposed:
     """Sort the edges of a block by source, once, with a counting sort on a CPU."""
-    if csr.indices.device.type == "cpu":
+    if gpu.runs_host_loops(csr.indices.device):
         # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
         from fullgnn.kernels.edges._index_cpu import transpose_cpu
 
@@ -34,10 +35,10 @@ def transpose(csr: LocalCSR) -> Transposed:
 
 
 def transpose_torch(csr: LocalCSR) -> Transposed:
-    """``transpose`` as torch operations."""
-    places = torch.sort(csr.indices, stable=True).indices
-    indptr = torch.zeros(csr.num_cols + 1, dtype=torch.int32, device=csr.indices.device)
-    indptr[1:] = torch.bincount(csr.indices, minlength=csr.num_cols).cumsum(0)
+    """``transpose`` as torch operations, for none of which the host waits."""
+    sources, places = torch.sort(csr.indices, stable=True)
+    starts = torch.arange(csr.num_cols + 1, dtype=torch.int32, device=csr.indices.device)
+    indptr = torch.searchsorted(sources, starts, out_int32=True)  # where the edges of each source begin
     return Transposed(indptr, edge_targets(csr)[places].int(), places.int(), _moved(csr.values, places))
 
 

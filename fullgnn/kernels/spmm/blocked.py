@@ -28,6 +28,7 @@ from torch import Tensor
 from fullgnn.errors import UnsupportedError
 from fullgnn.kernels.dropout.philox import drop_
 from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, LocalCSR
+from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.aligned import LINE_BYTES
 from fullgnn.kernels.support.threads import parallel_for
 
@@ -123,7 +124,7 @@ class BlockedCSR:
 
     @staticmethod
     def supports(device: torch.device, dtype: torch.dtype) -> bool:
-        return device.type == "cpu" and dtype in (torch.float32, torch.float64)
+        return gpu.runs_host_loops(device) and dtype in (torch.float32, torch.float64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,15 +1,26 @@
-"""The CPU product for a matrix that is multiplied once or twice: the loop of ``blocked.py``, with the rows as they are.
+"""The products for a matrix that is multiplied once or twice, of which nothing is prepared.
 
-Cutting a matrix into blocks of columns reads and writes all of its edges, which pays off over many products. A sampled
-block is multiplied once in each pass, and its rows of X are few: all columns are one block here.
+On a CPU it is the loop of ``blocked.py``, with the rows as they are: cutting a matrix into blocks of columns reads and
+writes all of its edges, which pays off over many products. A sampled block is multiplied once in each pass, and its
+rows of X are few: all columns are one block here.
+
+On a GPU one launch walks the rows (``_single_use_gpu.py``). The bins of ``triton_csr.py`` would make the host wait for
+the number of rows in each.
 """
 
 import torch
+from torch import Tensor
 
+from fullgnn.errors import PartitionError
+from fullgnn.kernels.epilogue.epilogue import NO_EPILOGUE, Epilogue
 from fullgnn.kernels.spmm.base import Kernel, LocalCSR
 from fullgnn.kernels.spmm.blocked import BlockedCSR, BlockedMatrix, ColumnBlocks
+from fullgnn.kernels.spmm.reading import check_supported
 from fullgnn.kernels.spmm.torch_csr import TorchCSR
 from fullgnn.kernels.support import gpu
+
+MAX_EDGES = 2**31 - (1 << 20)
+"""A lane of a GPU counts edges in 32 bits, and may count a little past the last one."""
 
 
 class SingleUseCSR(BlockedCSR):
@@ -49,12 +60,34 @@ def padded(indices: torch.Tensor, padding: int) -> torch.Tensor:
     return copy
 
 
+class SingleUseTriton:
+    """One launch over the rows of a ``LocalCSR`` as it is. Sums are float32, or float64 where X is."""
+
+    def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> LocalCSR:
+        self.name_for(adj.indices.device, dtype)
+        if adj.nnz > MAX_EDGES:
+            raise PartitionError(f"a block of the adjacency has {adj.nnz} non-zeros, about 2^31: use more processes")
+        values = None if adj.values is None else adj.values.to(dtype)
+        return LocalCSR(adj.indptr, adj.indices, values, adj.num_rows, adj.num_cols)
+
+    def spmm(self, block: LocalCSR, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE) -> None:
+        from fullgnn.kernels.spmm._single_use_gpu import multiply  # imports Triton, which only GPUs need
+
+        if out.numel():
+            multiply(block, x, out, accumulate, epilogue)
+
+    def tensors(self, block: LocalCSR) -> list[Tensor]:
+        return [one for one in (block.indptr, block.indices, block.values) if one is not None]
+
+    def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
+        check_supported("csr", device, dtype)
+        return "csr"
+
+
 def single_use_kernel(device: torch.device, dtype: torch.dtype) -> Kernel:
     """The kernel for matrices on ``device`` that are multiplied once or twice."""
     if SingleUseCSR.supports(device, dtype):
         return SingleUseCSR()
     if gpu.runs_triton(device) and dtype in (torch.float32, torch.float64):
-        from fullgnn.kernels.spmm.triton_csr import TritonCSR
-
-        return TritonCSR()
+        return SingleUseTriton()
     return TorchCSR()

@@ -16,6 +16,15 @@ MIN_TRITON = (3, 6)
 
 INTERPRETED = False  # tests set it to run kernels on a CPU, in Triton's interpreter, which TRITON_INTERPRET=1 selects
 
+AS_ON_GPU = (
+    False  # tests set it, beside ``INTERPRETED``: a CPU takes the way of a GPU where loops are compiled for CPUs
+)
+
+
+def runs_host_loops(device: torch.device) -> bool:
+    """Whether loops that are compiled for CPUs compute on ``device``; where not, kernels and operations of torch do."""
+    return device.type == "cpu" and not AS_ON_GPU
+
 
 def runs_triton(device: torch.device) -> bool:
     """Whether Triton kernels can run on ``device``: it is a GPU, and there is a Triton for them."""
