@@ -114,7 +114,7 @@ class HostWaits(TorchDispatchMode):
         self.num_calls += 1
         self._count(func, args, kwargs, touches)
         result = func(*args, **kwargs)
-        if touches or kwargs.get("device") is not None:
+        if touches:
             self.mark([result])
         return result
 
@@ -168,7 +168,10 @@ class _Methods(TorchFunctionMode):
             if isinstance(device, torch.device) and not waits.holds(args[0]):
                 waits.counts.update([] if kwargs.get("non_blocking") else ["copy"])
                 return self._moved(func(*args, **kwargs), True)
-        return func(*args, **kwargs)
+        result = func(*args, **kwargs)
+        if isinstance(kwargs.get("device"), torch.device) and isinstance(result, Tensor) and func is not Tensor.to:
+            waits.mark([result])  # allocated there
+        return result
 
     def _moved(self, tensor: Tensor, to_device: bool) -> Tensor:
         """A copy of ``tensor``, as a move to the other memory makes one; differentiable."""

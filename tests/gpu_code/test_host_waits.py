@@ -67,6 +67,7 @@ def test_what_does_not_wait_is_not_counted() -> None:
         numbers = host()
         numbers[numbers > 2].sum().item()  # all on the host
         numbers.nonzero().tolist()
+        torch.empty(3).fill_(2).tolist()
         x.repeat_interleave(x.long(), output_size=15)
         x.clone()[x > 2] = 0.0
         x.copy_(torch.from_numpy(np.zeros(6)), non_blocking=True)
