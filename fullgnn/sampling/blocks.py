@@ -22,7 +22,8 @@ from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.sampling.hop import Hop, HopTensors
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.products import SampledProduct, ScaledMatrix, Transposition
-from fullgnn.sampling.rows import HopEdges, Rows
+from fullgnn.sampling.rows import HopEdges, Put, Rows
+from fullgnn.sampling.transfer import move
 from fullgnn.schemes.base import Needs
 from fullgnn.schemes.block import Block
 from fullgnn.schemes.edges import Stage
@@ -63,34 +64,39 @@ class BlockMaker:
         scales = {one: one.scales(graph.row_sums.get(one.self_loops)) for one in needs.propagations}
         self._scales = {one: (at_home(row), at_home(col)) for one, (row, col) in scales.items()}
 
-    def blocks(self, hops: Sequence[Hop | HopTensors], targets: np.ndarray) -> list[Block]:
+    def blocks(self, hops: Sequence[Hop | HopTensors], targets: np.ndarray, put: Put | None = None) -> list[Block]:
         """The blocks of all layers, the first layer's first.
 
         Args:
             hops: from the targets outwards.
             targets: (num_targets,) GLOBAL ids, the targets of the first hop.
+            put: brings what the blocks hold to the device, see ``Packet.put``; None: at once.
         """
+        put = put or self._move
         inputs = hops[-1].sources if hops else targets
-        rows = [self._row_block(torch.as_tensor(inputs))] * self._num_row_blocks
-        made: dict[int, Block] = {id(hop): self.block(hop) for hop in {id(hop): hop for hop in hops}.values()}
+        rows = [self._row_block(torch.as_tensor(inputs), put)] * self._num_row_blocks
+        made: dict[int, Block] = {id(hop): self.block(hop, put) for hop in {id(hop): hop for hop in hops}.values()}
         return [*rows, *(made[id(hop)] for hop in reversed(hops))]
 
-    def _row_block(self, ids: Tensor) -> Block:
+    def _move(self, tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        return tensor.to(self.device, dtype or tensor.dtype)
+
+    def _row_block(self, ids: Tensor, put: Put) -> Block:
         """A block that names the rows with these ``ids``, and reads no neighbours."""
         movements = LocalMovements(len(ids), len(ids))
-        return Block(ids.to(self.device, torch.int64), movements=movements, **self._joins)
+        return Block(put(ids, torch.int64), movements=movements, **self._joins)
 
-    def block(self, hop: Hop | HopTensors) -> Block:
-        """The block of one layer."""
-        hop = HopTensors.of(hop) if isinstance(hop, Hop) else hop
-        edges = HopEdges(hop, self._indptr, self._weight, self.device)
+    def block(self, hop: Hop | HopTensors, put: Put | None = None) -> Block:
+        """The block of one layer; see ``blocks``."""
+        hop, put = HopTensors.of(hop) if isinstance(hop, Hop) else hop, put or self._move
+        edges = HopEdges(hop, self._indptr, self._weight, put)
         products = {one: self._product(one, edges) for one in self.needs.propagations}
         stages = {one: (self._stage(one, edges),) for one in self.needs.edges}
         every = hop.num_targets == len(hop.sources)  # both are ascending, and the targets are among the sources
         return Block(
-            hop.sources.to(self.device, torch.int64),
+            put(hop.sources, torch.int64),
             products,
-            None if every else hop.target_index.to(self.device, torch.int64),
+            None if every else put(hop.target_index, torch.int64),
             movements=LocalMovements(len(hop.sources), hop.num_targets),
             edges=stages,
             **self._joins,
@@ -126,7 +132,7 @@ class BlockMaker:
 
     def _with_scales(self, rows: Rows, row: Tensor | None, col: Tensor | None) -> SampledProduct:
         """The product with the pattern of ``rows``, whose rows and columns are scaled."""
-        row, col = (None if one is None else one.to(self.device, self.dtype) for one in (row, col))
+        row, col = (None if one is None else rows.put(one, self.dtype) for one in (row, col))
         return SampledProduct(ScaledMatrix(rows.pattern, row, col, self.dtype), rows.transposition)
 
     def _stage(self, edge_set: EdgeSet, edges: HopEdges) -> Stage:
@@ -135,7 +141,7 @@ class BlockMaker:
 
         def count() -> Tensor:
             factors = rows.entries(self.dtype, factors=edges.hop.factors, row_factor=edges.row_factor)
-            return factors.to(self.device)
+            return move(factors, self.device)
 
         return Stage(rows.matrix(values), count)
 

@@ -24,6 +24,7 @@ from fullgnn.errors import DataError
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.sampling.caches import RESERVE_MEGABYTES, Accesses, Cache
+from fullgnn.sampling.transfer import move
 from fullgnn.schemes.block import Input, InputRows
 
 FILLED_BYTES = 1 << 26
@@ -110,8 +111,12 @@ class HostRows(FeatureSource):
         return self._row_bytes
 
     def gather(self, ids: np.ndarray) -> Tensor:
-        """(m, W) rows of the nodes ``ids``, on the host."""
-        return self.tensor.index_select(0, torch.from_numpy(ids))
+        """(m, W) rows of the nodes ``ids``, on the host; page-locked if they are for a GPU."""
+        index = torch.from_numpy(ids)
+        if self.device.type != "cuda":
+            return self.tensor.index_select(0, index)
+        rows = torch.empty(len(ids), self.tensor.shape[1], dtype=self.tensor.dtype, pin_memory=True)
+        return torch.index_select(self.tensor, 0, index, out=rows)
 
     def missing(self, ids: np.ndarray) -> np.ndarray:
         """See ``FeatureSource``: all of them."""
@@ -343,7 +348,7 @@ class Cached(_Wrapping):
         self._slot[node[: len(kept)]] = np.arange(len(kept), dtype=np.int32)
 
     def _moved(self, index: np.ndarray) -> Tensor:
-        return torch.from_numpy(index).to(self.host.device)
+        return move(torch.from_numpy(index), self.host.device)
 
 
 def _check(rows: np.ndarray, num_nodes: int, cache: Cache) -> None:

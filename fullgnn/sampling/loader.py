@@ -14,8 +14,8 @@ A cache of automatic size takes what the first batch of the run leaves of the de
 that, so that all batches of theirs know the same rows.
 
 With ``num_workers``, other processes draw and gather ahead (``workers.py``), and the rank waits for them. On a
-GPU the features then travel from page-locked memory on a stream of their own, while the batch before is computed; a
-slot is written again when the event behind its copy has come.
+GPU features and blocks travel from page-locked memory on a stream of their own, while the batch before is computed
+(``transfer.py``); a slot of a worker is written again when the event behind its copy has come.
 """
 
 import logging
@@ -35,6 +35,7 @@ from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.features import FeatureSource, InPlace
 from fullgnn.sampling.precompute import Precomputed
 from fullgnn.sampling.sample import BatchSampler, Sample
+from fullgnn.sampling.transfer import Transfer
 from fullgnn.sampling.workers import Piece, Workers
 from fullgnn.schemes.block import Block, Input
 from fullgnn.telemetry.meter import Meter
@@ -82,7 +83,8 @@ class Loader:
         self._precomputed, self._num_sharing = precomputed, num_sharing
         self.is_new = True
         """Whether no batch has told ``trained`` its peak since the loader keeps what it keeps on the device."""
-        self._arrivals = None if workers is None else _Arrivals(workers, maker.device, meter)
+        self._transfer = Transfer(maker.device)
+        self._arrivals = None if workers is None else _Arrivals(workers, self._transfer, meter)
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Minibatch]:
         """The batches of ``epoch``, from the one with the number ``first`` on. A batch is valid until the next one.
@@ -147,11 +149,14 @@ class Loader:
                 sample = self._sampler.sample(epoch, number)
             with self._meter.clock("gather"):
                 rows = self._features.host.gather(self._features.missing(sample.inputs))
+                rows = self._transfer.moved(rows)
             yield sample, rows
 
     def _load(self, sample: Sample, rows: Tensor) -> Minibatch:
-        blocks = self._maker.blocks(sample.hops, sample.targets)
-        targets = self._sampler.labels[torch.from_numpy(sample.targets)].to(self.device)
+        packet = self._transfer.packet()
+        blocks = self._maker.blocks(sample.hops, sample.targets, packet.put)
+        targets = packet.put(self._sampler.labels[torch.from_numpy(sample.targets)])
+        packet.send()
         return Minibatch(self._input(sample, rows, blocks), blocks, targets, sample.total)
 
     def _input(self, sample: Sample, rows: Tensor, blocks: list[Block]) -> Input:
@@ -164,13 +169,12 @@ class Loader:
 class _Arrivals:
     """Takes the batches of the workers, in order."""
 
-    def __init__(self, workers: Workers, device: torch.device, meter: Meter):
-        self._workers, self._device, self._meter = workers, device, meter
-        self._stream: torch.cuda.Stream | None = None
+    def __init__(self, workers: Workers, transfer: Transfer, meter: Meter):
+        self._workers, self._transfer, self._meter = workers, transfer, meter
         self._copying: deque[tuple[torch.cuda.Event, Piece]] = deque()
-        """Pieces whose slots a GPU may still be reading."""
-        if device.type == "cuda":
-            self._stream = torch.cuda.Stream(device)
+        """Pieces whose slots a GPU may still be reading, in the order of their copies."""
+        self._copies = transfer.stream is not None
+        if self._copies:
             for address, size in workers.memory():
                 lock_pages(address, size)
 
@@ -182,7 +186,7 @@ class _Arrivals:
             assert piece.targets is not None
             hops = self._workers.hops(piece)
             whole = piece.stop == piece.num_rows
-            if whole and self._stream is None:
+            if whole and not self._copies:
                 rows = torch.from_numpy(self._workers.features(piece))
             else:
                 hops = [hop.copy() for hop in hops]  # so that their slot is free for another piece
@@ -190,20 +194,21 @@ class _Arrivals:
             try:
                 yield Sample(piece.targets, hops, piece.total), rows
             finally:  # also where nobody asks for the next batch
-                if whole and self._stream is None:
+                if whole and not self._copies:
                     self._workers.release(piece)
 
     def close(self) -> None:
         """End the workers."""
-        if self._stream is not None:
-            self._stream.synchronize()
+        if self._transfer.stream is not None:
+            self._transfer.stream.synchronize()
             for address, _ in self._workers.memory():
                 torch.cuda.cudart().cudaHostUnregister(address)
         self._workers.close()
 
     def _next(self, number: int) -> Piece:
         with self._meter.clock("wait"):
-            while self._copying and not self._workers.has_piece(number):
+            # Every slot whose copy is done is free again, and the next one too while the worker waits for it.
+            while self._copying and (self._copying[0][0].query() or not self._workers.has_piece(number)):
                 event, copied = self._copying.popleft()
                 event.synchronize()
                 self._workers.release(copied)
@@ -215,35 +220,24 @@ class _Arrivals:
     def _joined(self, piece: Piece) -> Tensor:
         """The fetched rows of a batch on the device, from all of its pieces, beginning with ``piece``."""
         layout = self._workers.layout
-        shape, dtype = (piece.num_rows, layout.width), torch.from_numpy(np.empty(0, layout.dtype)).dtype
-        if self._stream is None:
-            x = torch.empty(shape, dtype=dtype)
-        else:
-            with torch.cuda.stream(self._stream):  # its own memory: nothing that is computed now has used it
-                x = torch.empty(shape, dtype=dtype, device=self._device)
+        dtype = torch.from_numpy(np.empty(0, layout.dtype)).dtype
+        x = self._transfer.empty((piece.num_rows, layout.width), dtype)
         while True:
             rows = torch.from_numpy(self._workers.features(piece))
             self._copy(rows, x[piece.first : piece.stop], piece)
             if piece.stop == piece.num_rows:
                 break
             piece = self._next(piece.number)
-        if self._stream is not None:
-            current = torch.cuda.current_stream(self._device)
-            current.wait_stream(self._stream)
-            x.record_stream(current)
+        self._transfer.arrived(x)
         return x
 
     def _copy(self, rows: Tensor, target: Tensor, piece: Piece) -> None:
         """Copy ``rows`` of ``piece`` to ``target``, and release its slot when that is done."""
-        if self._stream is None:
-            target.copy_(rows)
+        self._transfer.copy(rows, target)
+        if self._transfer.stream is None:
             self._workers.release(piece)
-            return
-        with torch.cuda.stream(self._stream):
-            target.copy_(rows, non_blocking=True)
-            event = torch.cuda.Event()
-            event.record()
-        self._copying.append((event, piece))
+        else:
+            self._copying.append((self._transfer.stream.record_event(), piece))
 
 
 def lock_pages(address: int, size: int) -> None:

@@ -3,6 +3,7 @@
 On a CPU the loops are compiled (``_blocks_cpu.py``). Elsewhere, torch operations compute the same bits.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,6 +18,9 @@ from fullgnn.sampling.products import Transposition
 
 NOTHING = np.empty(0, np.float64)
 
+Put = Callable[..., Tensor]
+"""Brings a tensor to the device of the matrices; a dtype may follow. See ``Packet.put``."""
+
 
 @dataclass(frozen=True, eq=False)
 class HopEdges:
@@ -25,13 +29,13 @@ class HopEdges:
     Args:
         graph_indptr: (num_nodes + 1,) int64 of the full graph, on the device of the hop.
         graph_weight: (num_edges of the graph,); None: all 1.
-        device: to which the matrices are moved.
+        put: brings what the matrices hold to their device, see ``Packet.put``.
     """
 
     hop: HopTensors
     graph_indptr: Tensor
     graph_weight: Tensor | None
-    device: torch.device
+    put: Put
 
     @cached_property
     def target_ids(self) -> Tensor:
@@ -71,12 +75,12 @@ class HopEdges:
 
     @cached_property
     def _drawn(self) -> "Rows":
-        return Rows(self.hop.indptr, self.hop.indices, None, len(self.hop.sources), self.device)
+        return Rows(self.hop.indptr, self.hop.indices, None, len(self.hop.sources), self.put)
 
     @cached_property
     def _with_self_loops(self) -> "Rows":
         made = with_self_loops if self.hop.indptr.device.type == "cpu" else with_self_loops_torch
-        return Rows(*made(self.hop), len(self.hop.sources), self.device)
+        return Rows(*made(self.hop), len(self.hop.sources), self.put)
 
 
 def with_self_loops(hop: HopTensors) -> tuple[Tensor, Tensor, Tensor]:
@@ -117,7 +121,7 @@ class Rows:
     indices: Tensor  # (E,) int32
     edge: Tensor | None  # (E,) int64 numbers of the edges in the hop, -1 for added ones; None: 0, 1, ...
     num_sources: int
-    device: torch.device  # of the matrices
+    put: Put  # see ``HopEdges``
 
     @cached_property
     def pattern(self) -> LocalCSR:
@@ -130,14 +134,18 @@ class Rows:
         return Transposition(self.pattern)
 
     def matrix(self, values: Tensor | None) -> LocalCSR:
-        """The matrix of these edges, on ``device``.
+        """The matrix of these edges, on its device.
 
         Args:
             values: (E,); None: every entry is 1.
         """
-        indptr, indices = self.indptr.to(self.device), self.indices.to(self.device)
-        entries = None if values is None else values.to(self.device)
-        return LocalCSR(indptr, indices, entries, len(indptr) - 1, self.num_sources)
+        entries = None if values is None else self.put(values)
+        return LocalCSR(*self._places, entries, len(self.indptr) - 1, self.num_sources)
+
+    @cached_property
+    def _places(self) -> tuple[Tensor, Tensor]:
+        """``indptr`` and ``indices`` on the device of the matrices, once for all of these."""
+        return self.put(self.indptr), self.put(self.indices)
 
     def entries(
         self,
