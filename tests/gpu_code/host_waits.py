@@ -15,7 +15,6 @@ comparison in Python), results whose size the device computes (``nonzero``, a ma
 between host and device that are not ``non_blocking``.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -27,6 +26,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
+
+from fullgnn.kernels.support import gpu
 
 aten = torch.ops.aten
 
@@ -97,7 +98,7 @@ class HostWaits(TorchDispatchMode):
     def __enter__(self) -> "HostWaits":
         super().__enter__()
         self._stack.enter_context(_Methods(self))
-        if "triton.runtime.interpreter" in sys.modules:
+        if gpu.interpreting() and gpu.has_triton():
             from triton.runtime.interpreter import GridExecutor
 
             self._stack.enter_context(mock.patch.object(GridExecutor, "__call__", self._launching(GridExecutor)))
