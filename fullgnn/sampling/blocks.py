@@ -19,11 +19,11 @@ from torch import Tensor
 from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.kernels.support.read_only import read_only_tensor
+from fullgnn.kernels.support.to_device import move
 from fullgnn.sampling.hop import Hop, HopTensors
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.products import SampledProduct, ScaledMatrix, Transposition
 from fullgnn.sampling.rows import HopEdges, Put, Rows
-from fullgnn.sampling.transfer import move
 from fullgnn.schemes.base import Needs
 from fullgnn.schemes.block import Block
 from fullgnn.schemes.edges import Stage

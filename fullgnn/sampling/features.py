@@ -23,8 +23,8 @@ from fullgnn.codecs import Codec
 from fullgnn.errors import DataError
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.support.read_only import read_only_tensor
+from fullgnn.kernels.support.to_device import move
 from fullgnn.sampling.caches import RESERVE_MEGABYTES, Accesses, Cache
-from fullgnn.sampling.transfer import move
 from fullgnn.schemes.block import Input, InputRows
 
 FILLED_BYTES = 1 << 26

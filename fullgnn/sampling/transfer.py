@@ -100,9 +100,3 @@ def _piece(buffer: Tensor, first: int, shape: torch.Size, dtype: torch.dtype) ->
     """A contiguous tensor on the memory of ``buffer``, from byte ``first`` on."""
     strides = [math.prod(shape[number + 1 :]) for number in range(len(shape))]
     return buffer.view(dtype).as_strided(shape, strides, first // dtype.itemsize)
-
-
-def move(tensor: Tensor, device: torch.device) -> Tensor:
-    """A small ``tensor`` of the host on ``device``, without waiting for the copy."""
-    pins = device.type == "cuda" and tensor.device.type == "cpu"
-    return (tensor.pin_memory() if pins else tensor).to(device, non_blocking=True)

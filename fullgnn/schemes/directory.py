@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fullgnn.distributed import Axis, all_gather_objects
 from fullgnn.errors import DataError
+from fullgnn.kernels.support.to_device import move
 from fullgnn.schemes.buffers import BufferPool
 
 
@@ -84,6 +85,12 @@ class Directory:
             DataError: a rank names a node that the graph does not have; the same on every rank.
         """
         return _FetchRows.apply(x, self, self.find(ids))
+
+    def fetch_stretch(self, x: Tensor, ids: range) -> Tensor:
+        """``fetch`` of consecutive ids. If this rank holds all rows, the host does not wait for a GPU."""
+        if self.is_alone and 0 <= ids.start and ids.stop <= self._num_nodes:
+            return x.index_select(0, move(self.own_rows(torch.arange(ids.start, ids.stop)), x.device))
+        return self.fetch(x, torch.arange(ids.start, ids.stop, device=x.device))
 
     @property
     def is_alone(self) -> bool:

@@ -12,14 +12,17 @@ from fullgnn.graph import Graph
 from fullgnn.graph.links import LinkFacts
 from fullgnn.graph.links import hold_out as hold_out_pairs
 from fullgnn.kernels.pairs.scores import pair_scores
+from fullgnn.kernels.support import gpu
+from fullgnn.kernels.support.to_device import move
 from fullgnn.schemes.base import Scheme, ShardedGraph
 from fullgnn.tasks.draws import EVALUATION, draw, stream_key
 from fullgnn.tasks.link_ranking import check_fractions, check_metrics
 from fullgnn.tasks.links import LinkTask, directory_of, find_partners, pairs_of
 from fullgnn.tasks.task import SPLITS, by_split
 
-SCORES_AT_ONCE = 1 << 18
-"""About how many scores of held-out pairs and their candidates exist at a time on all ranks together."""
+SCORES_AT_ONCE, SCORES_ON_GPU = 1 << 18, 1 << 20
+"""About how many scores of held-out pairs and their candidates exist at a time on all ranks together, on CPUs and on
+GPUs."""
 
 
 def link_prediction(
@@ -97,7 +100,7 @@ class LinkPrediction(LinkTask):
         sums = torch.zeros(2, 1 + len(self.metrics), dtype=torch.float64, device=output.device)
         for number in (1, 2):
             ranks = self.ranks(output, graph, number)
-            sums[number - 1, 0] = len(ranks)
+            sums[number - 1, 0].fill_(len(ranks))
             for place, name in enumerate(self.metrics, 1):
                 kind, _, k = name.partition("@")
                 sums[number - 1, place] = (1 / ranks).sum() if kind == "mrr" else (ranks <= int(k)).sum()
@@ -124,11 +127,11 @@ class LinkPrediction(LinkTask):
             stream_key(self._seed, EVALUATION),
             split,
             self._num_candidates,
-            max(1, SCORES_AT_ONCE // width),
+            max(1, (SCORES_AT_ONCE if gpu.runs_host_loops(output.device) else SCORES_ON_GPU) // width),
             total,
         )
         ids = np.concatenate([drawn.partner[:, None], drawn.negatives], axis=1).ravel()
-        owner = torch.from_numpy(np.repeat(drawn.row, width)).to(output.device)
+        owner = move(torch.from_numpy(np.repeat(drawn.row, width)), output.device)
         places, requests = find_partners(graph, ids, drawn.starts * width)
         found = [torch.empty(0, dtype=torch.float64, device=output.device)]
         for begin, end, request in zip(drawn.starts * width, drawn.starts[1:] * width, requests):

@@ -15,9 +15,11 @@ from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph
 from fullgnn.graph.links import LinkFacts
 from fullgnn.graph.links import hold_out as hold_out_pairs
+from fullgnn.kernels.support import gpu
+from fullgnn.kernels.support.to_device import move
 from fullgnn.schemes.base import Scheme, ShardedGraph
 from fullgnn.tasks.links import LinkTask, directory_of, pairs_of
-from fullgnn.tasks.ranking import USERS_AT_ONCE, BestItems, Chunks, WantedScores, ranking_scores
+from fullgnn.tasks.ranking import BestItems, BlockPlaces, Chunks, WantedScores, ranking_sums, users_at_once
 from fullgnn.tasks.task import SPLITS, by_split
 
 
@@ -94,8 +96,7 @@ class LinkRanking(LinkTask):
         best = self._rank(output, graph, self._largest_k, rows, splits)
         sums = torch.zeros(2, 1 + len(self.metrics), dtype=torch.float64, device=output.device)
         for number, wanted in enumerate(splits):
-            scores = ranking_scores(best, wanted, self.metrics)
-            sums[number] = torch.from_numpy(np.append(len(scores), scores.sum(axis=0)))
+            sums[number] = ranking_sums(best, wanted, self.metrics)
         found: dict[str, float | None] = {f"train_{name}": None for name in self.metrics}
         for split_name, (count, *totals) in zip(SPLITS[1:], scheme.sum_over_rows(sums).tolist()):
             found |= {
@@ -121,18 +122,20 @@ class LinkRanking(LinkTask):
         self, output: Tensor, graph: ShardedGraph, k: int, rows: np.ndarray, wanted: list[WantedScores]
     ) -> BestItems:
         """The best k items of the users of the LOCAL ``rows``. ``wanted`` gets the scores of its items."""
-        pairs, directory = pairs_of(graph), directory_of(graph)
-        known, users = pairs.known.of(rows), output[torch.from_numpy(rows).to(output.device)]
-        best = BestItems(len(rows), k, output)
+        pairs, directory, device = pairs_of(graph), directory_of(graph), output.device
+        known, users = pairs.known.of(rows), output[move(torch.from_numpy(rows), device)]
+        best, step, number = BestItems(len(rows), k, output), users_at_once(device), 0
+        masked = None if gpu.runs_host_loops(device) else BlockPlaces(known, self._chunks, device)
         for chunk in self._chunks.ranges:
-            items = directory.fetch(output, torch.arange(chunk.start, chunk.stop, device=output.device))
+            items = directory.fetch_stretch(output, chunk)
             columns = functional.pad(items, (0, 0, 0, self._chunks.width - len(chunk))).T
-            for begin in range(0, len(rows), USERS_AT_ONCE):
-                some = slice(begin, begin + USERS_AT_ONCE)
+            for begin in range(0, len(rows), step):
+                some = slice(begin, begin + step)
                 scores = users[some] @ columns
                 for split in wanted:
                     split.take(scores)
-                best.add(scores, some, chunk, known)
+                best.add(scores, some, chunk, known, masked=None if masked is None else masked.of(number))
+                number += 1
         return best
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph.links import LinkFacts
 from fullgnn.kernels.pairs.scores import pair_scores
+from fullgnn.kernels.support.to_device import move
 from fullgnn.schemes.base import RowPairs, ShardedGraph
 from fullgnn.schemes.directory import Directory, StepRequest
 from fullgnn.tasks.draws import TRAINING, batch_sizes, draw, num_batches, stream_key
@@ -76,7 +77,7 @@ class LinkTask:
         drawn = draw(
             pairs.train, pairs.first[0], pairs.known, self.links, key, epoch, self.num_negatives, self.batch_size
         )
-        owner = torch.from_numpy(np.repeat(drawn.row, width)).to(device)
+        owner = move(torch.from_numpy(np.repeat(drawn.row, width)), device)
         ids = np.concatenate([drawn.partner[:, None], drawn.negatives], axis=1).ravel()
         sizes = (np.diff(drawn.starts) * width).tolist()
         places, requests = find_partners(graph, ids, drawn.starts * width)
@@ -147,7 +148,7 @@ def find_partners(graph: ShardedGraph, ids: np.ndarray, starts: np.ndarray) -> t
     if len(starts) == 1:  # no step, on any rank: there are no such pairs
         return torch.empty(0, dtype=torch.int64, device=device), []
     if directory.is_alone:
-        return directory.own_rows(torch.from_numpy(ids)).to(device), [None] * (len(starts) - 1)
+        return move(directory.own_rows(torch.from_numpy(ids)), device), [None] * (len(starts) - 1)
     from fullgnn.tasks._draws_cpu import slots
 
     slot, distinct, sizes = slots(starts, ids)

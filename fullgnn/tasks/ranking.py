@@ -17,11 +17,13 @@ import torch
 from torch import Tensor
 
 from fullgnn.graph.links import Lists
+from fullgnn.kernels.support import gpu
+from fullgnn.kernels.support.to_device import move
 
-ITEMS_AT_ONCE, USERS_AT_ONCE = 85 * 48, 1 << 8
-"""The largest block of scores that exists at a time."""
+ITEMS_AT_ONCE, USERS_AT_ONCE, USERS_ON_GPU = 85 * 48, 1 << 8, 1 << 12
+"""The largest block of scores that exists at a time, on a CPU and on a GPU."""
 NO_ITEM = -1
-_COLUMNS, _COMPARED_AT_ONCE = 48, 1 << 22
+_COLUMNS, _COMPARED_AT_ONCE, _COMPARED_ON_GPU = 48, 1 << 22, 1 << 27
 _NOT_RANKED = float("-inf")
 
 
@@ -58,7 +60,15 @@ class BestItems:
         self.ids = torch.full((num_users, k), NO_ITEM, device=like.device)
         self.num_tied = torch.zeros(num_users, dtype=torch.int64, device=like.device)
 
-    def add(self, scores: Tensor, some: slice, chunk: range, known: Lists, sorts: bool = False) -> None:
+    def add(
+        self,
+        scores: Tensor,
+        some: slice,
+        chunk: range,
+        known: Lists,
+        sorts: bool = False,
+        masked: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
         """Take the ``scores`` of the users ``some`` and of the items of ``chunk``, which may be overwritten.
 
         Args:
@@ -66,20 +76,23 @@ class BestItems:
             chunk: consecutive ids, larger than all ids before.
             known: by user, of all users, the items that are not ranked.
             sorts: whether to sort in place of the compiled scan, as on a GPU.
+            masked: the rows and columns of ``scores`` of the items that are not ranked; None: those of ``known``.
         """
-        if scores.device.type == "cpu" and not sorts:
+        if gpu.runs_host_loops(scores.device) and not sorts:
             from fullgnn.tasks._ranking_cpu import take_best
 
             kept = self.scores.numpy(), self.ids.numpy(), self.num_tied.numpy()
             take_best(scores.numpy(), len(chunk), some.start, chunk.start, *known, *kept)
             return
         stop, k = min(some.stop, len(self.ids)), self.ids.shape[1]
-        part = known.of(np.arange(some.start, stop))
-        user = np.repeat(np.arange(stop - some.start), np.diff(part.indptr))
-        here = (part.ids >= chunk.start) & (part.ids < chunk.stop)
-        masked = torch.from_numpy(np.stack([user[here], part.ids[here] - chunk.start])).to(scores.device)
+        if masked is None:
+            part = known.of(np.arange(some.start, stop))
+            user = np.repeat(np.arange(stop - some.start), np.diff(part.indptr))
+            here = (part.ids >= chunk.start) & (part.ids < chunk.stop)
+            row, column = move(torch.from_numpy(np.stack([user[here], part.ids[here] - chunk.start])), scores.device)
+            masked = row, column
         scores = scores[:, : len(chunk)].nan_to_num_(nan=_NOT_RANKED, posinf=float("inf"), neginf=_NOT_RANKED)
-        scores[masked[0], masked[1]] = _NOT_RANKED
+        scores[masked] = _NOT_RANKED
         ids = torch.arange(chunk.start, chunk.stop, device=scores.device).expand(len(scores), -1)
         before = self.scores[some, -1]
         joined = torch.cat([self.scores[some], scores], dim=1)
@@ -92,39 +105,80 @@ class BestItems:
         self.scores[some], self.ids[some] = best, chosen.where(best > _NOT_RANKED, NO_ITEM)
 
 
+def users_at_once(device: torch.device) -> int:
+    """How many users a block of scores has."""
+    return USERS_AT_ONCE if gpu.runs_host_loops(device) else USERS_ON_GPU
+
+
+class BlockPlaces:
+    """Where pairs of a user and an item lie in the blocks of scores.
+
+    Args:
+        pairs: by user, of all users, the items.
+        chunks: the items; the blocks pass chunk by chunk, and in each chunk by ``users_at_once`` users.
+    """
+
+    def __init__(self, pairs: Lists, chunks: Chunks, device: torch.device):
+        counts, at_once = np.diff(pairs.indptr), users_at_once(device)
+        user = np.repeat(np.arange(len(counts)), counts)
+        num_blocks = -(-len(counts) // at_once)
+        block = chunks.number_of(pairs.ids) * num_blocks + user // at_once
+        order = np.argsort(block, kind="stable")
+        self.user = user[order]
+        """(num_pairs,) int64, by block."""
+        self._starts = np.searchsorted(block[order], np.arange(len(chunks.ranges) * num_blocks + 1)).tolist()
+        column = (pairs.ids[order] - chunks.ranges[0].start) % chunks.width if len(order) else order
+        self._row, self._column = move(torch.from_numpy(np.stack([self.user % at_once, column])), device)
+
+    def slice_of(self, number: int) -> slice:
+        """The pairs of a block."""
+        return slice(*self._starts[number : number + 2])
+
+    def of(self, number: int) -> tuple[Tensor, Tensor]:
+        """Row and column of the pairs of a block."""
+        own = self.slice_of(number)
+        return self._row[own], self._column[own]
+
+
 class WantedScores:
     """The scores of the items that should be found, taken out of the blocks of scores of ``BestItems.add``.
 
     Args:
         wanted: by user, of all users, these items.
-        chunks: the items; the blocks pass chunk by chunk, and in each chunk by ``USERS_AT_ONCE`` users.
+        chunks: see ``BlockPlaces``.
         like: a tensor with the type and on the device of the scores.
     """
 
     def __init__(self, wanted: Lists, chunks: Chunks, like: Tensor):
         self.counts = np.diff(wanted.indptr)
         """(num_users,) int64, how many items of each user should be found."""
-        user = np.repeat(np.arange(len(self.counts)), self.counts)
-        num_blocks = -(-len(self.counts) // USERS_AT_ONCE)
-        block = chunks.number_of(wanted.ids) * num_blocks + user // USERS_AT_ONCE
-        order = np.argsort(block, kind="stable")
-        self._user = user[order]  # by block
-        self._starts = np.searchsorted(block[order], np.arange(len(chunks.ranges) * num_blocks + 1))
-        column = (wanted.ids[order] - chunks.ranges[0].start) % chunks.width if len(order) else order
-        places = torch.from_numpy(np.stack([self._user % USERS_AT_ONCE, column])).to(like.device)
-        self._row, self._column, self._scores = *places, like.new_empty(len(order))
+        self._places = BlockPlaces(wanted, chunks, like.device)
+        self._scores = like.new_empty(len(self._places.user))
         self._num_seen = 0
 
     def take(self, scores: Tensor) -> None:
         """Take what the next block of ``scores`` has of them."""
-        own = slice(*self._starts[self._num_seen : self._num_seen + 2])
-        self._scores[own] = scores[self._row[own], self._column[own]]
+        self._scores[self._places.slice_of(self._num_seen)] = scores[self._places.of(self._num_seen)]
         self._num_seen += 1
 
     def by_user(self) -> tuple[np.ndarray, np.ndarray]:
         """The user and the score of each item, sorted by user."""
-        order = np.argsort(self._user, kind="stable")
-        return self._user[order], self._scores.cpu().numpy()[order]
+        order = np.argsort(self._places.user, kind="stable")
+        return self._places.user[order], self._scores.cpu().numpy()[order]
+
+    def on_device(self) -> tuple[Tensor, Tensor]:
+        """As ``by_user``, on the device of the scores."""
+        order = np.argsort(self._places.user, kind="stable")
+        user, order = move(torch.from_numpy(np.stack([self._places.user[order], order])), self._scores.device)
+        return user, self._scores[order]
+
+
+def ranking_sums(best: BestItems, wanted: WantedScores, metrics: tuple[str, ...]) -> Tensor:
+    """(1 + number of metrics,) float64: the number of users with a wanted item, and the sums of ``ranking_scores``."""
+    if gpu.runs_host_loops(best.scores.device):
+        scores = ranking_scores(best, wanted, metrics)
+        return torch.from_numpy(np.append(len(scores), scores.sum(axis=0)))
+    return _sums_on_device(best, wanted, metrics)
 
 
 def ranking_scores(best: BestItems, wanted: WantedScores, metrics: tuple[str, ...]) -> np.ndarray:
@@ -150,6 +204,41 @@ def ranking_scores(best: BestItems, wanted: WantedScores, metrics: tuple[str, ..
             most = ideal[np.minimum(counts, int(k)) - 1]
         found[:, number] = np.bincount(user, means, len(wanted.counts))[has] / most
     return found
+
+
+def _sums_on_device(best: BestItems, wanted: WantedScores, metrics: tuple[str, ...]) -> Tensor:
+    """``ranking_sums`` as torch operations, for none of which the host waits. An item that is not among the best ones
+    of its user adds 0."""
+    device, k = best.scores.device, best.scores.shape[1]
+    user, scores = wanted.on_device()
+    last = best.scores[user, -1]
+    ranked = (scores >= last) & (scores > _NOT_RANKED)
+    better, equal = torch.empty_like(user), best.num_tied[user].where(scores == last, 0)
+    step = max(1, _COMPARED_ON_GPU // k)
+    for some in (slice(begin, begin + step) for begin in range(0, len(user), step)):
+        tops = best.scores[user[some]]
+        better[some] = (tops > scores[some, None]).sum(dim=1)
+        equal[some] += (tops == scores[some, None]).sum(dim=1)
+    order = (user * (k + 1) + better).sort(stable=True).indices  # sums do not depend on the items' ids
+    ranked, better, equal = ranked[order], better[order], equal[order].clamp(min=1)
+
+    counts = wanted.counts[wanted.counts > 0]
+    discount = 1 / np.log2(np.arange(2, k + 2))
+    tables = move(torch.from_numpy(np.stack([np.append(0, np.cumsum(discount)), np.append(discount, 0)])), device)
+    lengths = move(torch.from_numpy(counts), device)
+    sums = [torch.full((), float(len(counts)), dtype=torch.float64, device=device)]
+    for name in metrics:
+        kind, _, at = name.partition("@")
+        first, end = better.clamp(max=int(at)), (better + equal).clamp(max=int(at))
+        if kind == "recall":
+            means, most = (end - first) / equal.double(), lengths.double()
+        else:
+            alone = tables[1][better].where(end > first, 0)
+            means = torch.where(equal == 1, alone, (tables[0][end] - tables[0][first]) / equal)
+            most = tables[0][lengths.clamp(max=int(at))]
+        of_users = torch.segment_reduce(means.where(ranked, 0), "sum", lengths=lengths, unsafe=True)
+        sums.append((of_users / most).sum())
+    return torch.stack(sums)
 
 
 def _places(best: BestItems, wanted: WantedScores) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.support import gpu
+from fullgnn.kernels.support.to_device import move
 from fullgnn.sampling.loader import _Arrivals
-from fullgnn.sampling.transfer import ALIGNED, Transfer, move
+from fullgnn.sampling.transfer import ALIGNED, Transfer
 from fullgnn.telemetry.meter import Meter
 from tests.gpu_code.host_waits import HostWaits
 from tests.sampling.test_workers import batches_of, content, graph, loader_of  # noqa: F401  # a fixture
