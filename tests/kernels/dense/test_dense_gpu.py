@@ -146,7 +146,7 @@ def test_nothing_to_multiply(shape: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize("kernel", [TritonCSR(), Tile32()], ids=["csr", "tile32"])
 @pytest.mark.parametrize("scaled", [False, True])
-def test_nothing_reads_the_padding_of_a_product(kernel: Kernel, scaled: bool) -> None:
+def test_nothing_depends_on_the_padding_of_a_product(kernel: Kernel, scaled: bool) -> None:
     """NaNs lie behind the columns of X and of X W. A sparse product and a gradient read both in whole vectors."""
     x, weight, scale = whole(37, 41, seed=0), whole(41, 10, seed=1), whole(37, seed=2)
     rows = empty_aligned(37, 41, like=x).copy_(x)
