@@ -22,6 +22,7 @@ raise a ``FullGNNError`` on one rank only: hence a rank waits until all have lef
 import logging
 import os
 import sys
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import torch.distributed as dist
@@ -74,17 +75,19 @@ def end_process(status: int) -> NoReturn:
     if is_group_left_behind():
         logging.shutdown()
         for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+            with suppress(OSError, ValueError):  # nobody reads it any more, or it is closed
+                stream.flush()
         os._exit(status)
     sys.exit(status)
 
 
 def end_after_traceback() -> None:
-    """Let this process end as ``end_process`` does, as soon as the exception that goes through it has been printed."""
+    """If a group has been left behind, end this process as soon as the exception that ends it has been printed."""
     hook = sys.excepthook
 
     def show(*error: Any) -> None:
         hook(*error)
-        end_process(1)
+        if is_group_left_behind():
+            end_process(1)
 
     sys.excepthook = show

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
+from fullgnn import api
 from fullgnn.distributed import (
     all_gather_objects,
     fork_workers,
@@ -24,7 +25,7 @@ from fullgnn.distributed import (
 from fullgnn.distributed.leaving import is_of_all_ranks
 from fullgnn.distributed.presence import LostRank
 from fullgnn.engine import step_runner
-from fullgnn.errors import DataError, RankFailed, TrainingDiverged, TrainingStopped
+from fullgnn.errors import ConfigError, DataError, RankFailed, TrainingDiverged, TrainingStopped
 from tests.cases import config
 from tests.commands import OWN, environment, run_command, start_command, torchrun
 from tests.trainings import NEW_PROCESSES
@@ -160,6 +161,20 @@ def run_twice(folder: Path) -> None:
 
 def test_an_error_reaches_a_user_s_own_process_at_once_and_the_next_run_works(tmp_path: Path) -> None:
     fork_workers(run_twice, tmp_path, nproc=2, runtime=config().runtime)
+
+
+def test_train_graph_joins_again_after_a_run_that_left_its_group_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group of the user's own is refused, as it has always been."""
+    monkeypatch.setattr(api, "run", lambda cfg: "joined")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(ConfigError, match="torch.distributed is in use in this process"):
+            api._run_as_rank(config(), None)
+        monkeypatch.setattr(leaving, "_left_behind", dist.group.WORLD)
+        assert api._run_as_rank(config(), None) == "joined"
+    finally:
+        leaving.destroy_group_left_behind()
+    assert not dist.is_initialized()
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,8 @@ def test_what_the_device_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 1_000)
     for gpus, ranks, expected in ((1, 1, 6300), (4, 4, 6300), (2, 4, 3300), (1, 3, 2300), (4, 6, 3300)):
         monkeypatch.setattr(torch.cuda, "device_count", lambda gpus=gpus: gpus)
-        assert left_bytes(torch.device("cuda"), ranks, 700) == expected
+        world = World(0, ranks, ranks, torch.device("cuda"), "gloo", 60.0)
+        assert left_bytes(world.device, world.ranks_per_device, 700) == expected
 
 
 @pytest.mark.parametrize("cache", [CacheByDegree, CacheByPresampling, CacheExactly, CacheByCount])
