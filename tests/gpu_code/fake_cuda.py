@@ -119,7 +119,7 @@ class FakeCuda(TorchDispatchMode):
         super().__exit__(*error)
 
     def is_pinned(self, tensor: Tensor) -> bool:
-        return any(tensor.data_ptr() in addresses for addresses in self._pinned)
+        return not tensor.numel() or any(tensor.data_ptr() in addresses for addresses in self._pinned)
 
     def pin(self, tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
