@@ -1,11 +1,13 @@
-"""Check, measure and compare on this machine's GPU, with three commands of minutes.
+"""Check, measure and compare on this machine's GPUs, with five commands of minutes.
 
     ./launch/gpu_bench --part checks --out h200
     ./launch/gpu_bench --part products --out h200
     ./launch/gpu_bench --part epochs --out h200 --tuning h200/tuning.yaml
+    ./launch/gpu_bench --part models --out h200
+    ./launch/gpu_bench --part ranks --out h200
 
-They take 2.5, 9.3 and 9.3 minutes; the second leaves h200/tuning.yaml. Without --part all three run. Without a GPU it
-refuses; TRITON_INTERPRET=1 ./launch/gpu_bench --toy runs all of it on tiny graphs, and times nothing.
+They take 2.5, 9.3, 9.3, 8 and 8 minutes at most; the second leaves h200/tuning.yaml. Without --part all five run.
+Without a GPU it refuses; TRITON_INTERPRET=1 ./launch/gpu_bench --toy runs all of it on tiny graphs, and times nothing.
 """
 
 import argparse
@@ -40,8 +42,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="gpu_bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
+    times = ", ".join(f"{name} {minutes:g}" for name, minutes in MINUTES.items())
     parser.add_argument("--part", nargs="+", action="extend", choices=[*PARTS, "all"], help="default: all")
-    parser.add_argument("--minutes", type=float, help="time for each part (checks 2.5, products 9.3, epochs 9.3)")
+    parser.add_argument("--minutes", type=float, help=f"time for each part ({times})")
     parser.add_argument("--out", type=Path, default=Path("gpu_bench"), help="folder of the results (gpu_bench)")
     parser.add_argument("--scale", type=float, help="size of the graphs; default: the largest that fits the time")
     parser.add_argument("--graphs", nargs="+", choices=LOOKALIKES, default=list(LOOKALIKES), help="default: all")

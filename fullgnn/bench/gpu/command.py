@@ -41,3 +41,15 @@ def finished(
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         raise
+
+
+def run_or_raise(command: list[str], seconds: float) -> None:
+    """Run a command for at most ``seconds``.
+
+    Raises:
+        RuntimeError: its status is not 0; the message has the last words that it wrote.
+        TimeoutExpired: it took longer.
+    """
+    output, errors, status = finished(command, seconds)
+    if status:
+        raise RuntimeError(f"status {status}: {(errors or output).strip()[-300:]}")

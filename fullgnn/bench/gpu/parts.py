@@ -1,4 +1,4 @@
-"""The three parts of the benchmark as lists of items, and how their time is shared.
+"""The parts of the benchmark as lists of items, and how their time is shared.
 
 Each part is a generator of groups of items. The items of a group run side by side, as many as ``parallel`` says; the
 next group begins when they have ended, and may use what they have put into the record.
@@ -103,8 +103,24 @@ def epoch_items(part: Part) -> Groups:
     yield [part.item("whole", "whole", scratch=str(part.scratch), scales=part.scales())]
 
 
-PARTS: dict[str, Callable[[Part], Groups]] = {"checks": check_items, "products": product_items, "epochs": epoch_items}
+def model_items(part: Part) -> Groups:
+    """Models and trainings that the other parts leave out, one after the other."""
+    yield [part.item("models", "models", scratch=str(part.scratch))]
+
+
+def rank_items(part: Part) -> Groups:
+    """Jobs of several ranks, one after the other."""
+    yield [part.item("ranks", "ranks", scratch=str(part.scratch))]
+
+
+PARTS: dict[str, Callable[[Part], Groups]] = {
+    "checks": check_items,
+    "products": product_items,
+    "epochs": epoch_items,
+    "models": model_items,
+    "ranks": rank_items,
+}
 """In the order in which they make sense."""
 
-MINUTES = {"checks": 2.5, "products": 9.3, "epochs": 9.3}
+MINUTES = {"checks": 2.5, "products": 9.3, "epochs": 9.3, "models": 8.0, "ranks": 8.0}
 """Time that each part takes at most."""

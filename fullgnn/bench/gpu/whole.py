@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fullgnn.bench.gpu.command import finished
+from fullgnn.bench.gpu.command import run_or_raise
 from fullgnn.bench.gpu.worker import Report, Task
 from fullgnn.graph.lookalikes import LOOKALIKES, TOYS, Lookalike
 
@@ -55,21 +55,16 @@ def run(task: Task, report: Report) -> None:
         return
     scratch = Path(task.arguments["scratch"])
 
-    def command(arguments: list[str], seconds: float) -> None:
-        output, errors, status = finished(arguments, seconds)
-        if status:
-            raise RuntimeError(f"status {status}: {(errors or output).strip()[-300:]}")
-
     def plan(name: str, scale: float) -> None:
         out = scratch / f"plan-{name}"
         limit_s = min(_TOY_PLAN_S if task.toy else _PLAN_S, report.budget.left)
-        command(plan_command({**LOOKALIKES, **TOYS}[name], scale, out), limit_s)
+        run_or_raise(plan_command({**LOOKALIKES, **TOYS}[name], scale, out), limit_s)
         report.put(["plan", name], planned(out / "plan.json"))
 
     def reproduce(target: str) -> None:
         out = scratch / target
         try:
-            command(reproduce_command(target, out), report.budget.left)
+            run_or_raise(reproduce_command(target, out), report.budget.left)
         finally:
             for page in sorted(out.glob("*.md"))[:1]:
                 report.put(["reproduce", target], page.read_text()[:_MOST_CHARACTERS])

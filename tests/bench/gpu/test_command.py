@@ -18,6 +18,7 @@ from fullgnn.bench.gpu.contestants import CONTESTANTS, FIRST
 from fullgnn.bench.gpu.items import Runner
 from fullgnn.bench.gpu.kernel_tests import NAMED
 from fullgnn.bench.gpu.parts import MINUTES, PARTS, Part
+from fullgnn.bench.gpu.ranks import WAYS
 from fullgnn.bench.gpu.record import NOT_MEASURED, Record
 from fullgnn.bench.gpu.training import LATER, OURS
 from fullgnn.bench.gpu.tunables import TUNING_FILE
@@ -30,7 +31,7 @@ from fullgnn.plan.config import load_plan
 from tests.commands import ROOT
 
 ABSENT = ("hydra", "omegaconf", "pymetis", "tqdm", "networkx", "sklearn", "pytest")
-TRAINING = {"epoch", "training"}
+TRAINING = {"drill", "epoch", "training"}
 """Modules that need Hydra."""
 COMMAND = [str(ROOT / "launch" / "gpu_bench")]
 
@@ -70,7 +71,7 @@ def toy(tmp_path_factory, parts):
     # Two commands at the same time take half as long; the part epochs reads the constants that products found.
     first = [(["checks"], full), (["products"], bare_environment(tmp_path))]
     outputs = []
-    for every in (first, [(tuned, full)]):
+    for every in (first, [(tuned, full), (["models", "ranks"], full)]):
         runs = [(own, env) for own, env in every if own[0] in parts]
         running = [
             subprocess.Popen(
@@ -160,6 +161,20 @@ def test_a_toy_run_trains(toy):
 
 
 @pytest.mark.sample(0)
+def test_a_toy_run_measures_models_and_ranks(toy):
+    """Every method has a row; a job ends whose rank raises or is killed, and its losses do not depend on its ranks."""
+    models, ranks = read(toy[0], "models")["models"], read(toy[0], "ranks")
+    assert {name: [row["method"] for row in rows] for name, rows in models.items()} == {
+        "GAT": ["default"],
+        "sampled GraphSAGE": ["ours"],
+    }
+    assert [(check["what"], check["passed"]) for check in ranks["checks"]] == [(f"one {way}", True) for way in WAYS]
+    losses = [row["last_loss"] for row in ranks["ranks"]["tiny"]]
+    assert [row["ranks"] for row in ranks["ranks"]["tiny"]] == [1, 1, 2, 2] and max(losses) < 1.001 * min(losses)
+    assert "## Epochs by number of ranks: tiny" in (toy[0] / "ranks.md").read_text()
+
+
+@pytest.mark.sample(0)
 def test_without_hydra_the_epochs_say_so(bare, tmp_path):
     """The record and the page give the reason in one line."""
     env = {**bare, "TRITON_INTERPRET": "1"}
@@ -188,6 +203,8 @@ def test_every_item_of_a_part_has_a_job_and_time(tmp_path, name):
     elif name == "products":
         assert graphs == list(LOOKALIKES) and [found[0][0].name, found[-1][0].name] == ["rates", "hits"]
         assert len(found[1]) == min(part.parallel, len(found[1])) and found[1][0].name == "compile"
+    elif name in ("models", "ranks"):
+        assert [item.name for item in items] == [name]
     else:
         assert graphs == [graph for graph in LOOKALIKES for _ in range(2)] and found[-1][0].name == "whole"
 
@@ -260,14 +277,14 @@ def test_it_refuses_with_one_line(bare, tmp_path):
 @pytest.mark.parametrize(
     "arguments, parts",
     [
-        ([], ["checks", "products", "epochs"]),
-        (["--part", "epochs", "--part", "checks"], ["checks", "epochs"]),
-        (["--part", "all", "products"], ["checks", "products", "epochs"]),
+        ([], ["checks", "products", "epochs", "models", "ranks"]),
+        (["--part", "ranks", "--part", "checks"], ["checks", "ranks"]),
+        (["--part", "all", "products"], ["checks", "products", "epochs", "models", "ranks"]),
     ],
 )
 def test_parts_come_in_their_order(arguments, parts):
     assert parse(arguments).part == parts
-    assert sum(MINUTES.values()) <= 22 and max(MINUTES.values()) < 10
+    assert max(MINUTES.values()) < 10
 
 
 def test_nothing_that_may_be_absent_is_imported():
