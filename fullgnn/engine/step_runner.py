@@ -1,5 +1,6 @@
 """Runs the training steps of one rank: one step per epoch, or as many as the draws of a task that finds links take.
 
+    before the first epoch      the step is rehearsed on a GPU, to compile its kernels on several threads
     the first EAGER_EPOCHS      the step runs eagerly; the first epoch allocates and autotunes, the others give the
                                 phases that are reported
     before the next epoch       every rank captures the step as a CUDA graph, if ``Replay`` allows it
@@ -24,6 +25,8 @@ from fullgnn.engine.job import Job
 from fullgnn.engine.optimizers import device_rates, is_replayable
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.train_step import train_step
+from fullgnn.kernels.support import gpu
+from fullgnn.kernels.support.rehearsal import rehearsal
 from fullgnn.nn import set_epoch
 from fullgnn.tasks.links import LinkTask, Step
 from fullgnn.telemetry.meter import Cost, Meter, PendingCost
@@ -62,12 +65,16 @@ class StepRunner:
         self._first_step = 0  # number of its first step, from 1 over all epochs
         self._device = job.graph.labels.device
         state.rates = device_rates(state.optimizer, state.schedule, self._device, replay.make_graph is not None)
+        # The steps of a task that finds links are many and short: the first of them compiles what all of them launch.
+        self._rehearses = gpu.runs_triton(self._device) and not isinstance(job.task, LinkTask)
         own_stream = replay.make_graph is not None and self._device.type == "cuda"
         self._stream = torch.cuda.Stream(self._device) if own_stream else None
 
     def __call__(self, epoch: int) -> Launched:
         """Launch ``epoch``. The result holds the meter's counts since its last ``lap``."""
         with self._on_own_stream():
+            if self._rehearses:
+                self._rehearse(epoch)
             self._capture_if_due(epoch)
             replayed = self._cuda_graph is not None
             with self.meter.interval("epoch"):
@@ -118,13 +125,28 @@ class StepRunner:
 
     def save(self) -> StateSnapshot:
         """Take a snapshot of all that ``run`` changes, to restore it after a failed capture."""
-        features, state = self.job.graph.features, self.state
-        inputs = [features] if isinstance(features, Tensor) else []
-        snapshot = StateSnapshot(state.model, state.optimizer, state.gradients.flat, inputs)
+        snapshot = self._snapshot()
         if self._device.type == "cuda":
-            for group in state.optimizer.param_groups:
+            for group in self.state.optimizer.param_groups:
                 group["capturable"] = True  # Adam refuses a capture otherwise; its state is on the GPU already
         return snapshot
+
+    def _rehearse(self, epoch: int) -> None:
+        """Compile the kernels of a step on all threads of this rank. What the step changes is restored. Every rank does
+        so, since the step has collectives."""
+        self._rehearses = False
+        saved = self._snapshot()
+        self.begin(epoch)
+        try:
+            with self.meter.untimed(), rehearsal(torch.get_num_threads()):
+                self.run()
+        finally:
+            saved.restore()
+
+    def _snapshot(self) -> StateSnapshot:
+        features, state = self.job.graph.features, self.state
+        inputs = [features] if isinstance(features, Tensor) else []
+        return StateSnapshot(state.model, state.optimizer, state.gradients.flat, inputs)
 
     def close(self) -> None:
         """Free the CUDA graph. NCCL destroys its process group only when no graph holds its collectives any more

@@ -15,8 +15,17 @@ FAMILIES = (
 
 def output_of(module: str, *arguments: str) -> str:
     """The output of ``python -m module`` in a process that compiles, without Triton's interpreter."""
+    return _output_of("-m", module, *arguments)
+
+
+def output_of_program(program: str) -> str:
+    """The output of a program in Python in such a process."""
+    return _output_of("-c", program)
+
+
+def _output_of(*arguments: str) -> str:
     environ = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", module, *arguments]
+    command = [sys.executable, *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -19,6 +19,7 @@ last bits; ``runtime.deterministic`` uses the fixed rule of ``fixed_choice.py`` 
 import logging
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,7 @@ from fullgnn.kernels.spmm.torch_csr import TorchCSR
 from fullgnn.kernels.spmm.triton_csr import TritonCSR
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.cuda_graph import CudaGraph
+from fullgnn.kernels.support.rehearsal import rehearsing
 from fullgnn.kernels.support.trials import trial
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.timing import Times, device_ms
@@ -100,6 +102,9 @@ class Autotune:
         if not out.numel():
             return
         call = Call(x, out, accumulate, epilogue)
+        if call.width not in block.chosen and rehearsing() and not self.deterministic:
+            block.rehearse(call)
+            return
         if call.width not in block.chosen:
             with trial():
                 fixed = self.deterministic
@@ -160,6 +165,13 @@ class Choices:
         )
         self.kernels.setdefault(self._name(kernel), kernel)
         return self._name(kernel)
+
+    def rehearse(self, call: Call) -> None:
+        """Compile what ``measure`` will launch."""
+        for name in self.kernels:
+            with suppress(Exception):  # the measurement will say why
+                self._product(name, call)
+            self._free_all_but("")
 
     def measure(self, call: Call) -> str:
         """The name of the fastest candidate whose product is right; ``call.out`` is not written.
