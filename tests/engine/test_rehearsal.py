@@ -102,6 +102,7 @@ PROGRAM = """
 
 @pytest.mark.sample(2)
 def test_kernels_are_compiled_once_and_counted() -> None:
-    """On an absent GPU, on which a launch would fail: two kernels of three launches; then none, and no time counts. What
-    the compiler refuses is raised."""
+    """On an absent GPU, on which a launch would fail: two kernels of three launches; then none, and no time counts.
+
+    What the compiler refuses is raised."""
     assert output_of_program(textwrap.dedent(PROGRAM)).split("\n")[:3] == ["2 True", "2 False", "CompilationError"]

@@ -8,7 +8,7 @@ from tests.commands import ROOT
 
 FAMILIES = (
     *("attention", "attention backward", "dynamic", "dynamic backward", "largest", "messages", "weighted"),
-    *("loss", "dropout", "gather", "wide", "sampler", "codec"),
+    *("loss", "dropout", "gather", "wide", "single use", "scores", "sampler", "codec"),
 )
 """Names of the calls that ``launched.py`` compiles. The usual products are in ``cases.py``."""
 

@@ -28,7 +28,7 @@ from tests.gpu_code.commands import FAMILIES
 from tests.gpu_code.edges import attention_cases, reduction_cases, weighted_cases
 from tests.gpu_code.machine_code import VECTOR_BYTES, Program, resident_ctas, resources
 from tests.gpu_code.rare import rare_cases
-from tests.gpu_code.rows import row_cases, wide_cases
+from tests.gpu_code.rows import row_cases, score_cases, single_use_cases, wide_cases
 from tests.gpu_code.sampler import codec_cases, sampler_cases
 
 SOURCES: tuple[Callable[[], Iterable[Case]], ...] = (
@@ -37,6 +37,8 @@ SOURCES: tuple[Callable[[], Iterable[Case]], ...] = (
     weighted_cases,
     row_cases,
     wide_cases,
+    single_use_cases,
+    score_cases,
     sampler_cases,
     codec_cases,
 )

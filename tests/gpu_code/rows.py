@@ -1,5 +1,5 @@
-"""Calls on the rows of a matrix: the loss, dropout, the epilogue, the gather that ``bench.gpu`` times, and products of
-matrices that pass 2^31 elements."""
+"""Calls on the rows of a matrix: the loss, dropout, the epilogue, the gather that ``bench.gpu`` times, scores of pairs,
+and products of matrices that are multiplied once or that pass 2^31 elements."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -12,7 +12,9 @@ from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.dropout.philox import drop_entries, dropout_apply
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.loss.cross_entropy import cross_entropy
+from fullgnn.kernels.pairs.scores import pair_scores
 from fullgnn.kernels.spmm import Epilogue, TritonCSR, triton_csr
+from fullgnn.kernels.spmm.single_use import SingleUseTriton
 from tests.gpu_code.cases import Case
 from tests.gpu_code.edges import SOURCES, TARGETS, WIDTHS, block, matrix
 
@@ -47,6 +49,25 @@ def wide_cases() -> Iterator[Case]:
     for name, (width, stride) in WIDTHS.items():
         yield Case("wide", name, partial(_multiply_wide, matrix(SOURCES, width, stride)))
     yield Case("wide", "64 unaligned", partial(_multiply_wide, matrix(SOURCES, 64, 64, first=1)))
+
+
+def single_use_cases() -> Iterator[Case]:
+    """Products of a matrix that is multiplied once, as a sampled block is."""
+    for name, (width, stride) in WIDTHS.items():
+        yield Case("single use", name, partial(_multiply_once, matrix(SOURCES, width, stride)))
+    yield Case("single use", "16 float64", partial(_multiply_once, matrix(SOURCES, 16, 16, torch.float64)))
+
+
+def _multiply_once(x: torch.Tensor) -> None:
+    kernel = SingleUseTriton()
+    kernel.spmm(kernel.prepare(block(), x.dtype), x, x.new_zeros(TARGETS, x.shape[1]), False)
+
+
+def score_cases() -> Iterator[Case]:
+    """Scores of pairs of rows."""
+    index = torch.zeros(ROWS, dtype=torch.int64)
+    for name, (width, stride) in WIDTHS.items():
+        yield Case("scores", name, partial(pair_scores, matrix(SOURCES, width, stride), index, None, index))
 
 
 def _multiply_wide(x: torch.Tensor) -> None:

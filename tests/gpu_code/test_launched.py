@@ -41,7 +41,11 @@ NARROW: dict[tuple[str, str], tuple[str, ...]] = {
 }
 """Kernel and matrix, and the shapes at which a load of it is narrower than 16 bytes although its rows are padded."""
 
-SPILLED = {"attention": {("attend_rows", "one edge")}, "attention backward": {("source_gradients", "4 x 47 padded")}}
+SPILLED = {
+    "attention": {("attend_rows", "one edge")},
+    "attention backward": {("source_gradients", "4 x 47 padded")},
+    "wide": {("sum_rows", "41")},
+}
 """Of a family, the kernels and shapes whose registers do not suffice."""
 
 

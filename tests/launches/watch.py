@@ -22,7 +22,7 @@ ARGUMENT = "argument"  # the key of a handle's attribute
 KEEP_THE_ARGUMENT = ("addptr", "splat", "unsplat", "broadcast", "expand_dims", "reshape", "bitcast", "trans")
 """Operations whose result has the addresses of their first operand."""
 
-WRITE_PADDING = {"_cross_entropy": "gradient", "_mask": "out", "_matmul": "out", "_outer": "masked"}
+WRITE_PADDING = {"_cross_entropy": "gradient", "_mask": "out", "_outer": "masked"}
 """The argument of a kernel whose padding the kernel writes, as its docstring says, so that whole lines are written."""
 
 

@@ -1,4 +1,4 @@
-"""The benchmarks that ``gpu_bench`` starts as commands, and its judgement of how a job with a failing rank has ended."""
+"""The benchmarks that ``gpu_bench`` starts, and its judgement of how a job with a failing rank has ended."""
 
 from pathlib import Path
 
