@@ -1,7 +1,8 @@
 """Replayed launches of a training step train as its Python does, for every model and every optimizer.
 
 The steps run the kernels for GPUs in Triton's interpreter. A ``LaunchRecorder`` takes the place of the CUDA graph, so a
-number, a branch or a tensor that Python changes between epochs gives other losses or parameters, or an error.
+number, a branch or a tensor that Python changes between epochs gives other losses or parameters, or an error. They
+run on a ``FakeCuda``, where code that asks for the type of the device takes the way of a GPU.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from fullgnn.engine.optimizers import DeviceRates
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.kernels.dropout.mask import Mask
 from tests.commands import ROOT
-from tests.gpu_code.recorded_training import NUM_EAGER, Trained, gpu_case, train_recorded
+from tests.gpu_code.recorded_training import NUM_EAGER, Trained, gpu_case, on_fake_gpu, train_recorded
 from tests.triton_device import needs_triton
 
 pytestmark = [needs_triton, pytest.mark.skipif(torch.cuda.is_available(), reason="Triton compiles the kernels here")]
@@ -35,13 +36,20 @@ OPTIMIZERS = {
 }
 
 
-def trained_alone(cfg: Config, plant: Callable[[StepRunner], object] = lambda runner: None) -> tuple[Trained, Trained]:
-    """The training on one rank in Python, and with replayed epochs."""
+def trained_twice(
+    world: World, cfg: Config, plant: Callable[[StepRunner], object] = lambda runner: None
+) -> tuple[Trained, Trained]:
+    """The training on a fake GPU, in Python and with replayed epochs."""
     found = []
     for replayed in (False, True):
-        with world_of_one(torch.device("cpu")) as world:
-            found.append(train_recorded(world, cfg, replayed, plant))
+        with on_fake_gpu(world) as (on_gpu, _):
+            found.append(train_recorded(on_gpu, cfg, replayed, plant))
     return found[0], found[1]
+
+
+def trained_alone(cfg: Config, *plant: Callable[[StepRunner], object]) -> tuple[Trained, Trained]:
+    with world_of_one(torch.device("cpu")) as world:
+        return trained_twice(world, cfg, *plant)
 
 
 def assert_trained_as(python: Trained, recorded: Trained) -> None:
@@ -72,14 +80,14 @@ def test_every_optimizer_has_a_case() -> None:
 
 @ONLY_ALL
 @pytest.mark.parametrize(
-    "overrides", [["kernel=tile32"], ["kernel=torch"], ["runtime.dtype=float64"], ["model.norm=batch"]]
+    "overrides", [["kernel=tile32"], ["optimizations.offload=always"], ["runtime.dtype=float64"], ["model.norm=batch"]]
 )
 def test_other_kernels_are_replayed(overrides: list[str]) -> None:
     assert_trained_as(*trained_alone(gpu_case(1, "model=gcn", *overrides)))
 
 
 def trained_by_ranks(world: World, cfg: Config) -> tuple[Trained, Trained]:
-    python, recorded = (train_recorded(world, cfg, replayed) for replayed in (False, True))
+    python, recorded = trained_twice(world, cfg)
     return python, replace(recorded, graphs=[])
 
 
@@ -150,12 +158,21 @@ def test_what_a_replay_repeats_gives_other_numbers(monkeypatch: pytest.MonkeyPat
 
 
 def test_memory_that_a_replay_misses_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RuntimeError, match="uses memory that was freed after the capture"):
-        trained_alone(gpu_case(1, "model=mlp"), lambda runner: freed_weights(monkeypatch, runner))
+    """The fake GPU keeps all memory, so this is a training on the CPU."""
+    cfg = gpu_case(1, "model=mlp")
+    with (
+        world_of_one(torch.device("cpu")) as world,
+        pytest.raises(RuntimeError, match="uses memory that was freed after the capture"),
+    ):
+        train_recorded(world, cfg, True, lambda runner: freed_weights(monkeypatch, runner))
 
 
 def item_in_the_step(monkeypatch: pytest.MonkeyPatch, runner: StepRunner) -> None:
     runner.state.model.register_forward_hook(lambda module, args, output: output * (output.sum().item() > -1e9))
+
+
+def numbers_in_the_step(monkeypatch: pytest.MonkeyPatch, runner: StepRunner) -> None:
+    runner.state.model.register_forward_hook(lambda module, args, output: output * torch.ones(1).to(output.device))
 
 
 def rate_of_a_tensor(monkeypatch: pytest.MonkeyPatch, runner: StepRunner) -> None:
@@ -179,7 +196,13 @@ def mask_in_the_step(monkeypatch: pytest.MonkeyPatch, runner: StepRunner) -> Non
 
 
 @pytest.mark.parametrize(
-    ("plant", "name"), [(item_in_the_step, "item"), (rate_of_a_tensor, "item"), (mask_in_the_step, "mask")]
+    ("plant", "name"),
+    [
+        (item_in_the_step, "item"),
+        (rate_of_a_tensor, "item"),
+        (mask_in_the_step, "mask"),
+        (numbers_in_the_step, "a copy between them"),
+    ],
 )
 def test_a_step_that_waits_for_the_host_is_not_replayed(monkeypatch: pytest.MonkeyPatch, plant, name: str) -> None:
     python, recorded = trained_alone(gpu_case(1, "model=mlp"), lambda runner: plant(monkeypatch, runner))

@@ -15,7 +15,7 @@ copies on streams of its own, pins memory and records events. ``torch.cuda`` is 
               and collectives
 
 Everything runs at once and in the order of Python; ``fake_streams.py`` checks the order that the streams promise. In
-torch itself the tensors are those of a CPU, so operators compute what they compute there.
+torch itself the tensors are those of a CPU, so operators compute what they compute there. Sparse tensors are missing.
 """
 
 from collections import Counter

@@ -42,6 +42,8 @@ from tests.gpu_code.recorded_memory import Address, Memory
 ALLOCATES = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 """Operators that allocate without a launch."""
 
+COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
+
 
 class CaptureError(RuntimeError):
     """The step does what no CUDA graph can capture."""
@@ -168,6 +170,9 @@ class _Recording(TorchDispatchMode):
         frozen = self.memory.addresses((args, kwargs))
         result = func(*args, **kwargs)
         self.check()
+        devices = {one.device.type for one in (*given, *_tensors(result))}
+        if func in COPIES and len(devices) > 1 and not (kwargs.get("non_blocking") or True in args[2:3]):
+            raise CaptureError("the host waits for the device: a copy between them")
         made = [one for one in _tensors(result) if not self.memory.share(one, given)]
         self.memory.add(made)
         if written or (made and func._schema.name.rpartition(":")[2] not in ALLOCATES):

@@ -14,6 +14,7 @@ class Address:
     """Where a strided tensor lies. Like the address in a launch, it does not follow the tensor elsewhere."""
 
     memory: torch.UntypedStorage | StorageWeakRef
+    kind: type[Tensor]  # the class of the tensor: torch's, or that of a fake device
     dtype: torch.dtype
     offset: int
     size: torch.Size
@@ -30,7 +31,9 @@ class Address:
             memory = torch.UntypedStorage._new_with_weak_ptr(memory.cdata)
             if memory is None:
                 raise ReferenceError("the memory has been freed")
-        return torch.empty(0, dtype=self.dtype).set_(memory, self.offset, self.size, self.stride)
+        with torch._C._DisableTorchDispatch():
+            tensor = torch.empty(0, dtype=self.dtype).set_(memory, self.offset, self.size, self.stride)
+        return tensor if self.kind is Tensor else self.kind(tensor)
 
 
 class Memory:
@@ -72,7 +75,8 @@ class Memory:
         storage = tensor.untyped_storage()
         own = self._own.get(storage._cdata)
         memory = StorageWeakRef(storage) if own is None else own
-        return Address(memory, tensor.dtype, tensor.storage_offset(), tensor.size(), tensor.stride())
+        kind = Tensor if type(tensor) is torch.nn.Parameter else type(tensor)
+        return Address(memory, kind, tensor.dtype, tensor.storage_offset(), tensor.size(), tensor.stride())
 
 
 def _storages(tensors: list[Tensor]) -> list[torch.UntypedStorage]:

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from unittest import mock
 
 import torch
+import torch.distributed as dist
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
@@ -16,6 +17,7 @@ from fullgnn.engine.step_runner import StepRunner
 from fullgnn.kernels.support import aligned, gpu
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, layout_overrides
+from tests.gpu_code.fake_cuda import DEVICE, FakeCuda, on_cpu
 from tests.gpu_code.launch_recorder import LaunchRecorder
 
 NUM_EAGER, NUM_REPLAYED = 1, 2
@@ -38,6 +40,26 @@ def gpu_case(replication: int, *overrides: str) -> Config:
         "dataset=karate", *layout_overrides(replication), "kernel=csr", "scheme.shared_memory=false", "schedule=cosine",
         "runtime.dtype=float32", "seed=3", f"train.epochs={NUM_EAGER + NUM_REPLAYED}", *overrides,
     )  # fmt: skip
+
+
+@contextmanager
+def on_fake_gpu(world: World) -> Iterator[tuple[World, FakeCuda]]:
+    """The same ``world`` on a fake GPU for each rank. The ranks exchange over gloo, but choose as ranks that
+    exchange over NCCL."""
+    with (
+        FakeCuda() as cuda,
+        mock.patch.object(dist, "get_backend_config", lambda group: "cuda:nccl"),
+        mock.patch.object(dist, "batch_isend_irecv", _one_by_one),
+    ):
+        yield replace(world, device=DEVICE, backend="nccl"), cuda
+
+
+def _one_by_one(operations: list[dist.P2POp]) -> list[dist.Work | None]:
+    """The messages of ``batch_isend_irecv``, which itself looks for a group of GPUs."""
+    return [
+        one.op(one.tensor, group=one.group, **{"group_dst" if one.op is dist.isend else "group_src": one.group_peer})
+        for one in operations
+    ]
 
 
 @contextmanager
@@ -70,4 +92,4 @@ def train_recorded(
         runner = StepRunner(TrainState(job.model, cfg), job, meter, replay)
         plant(runner)
         losses = [runner(epoch).results.read()[0] for epoch in range(1, NUM_EAGER + NUM_REPLAYED + 1)]
-    return Trained(losses, [one.detach().clone() for one in job.model.parameters()], runner.outcome, graphs)
+    return Trained(losses, [on_cpu(one.detach()).clone() for one in job.model.parameters()], runner.outcome, graphs)

@@ -2,12 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
-from unittest import mock
 
 import torch
-import torch.distributed as dist
 
 from fullgnn.distributed import World
 from fullgnn.engine import make_scheme, set_up
@@ -17,8 +15,8 @@ from fullgnn.engine.step_runner import StepRunner
 from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.telemetry.meter import Meter
 from tests.cases import layout_overrides, minibatch_config
-from tests.gpu_code.fake_cuda import DEVICE, FakeCuda
-from tests.gpu_code.recorded_training import gpu_case
+from tests.gpu_code.fake_cuda import FakeCuda
+from tests.gpu_code.recorded_training import gpu_case, on_fake_gpu
 from tests.tasks import test_links as links
 
 WARM = 2
@@ -93,20 +91,8 @@ CASES: dict[str, Callable[[World, FakeCuda], dict[str, Counts]]] = {
 }
 
 
-def one_by_one(operations: list[dist.P2POp]) -> list[dist.Work | None]:
-    """The messages that ``batch_isend_irecv`` sends, which looks for a group of GPUs."""
-    return [
-        one.op(one.tensor, group=one.group, **{"group_dst" if one.op is dist.isend else "group_src": one.group_peer})
-        for one in operations
-    ]
-
-
 def counts_of(world: World, case: str) -> dict[str, Counts]:
-    """The counts of this rank, for a case of ``CASES``. Every rank calls it.
-
-    The ranks exchange over gloo, but make their choices as ranks that exchange over NCCL.
-    """
-    config_of_nccl = mock.patch.object(dist, "get_backend_config", lambda group: "cuda:nccl")
-    with FakeCuda() as cuda, config_of_nccl, mock.patch.object(dist, "batch_isend_irecv", one_by_one):
+    """The counts of this rank, for a case of ``CASES``. Every rank calls it."""
+    with on_fake_gpu(world) as (world, cuda):
         torch.manual_seed(0)
-        return CASES[case](replace(world, device=DEVICE, backend="nccl"), cuda)
+        return CASES[case](world, cuda)
