@@ -32,6 +32,7 @@ from fullgnn.engine.fit import FitResult
 from fullgnn.engine.memory import _strided
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
+from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.cuda_graph import CudaGraph
 from fullgnn.telemetry.epoch import EpochRecord
 from fullgnn.telemetry.meter import Cost, Meter
@@ -525,6 +526,10 @@ def test_every_step_is_on_one_stream_that_waits_and_is_waited_for(monkeypatch) -
             pass
 
     class Step(StepRunner):
+        def _rehearse(self, epoch: int) -> None:
+            self._rehearses = False
+            said.append(f"rehearsal on {streams[-1].name}")
+
         def begin(self, epoch: int) -> None:
             said.append(f"begin {epoch} on {streams[-1].name}")
 
@@ -536,13 +541,14 @@ def test_every_step_is_on_one_stream_that_waits_and_is_waited_for(monkeypatch) -
 
     graph: Any = SimpleNamespace(labels=SimpleNamespace(device=torch.device("cuda")))
     state, job, meter = TrainState(torch.nn.Linear(1, 1), case(1)), mock.Mock(graph=graph), Meter(torch.device("cpu"))
+    monkeypatch.setattr(gpu, "has_triton", lambda: True)
     repeated = Step(state, job, meter, Replay(Graph))
     expected = []
     for epoch in range(1, EAGER_EPOCHS + 3):
         repeated(epoch)
         begin = f"begin {epoch} on own"
         if epoch <= EAGER_EPOCHS:
-            work = [begin, "step on own"]
+            work = ["rehearsal on own"] * (epoch == 1) + [begin, "step on own"]
         else:
             work = [begin, "capture on own"] * (epoch == EAGER_EPOCHS + 1) + [begin, "replay on own"]
         expected += ["own waits for default", *work, "default waits for own"]
