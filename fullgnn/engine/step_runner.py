@@ -9,7 +9,7 @@
 The step reads and writes the same memory in every epoch. What differs between epochs is written before the step: the
 number of the epoch, which the dropout masks read, and a learning rate that changes. On a GPU with a CUDA
 graph the eager epochs, too, run on a separate stream: a capture needs one, and no step may leave work behind on another
-stream. The steps of a task that finds links read other pairs every time, so they are not captured.
+stream. Of a task that finds links one step is captured, and replayed for each step of an epoch (``link_steps.py``).
 """
 
 from collections.abc import Iterator
@@ -22,13 +22,14 @@ from torch import Tensor
 from fullgnn.distributed import wait_for_gpu
 from fullgnn.engine.cuda_graph import EAGER, EAGER_EPOCHS, REPLAYED, Replay, StateSnapshot, StepGraph, capture_on_all
 from fullgnn.engine.job import Job
+from fullgnn.engine.link_steps import LinkSteps
 from fullgnn.engine.optimizers import device_rates, is_replayable
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.train_step import train_step
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.rehearsal import rehearsal
 from fullgnn.nn import set_epoch
-from fullgnn.tasks.links import LinkTask, Step
+from fullgnn.tasks.links import LinkTask, directory_of
 from fullgnn.telemetry.meter import Cost, Meter, PendingCost
 
 
@@ -53,16 +54,15 @@ class StepRunner:
         self.state, self.job, self.meter = state, job, meter
         if replay.make_graph is not None and not is_replayable(state.optimizer):
             replay = Replay(None, f"{type(state.optimizer).__name__} may keep its state on the host")
-        if replay.make_graph is not None and isinstance(job.task, LinkTask):
-            replay = Replay(None, "the task draws other pairs in every step")
+        if replay.make_graph is not None and isinstance(job.task, LinkTask) and not directory_of(job.graph).is_alone:
+            replay = Replay(None, "a rank draws other numbers of pairs in every step")
+        self._links = LinkSteps(state, job, meter) if isinstance(job.task, LinkTask) else None
         self.outcome = f"no: {replay.reason or 'the run ended before its step was captured'}"
         self.idle_bytes = 0  # memory of the CUDA graph beyond the tensors that the allocator counts
         self._replay = replay
         self._num_run = 0
         self._cuda_graph: StepGraph | None = None
         self._captured = Cost()  # bytes and counts of one replay
-        self._steps: list[Step] = []  # the draws of this epoch, of a task that finds links
-        self._first_step = 0  # number of its first step, from 1 over all epochs
         self._device = job.graph.labels.device
         state.rates = device_rates(state.optimizer, state.schedule, self._device, replay.make_graph is not None)
         # The steps of a task that finds links are many and short: the first of them compiles what all of them launch.
@@ -80,14 +80,12 @@ class StepRunner:
             with self.meter.interval("epoch"):
                 if self._cuda_graph is not None:
                     self.begin(epoch)
-                    self._cuda_graph.replay()
+                    self._replay_epoch(self._cuda_graph)
                 else:
                     with self.meter.phase("other"):
                         self.begin(epoch)
                     self.run()
                     self._num_run += 1
-            if replayed:
-                self.meter.add(self._captured)
         if self.state.schedule is not None:
             self.state.schedule.step()
         self.state.epoch = epoch
@@ -97,31 +95,25 @@ class StepRunner:
         """Write what differs between epochs: the number that seeds the dropout masks, and the learning rates."""
         self.state.model.train()
         set_epoch(self.state.model, epoch)
-        if isinstance(self.job.task, LinkTask):
-            self._steps = self.job.task.steps(self.job.graph, epoch)
-            self._first_step = (epoch - 1) * self.job.task.num_steps + 1
+        if self._links is not None:
+            self._links.begin(epoch)
         if self.state.rates is not None:
             self.state.rates.write()
 
     def run(self) -> None:
         """Run the steps of an epoch eagerly."""
-        if isinstance(self.job.task, LinkTask):
-            self._run_steps()
+        if self._links is not None:
+            self._links.run()
         else:
             train_step(self.state, self.job, self.meter)
 
-    def _run_steps(self) -> None:
-        """Run each step that ``begin`` has drawn. The results are then the means over the steps."""
-        results, summed = self.state.gradients.results, self.state.gradients.has_replicated
-        total = torch.zeros_like(results, dtype=torch.float64)
-        for number, step in enumerate(self._steps, self._first_step):
-            set_epoch(self.state.model, number)  # each step has dropout masks of its own
-            train_step(self.state, self.job, self.meter, step)
-            total += results
-        if not summed:  # the steps have left the sums over the ranks to this one
-            self.job.scheme.sum_over_rows(total)
-        results.copy_(total / len(self._steps))
-        self._steps = []
+    def _replay_epoch(self, graph: StepGraph) -> None:
+        """Replay the captured step, once for each step of an epoch."""
+        if self._links is not None:
+            self._links.run(graph.replay, self._captured)
+        else:
+            graph.replay()
+            self.meter.add(self._captured)
 
     def save(self) -> StateSnapshot:
         """Take a snapshot of all that ``run`` changes, to restore it after a failed capture."""
@@ -149,8 +141,10 @@ class StepRunner:
         return StateSnapshot(state.model, state.optimizer, state.gradients.flat, inputs)
 
     def close(self) -> None:
-        """Free the CUDA graph. NCCL destroys its process group only when no graph holds its collectives any more
-        (github.com/pytorch/pytorch/issues/115388)."""
+        """End the thread that draws pairs, and free the CUDA graph. NCCL destroys its process group only when no graph
+        holds its collectives any more (github.com/pytorch/pytorch/issues/115388)."""
+        if self._links is not None:
+            self._links.close()
         graph, self._cuda_graph, self.idle_bytes = self._cuda_graph, None, 0
         if graph is not None:
             graph.reset()
@@ -159,8 +153,12 @@ class StepRunner:
         if self._num_run != EAGER_EPOCHS or self._cuda_graph is not None or self._replay.make_graph is None:
             return
         self.begin(epoch)
+        step = self.run
+        if self._links is not None:
+            self._links.fix()
+            step = self._links.run_fixed
         with self.meter.untimed() as captured:
-            graph, problem = capture_on_all(self.run, self.save(), self._replay.make_graph)
+            graph, problem = capture_on_all(step, self.save(), self._replay.make_graph)
         self.outcome = f"no: {problem}"
         if graph is not None:
             self._cuda_graph, self._captured = graph, captured

@@ -37,6 +37,15 @@ class Step:
     num_draws: int  # GLOBAL
 
 
+@dataclass(frozen=True, eq=False)
+class DrawnPairs:
+    """What this rank draws in an epoch, on the host, step by step; for each draw the partner, then the negatives."""
+
+    owner: np.ndarray  # (num_pairs,) int64, LOCAL row
+    ids: np.ndarray  # (num_pairs,) int64, ORIGINAL id of the other node
+    starts: np.ndarray  # (num_steps + 1,) int64, where the pairs of each step begin
+
+
 class LinkTask:
     """A ``Task`` that draws pairs of nodes. A class derives from it and defines ``losses`` and what ``Task`` asks for.
 
@@ -70,21 +79,28 @@ class LinkTask:
         """
         raise NotImplementedError
 
-    def steps(self, graph: ShardedGraph, epoch: int) -> list[Step]:
-        """The draws of ``epoch``, which counts from 1. Every rank calls it."""
-        pairs, device = pairs_of(graph), graph.block.source_id.device
+    def drawn(self, graph: ShardedGraph, epoch: int) -> DrawnPairs:
+        """What this rank draws in ``epoch``, which counts from 1. It asks no other rank, and any thread may call it."""
+        pairs = pairs_of(graph)
         key, width = stream_key(self._seed, TRAINING), 1 + self.num_negatives
         drawn = draw(
             pairs.train, pairs.first[0], pairs.known, self.links, key, epoch, self.num_negatives, self.batch_size
         )
-        owner = move(torch.from_numpy(np.repeat(drawn.row, width)), device)
         ids = np.concatenate([drawn.partner[:, None], drawn.negatives], axis=1).ravel()
-        sizes = (np.diff(drawn.starts) * width).tolist()
-        places, requests = find_partners(graph, ids, drawn.starts * width)
+        return DrawnPairs(np.repeat(drawn.row, width), ids, drawn.starts * width)
+
+    def placed(self, graph: ShardedGraph, drawn: DrawnPairs) -> list[Step]:
+        """The steps of an epoch with these draws. Every rank calls it."""
+        owner, sizes = move(torch.from_numpy(drawn.owner), graph.block.source_id.device), np.diff(drawn.starts).tolist()
+        places, requests = find_partners(graph, drawn.ids, drawn.starts)
         parts = zip(
             owner.split(sizes), places.split(sizes), requests, batch_sizes(self.links.num_train, self.batch_size)
         )
         return [Step(*part) for part in parts]
+
+    def steps(self, graph: ShardedGraph, epoch: int) -> list[Step]:
+        """The steps of ``epoch``, which counts from 1. Every rank calls it."""
+        return self.placed(graph, self.drawn(graph, epoch))
 
     def step_loss(self, output: Tensor, graph: ShardedGraph, step: Step) -> Tensor:
         """This rank's part of the loss of ``step``: the sum over its draws, over the number of draws of all ranks.

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from fullgnn.kernels.support import gpu
+
 
 def scale_and_add_(z: Tensor, scale: Tensor | None, x: Tensor, factor: float = 1.0) -> Tensor:
     """Z becomes ``factor`` (diag(scale) Z + X), in place.
@@ -11,7 +13,7 @@ def scale_and_add_(z: Tensor, scale: Tensor | None, x: Tensor, factor: float = 1
         z, x: (n, F).
         scale: (n,); None: all 1.
     """
-    if z.device.type == "cpu" and z.dtype in (torch.float32, torch.float64) and z.is_contiguous():
+    if gpu.runs_host_loops(z.device) and z.dtype in (torch.float32, torch.float64) and z.is_contiguous():
         from fullgnn.kernels.dense._scale_add_cpu import scale_and_add_cpu
 
         scale_and_add_cpu(z, scale, x.contiguous(), factor)
