@@ -20,6 +20,7 @@ from fullgnn.kernels.dropout.mask import LOW
 from fullgnn.kernels.dropout.philox import rounds
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.read_only import read_only_tensor
+from fullgnn.kernels.support.to_device import move
 from fullgnn.sampling.hop import PADDING, HopTensors
 from fullgnn.sampling.neighbors import ALL, Draw, NeighborSampler
 
@@ -54,7 +55,7 @@ class GpuNeighborSampler:
 
     def sample(self, targets: np.ndarray, epoch: int) -> list[HopTensors]:
         """See ``NeighborSampler.sample``; the tensors are on the device."""
-        nodes, hops = torch.from_numpy(targets.astype(np.int32)).to(self.device), list[HopTensors]()
+        nodes, hops = move(torch.from_numpy(targets.astype(np.int32)), self.device), list[HopTensors]()
         for hop, fanout in enumerate(self.fanouts):
             hops.append(self._hop(nodes, fanout, hop, epoch))
             nodes = hops[-1].sources
