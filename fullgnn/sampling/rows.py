@@ -140,7 +140,7 @@ class Rows:
             values: (E,); None: every entry is 1.
         """
         entries = None if values is None else self.put(values)
-        return LocalCSR(*self._places, entries, len(self.indptr) - 1, self.num_sources)
+        return LocalCSR(*self._places, entries, len(self.indptr) - 1, self.num_sources, single_use=True)
 
     @cached_property
     def _places(self) -> tuple[Tensor, Tensor]:

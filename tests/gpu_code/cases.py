@@ -25,6 +25,7 @@ from fullgnn.kernels.pairs.scores import pair_scores
 from fullgnn.kernels.spmm import Epilogue, Kernel, LocalCSR, Packed, Tile32, TritonCSR
 from fullgnn.kernels.support.aligned import aligned_stride, empty_aligned
 from fullgnn.nn import cross_entropy
+from tests.gpu_code.attention_cases import attention_calls
 
 NUM_COLS = 16_384
 DEGREES = (0, 1, 3, 4, 7, 8, 12, 16, 24, 32, 50, 64, 100, 200, 400, 1000, 1500, 2500, 5000, NUM_COLS)
@@ -46,7 +47,7 @@ class Case:
 
 def all_cases() -> list[Case]:
     """The sparse products of each kernel, from the widest X to the narrowest, those of sparse features, the dense
-    operations around them, and scores of pairs of rows."""
+    operations around them, scores of pairs of rows, and attention."""
     widths: dict[int, list[str]] = {}
     around: dict[tuple[str, str], Case] = {}
     for name, shape in LOOKALIKES.items():
@@ -55,7 +56,8 @@ def all_cases() -> list[Case]:
             widths.setdefault(width, []).append(model)
         for case in _dense_cases(shape):
             around.setdefault((case.kernel, case.shape), case).models.append(model)
-    return [*_sparse_cases(widths), *_feature_cases(widths), *around.values(), *_pair_cases()]
+    attention = [Case(*found) for found in attention_calls()]
+    return [*_sparse_cases(widths), *_feature_cases(widths), *around.values(), *_pair_cases(), *attention]
 
 
 def sparse_kernels() -> dict[str, Kernel]:

@@ -23,8 +23,9 @@ from tests.gpu_code.cases import Case, all_cases
 from tests.gpu_code.machine_code import VECTOR_BYTES, Program, resident_ctas, resources
 from tests.gpu_code.rare import rare_cases
 
-WEIGHTS = {"weight"}
-"""Arguments as small as a weight matrix, which do not count among the matrices that a kernel reads."""
+SMALL = {"weight", "of_sources", "of_targets", "logit_source", "table"}
+"""Arguments as small as a weight matrix, or with a number for each head, which do not count among the matrices that a
+kernel reads."""
 
 COLUMNS = {
     "compiled": lambda row: row["compiled"],
@@ -74,7 +75,7 @@ def describe(launch: Launch) -> dict[str, Any]:
     matrices = {
         name: value
         for name, value in launch.arguments.items()
-        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() > 1 and name not in WEIGHTS
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() > 1 and name not in SMALL
     }
     loaded, stored = (
         {name for one in program.accesses if one.is_load == is_load for name in one.arguments}
@@ -122,7 +123,7 @@ def make_page(rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> str:
     widths: dict[tuple[str, ...], list[str]] = {}
     for key in sorted({*now, *then}, key=lambda key: (places[key[:2]], key)):
         kernel, width, function = key
-        if function == "sum_rows" and kernel.startswith(("tile32", "packed")):
+        if function == "sum_rows" and kernel.startswith(("tile32", "packed", "gat")):
             continue
         new, old = _cells(now.get(key)), _cells(then.get(key))
         both = [a if a == b else f"{a} → {b}" for a, b in zip(old, new)]

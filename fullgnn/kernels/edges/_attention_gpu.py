@@ -1,71 +1,44 @@
 """Attention over a stage of edges on a GPU, for ``attention.py``. Importing this module imports Triton.
 
-A program processes a few rows, targets or sources, for a few heads:
-
-    lanes (ROWS x EDGES)    each takes every EDGES-th edge of one of ROWS rows, with a softmax state of its own
-    at the end              the states of the lanes of a row are merged, always in the same order
-
-So no thread waits for another one between two edges, except for the sum of a dot product. All offsets have 64 bits.
+The programs are those of ``_gpu_lanes.py``, where every lane has the state of a softmax. Each part of a long row gets a
+state of its own. These states are added to the state of the row like edges, with their maxima as logits.
 """
 
-import math
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from fullgnn.kernels.dropout._philox_gpu import signed
-from fullgnn.kernels.edges.mask import EDGES as KEY_OF_EDGES
+from fullgnn.kernels.edges._gpu_lanes import (
+    columns_of,
+    drop_weights,
+    factor_arguments,
+    item_arguments,
+    item_lanes,
+    load_heads,
+    load_rows,
+    load_weights,
+    own_columns,
+    shape_of,
+    sloped,
+    sum_of_heads,
+    sum_of_lanes,
+    variant_shapes,
+    written_rows,
+)
 from fullgnn.kernels.edges.mask import EdgeMask
+from fullgnn.kernels.edges.row_bins import EdgeItems, bins_of
 from fullgnn.kernels.edges.softmax_state import SoftmaxState
 from fullgnn.kernels.spmm.base import LocalCSR
-from fullgnn.kernels.support.gpu import vector_unit
+from fullgnn.kernels.spmm.triton_csr import Items
+from fullgnn.kernels.support.aligned import zero_padded
+from fullgnn.kernels.support.gpu import in_vectors
 
-ELEMENTS = 2048  # numbers of the rows of X that a program reads at a time
-MAX_LANES = 64
-COLUMNS = 128  # columns of the heads of one program, at most, where a head has fewer
-
-FACTOR_TYPES = {
-    "edge_weight": "*{dtype}:16",
-    "target_id": "*i64:16",
-    "source_id": "*i64:16",
-    "epoch": "*i64:16",
-    "seed": "i64",
-    "layer": "i64",
-    "threshold": "i64",
-    "drop_scale": "fp64",
-}
-"""The types of the arguments of the factors of edges, for ``variants``."""
-
-
-def factor_arguments(values: Tensor | None, mask: EdgeMask | None) -> tuple[Any, ...]:
-    """The kernel arguments of the factors of edges.
-
-    Args:
-        values: (E,) edge weights, in the order in which the kernel reads the edges; None: all 1.
-        mask: the attention dropout; None: none.
-    """
-    if mask is None:
-        return values, None, None, None, 0, 0, 0, 1.0
-    ids = (mask.target_id.contiguous(), mask.source_id.contiguous())
-    seed = signed(mask.seed ^ KEY_OF_EDGES << 32)
-    return values, *ids, mask.epoch, seed, mask.layer, mask.threshold, mask.scale
-
-
-def shape_of(
-    num_rows: int, num_edges: int, num_heads: int, depth: int, elements: int = ELEMENTS
-) -> tuple[tuple[int, int], dict[str, int]]:
-    """The grid, and the compile-time constants of a program's shape, for rows of ``num_heads`` heads, of which a
-    program reads ``elements`` numbers at a time."""
-    padded = triton.next_power_of_2(depth)
-    heads = min(triton.next_power_of_2(num_heads), max(1, COLUMNS // padded))
-    lanes = max(1, min(MAX_LANES, elements // (heads * padded)))
-    edges = min(lanes, triton.next_power_of_2(-(-num_edges // max(1, num_rows)) or 1))
-    constants = {"K": num_heads, "D": depth, "ROWS": lanes // edges, "EDGES": edges, "HEADS": heads, "DEPTH": padded}
-    constants["EVEN"] = num_heads % heads == 0 and padded == depth
-    return (triton.cdiv(num_rows, lanes // edges), triton.cdiv(num_heads, heads)), constants
+NO_FACTORS = factor_arguments(None, None)
 
 
 def attend_gpu(
@@ -81,74 +54,70 @@ def attend_gpu(
     """See :func:`fullgnn.kernels.edges.attention.attend` for the logits of sources and targets; with ``dynamic``, see
     :func:`fullgnn.kernels.edges.dynamic_attention.attend_dynamic` for the vector and the rows of targets. The rows of
     ``x`` are contiguous."""
-    num_heads = state.maximum.shape[1]
-    grid, shape = shape_of(csr.num_rows, csr.nnz, num_heads, x.shape[1] // num_heads)
-    unit = vector_unit(x, x.stride(0))
+    of_sources, of_targets = of_sources.contiguous(), in_vectors(of_targets) if dynamic else of_targets.contiguous()
+    of_edges, factors = (of_sources, of_targets, in_vectors(x), slope), factor_arguments(csr.values, mask)
+    found, constants = bins_of(csr), {"DYNAMIC": dynamic, "STATES": False}
+    if found.parts is not None:
+        states = _empty(len(found.parts.begin), state)
+        _launch(found.parts, csr.indices, of_edges, states, factors, constants | {"PARTS": True})
+        _join(found.levels, states, state)
+    for items in reversed(found.bins):  # the longest first
+        _launch(items, csr.indices, of_edges, state, factors, constants | {"PARTS": False})
+
+
+def _join(levels: tuple[Items, ...], states: SoftmaxState, state: SoftmaxState) -> None:
+    """Add the ``states`` of parts of rows to the ``state`` of the rows, level by level."""
+    for parts, level in pairwise(levels):
+        joined = state if level is levels[-1] else _empty(len(level.target), state)
+        of_states, constants = (states.maximum, states.total, states.weighted, 0.0), {"DYNAMIC": False, "STATES": True}
+        items = EdgeItems(level.begin, level.end, level.target, level.most)
+        _launch(items, parts.target, of_states, joined, NO_FACTORS, constants | {"PARTS": False})
+        states = joined
+
+
+def _empty(num_parts: int, like: SoftmaxState) -> SoftmaxState:
+    """The states of parts without edges; the weighted sums begin at multiples of 16 bytes."""
+    (num_heads, width), numbers = (like.total.shape[1], like.weighted.shape[1]), like.total
+    maximum = numbers.new_full((num_parts, num_heads), -torch.inf)
+    return SoftmaxState(maximum, torch.zeros_like(maximum), zero_padded(num_parts, width, like=numbers).zero_())
+
+
+def _launch(
+    items: EdgeItems,
+    indices: Tensor,
+    of_edges: tuple[Tensor, Tensor, Tensor, float],
+    state: SoftmaxState,
+    factors: tuple[Any, ...],
+    constants: dict[str, bool],
+) -> None:
+    """Add the edges of ``items`` to ``state``. Of the ``constants``, DYNAMIC, PARTS and STATES are given."""
+    of_sources, of_targets, x, slope = of_edges
+    num_heads = state.total.shape[1]
+    sizes = (len(items.begin), items.most, num_heads, x.shape[1] // num_heads)
+    grid, shape = shape_of(*sizes, x, *_shape(constants["DYNAMIC"], has_dropout=factors[1] is not None))
+    unit = shape["UNIT"]
     attend_rows[grid](
-        csr.indptr,
-        csr.indices,
-        csr.num_rows,
-        of_sources.contiguous(),
-        of_targets.contiguous(),
+        *item_arguments(items),
+        indices,
+        of_sources,
+        of_targets,
+        of_targets.stride(0) // (unit if constants["DYNAMIC"] else 1),
         x,
         x.stride(0) // unit,
         slope,
         state.maximum,
         state.total,
         state.weighted,
-        *factor_arguments(csr.values, mask),
-        DYNAMIC=dynamic,
-        UNIT=unit,
+        *factors,
+        OUT_STRIDE=state.weighted.stride(0),
+        **constants,
         **shape,
     )
 
 
-@triton.jit
-def row_lanes(indptr, num_rows, ROWS: tl.constexpr, EDGES: tl.constexpr):
-    """The row of each lane, whether it exists, its lane's first edge and the end of its edges."""
-    lane = tl.arange(0, ROWS * EDGES)
-    row = tl.program_id(0).to(tl.int64) * ROWS + lane // EDGES
-    exists = row < num_rows
-    edge = tl.load(indptr + row, mask=exists, other=0) + lane % EDGES
-    return row, exists, edge, tl.load(indptr + row + 1, mask=exists, other=0)
-
-
-@triton.jit
-def columns_of(K: tl.constexpr, D: tl.constexpr, HEADS: tl.constexpr, DEPTH: tl.constexpr):
-    """The [HEADS] heads of this program and the [HEADS, DEPTH] columns of a row, each with where they exist."""
-    head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
-    depth = tl.arange(0, DEPTH)
-    column = head[:, None] * D + depth[None, :]
-    return head, head < K, column, (head < K)[:, None] & (depth < D)[None, :]
-
-
-@triton.jit
-def load_rows(x, row, stride, column, exists, within, EVEN: tl.constexpr):
-    """The [LANES, HEADS, DEPTH] ``column`` of the [LANES] ``row`` of ``x``, 0 elsewhere."""
-    if EVEN:
-        mask = exists[:, None, None]
-    else:
-        mask = exists[:, None, None] & within[None, :, :]
-    return tl.load(x + (row * stride)[:, None, None] + column[None, :, :], mask=mask, other=0)
-
-
-@triton.jit
-def load_heads(of_heads, row, head, exists, has_head, K: tl.constexpr):
-    """The [LANES, HEADS] numbers of the [LANES] ``row`` and [HEADS] ``head``, 0 elsewhere."""
-    mask = exists[:, None] & has_head[None, :]
-    return tl.load(of_heads + (row * K)[:, None] + head[None, :], mask=mask, other=0)
-
-
-@triton.jit
-def load_weights(edge_weight, edge, here):
-    """The [LANES, 1] weights of the [LANES] edges."""
-    return tl.load(edge_weight + edge, mask=here, other=0)[:, None]
-
-
-@triton.jit
-def sloped(number, sign, slope):
-    """``number``, but ``slope * number`` where ``sign`` is not positive."""
-    return tl.where(sign > 0, number, number * tl.full([1, 1], slope, number.dtype))
+def _shape(dynamic: bool, has_dropout: bool) -> tuple[int, int | None]:
+    """``numbers`` and ``registers`` of ``shape_of`` with which five programs run on a multiprocessor at least."""
+    return 8 if dynamic else 16, 96 if has_dropout else None
 
 
 @triton.jit
@@ -157,40 +126,17 @@ def above(number):
     return tl.where(number == float("-inf"), 0.0, number)
 
 
-@triton.jit
-def drop_weights(weight, target, source, first_head, epoch, seed, layer, threshold, drop_scale):
-    """Apply the dropout to the [LANES, HEADS] ``weight`` of the edges between the [LANES] original ids."""
-    HEADS: tl.constexpr = weight.shape[1]
-    high = (target >> 32) + ((source >> 32) << 8) + (layer << 24)
-    word_0 = tl.cast(target, tl.uint32)[:, None]
-    word_1 = tl.cast(source, tl.uint32)[:, None]
-    word_3 = tl.cast(tl.load(epoch), tl.uint32)
-    least = tl.cast(threshold, tl.uint32)
-    if HEADS % 4 == 0:
-        group = first_head // 4 + tl.arange(0, HEADS // 4)
-        word_2 = tl.cast(high[:, None] + (group << 16)[None, :], tl.uint32)
-        random_0, random_1, random_2, random_3 = tl.philox(tl.cast(seed, tl.int64), word_0, word_1, word_2, word_3)
-        keep_0, keep_1 = (random_0 >= least).to(tl.int8), (random_1 >= least).to(tl.int8)
-        keep_2, keep_3 = (random_2 >= least).to(tl.int8), (random_3 >= least).to(tl.int8)
-        keep = tl.interleave(tl.interleave(keep_0, keep_2), tl.interleave(keep_1, keep_3)) != 0
-    else:
-        head = first_head + tl.arange(0, HEADS)
-        word_2 = tl.cast(high[:, None] + (head // 4 << 16)[None, :], tl.uint32)
-        random_0, random_1, random_2, random_3 = tl.philox(tl.cast(seed, tl.int64), word_0, word_1, word_2, word_3)
-        at = (head % 4)[None, :]
-        random = tl.where(at < 2, tl.where(at == 0, random_0, random_1), tl.where(at == 2, random_2, random_3))
-        keep = random >= least
-    return tl.where(keep, weight * tl.full([1, 1], drop_scale, weight.dtype), 0.0)
-
-
-@triton.jit(do_not_specialize=["num_rows"])
+@triton.jit(do_not_specialize=["num_items", "target_stride", "x_stride"])
 def attend_rows(
-    indptr,  # (n + 1,) int32
+    begin,  # (num_items,) int32: the edges of an item are begin to end
+    end,
+    rows,  # (num_items,) int32 target of each item; None: 0, 1, ...
+    num_items,
     indices,  # (E,) int32
-    num_rows,
-    of_sources,  # (m, K) logits; with DYNAMIC, the (K * D,) vector
-    of_targets,  # (n, K) logits; with DYNAMIC, the (n, K * D) rows of the targets
-    x,  # (m, K * D)
+    of_sources,  # (m, K) logits; with DYNAMIC, the (K * D,) vector; with STATES, the maxima of the (m, ...) states
+    of_targets,  # (n, K) logits; with DYNAMIC, the (n, K * D) rows of the targets; with STATES, the (m, K) totals
+    target_stride,  # with DYNAMIC, in units of UNIT
+    x,  # (m, K * D); with STATES, the weighted sums
     x_stride,  # in units of UNIT
     slope: tl.float64,
     maximum,  # (n, K), from here to weighted the state
@@ -212,21 +158,26 @@ def attend_rows(
     DEPTH: tl.constexpr,
     EVEN: tl.constexpr,  # all columns of all programs exist
     UNIT: tl.constexpr,
+    OUT_STRIDE: tl.constexpr,
     DYNAMIC: tl.constexpr,  # the rows of source and target make the logit
+    PARTS: tl.constexpr,  # the state has a row for each item
+    STATES: tl.constexpr,  # "edges" are states of parts
 ):
     """Add the edges of some targets to their states."""
-    row, exists, edge, last = row_lanes(indptr, num_rows, ROWS, EDGES)
-    head, has_head, column, within = columns_of(K, D, HEADS, DEPTH)
+    row, exists, edge, last = item_lanes(begin, end, rows, num_items, ROWS, EDGES)
+    head, read, is_first, column, within = columns_of(K, D, HEADS, DEPTH, UNIT)
+    LANES: tl.constexpr = ROWS * EDGES
+    VECTORS: tl.constexpr = HEADS * DEPTH // UNIT
     stride = tl.cast(x_stride, tl.int64) * UNIT
     if DYNAMIC:
         vector = tl.load(of_sources + column, mask=within, other=0)[None, :, :]
-        of_target = load_rows(of_targets, row, K * D, column, exists, within, EVEN)
-    else:
-        of_target = load_heads(of_targets, row, head, exists, has_head, K)
-    top = tl.full((ROWS * EDGES, HEADS), float("-inf"), x.dtype.element_ty)
-    lane_total = tl.zeros((ROWS * EDGES, HEADS), x.dtype.element_ty)
-    lane_sum = tl.zeros((ROWS * EDGES, HEADS, DEPTH), x.dtype.element_ty)
-    id_of_target = row
+        of_target = load_rows(of_targets, row, tl.cast(target_stride, tl.int64) * UNIT, column, exists, read, EVEN)
+        of_target = own_columns(of_target, within, D, UNIT)
+    elif not STATES:
+        of_target = load_heads(of_targets, row, K, head, exists, read)
+    top = tl.full((LANES, VECTORS), float("-inf"), x.dtype.element_ty)
+    lane_total = tl.zeros((LANES, VECTORS), x.dtype.element_ty)
+    lane_sum = tl.zeros((LANES, VECTORS, UNIT), x.dtype.element_ty)
     if target_id is not None:
         id_of_target = tl.load(target_id + row, mask=exists, other=0)
 
@@ -235,72 +186,60 @@ def attend_rows(
         here = edge < last
         # The next indices are loaded before these rows; otherwise each step would wait twice.
         ahead = tl.load(indices + edge + EDGES, mask=edge + EDGES < last, other=0).to(tl.int64)
+        of_source = load_rows(x, source, stride, column, here, read, EVEN)
         if DYNAMIC:
-            rows = load_rows(x, source, stride, column, here, within, EVEN)
-            ends = rows + of_target
-            logit = tl.sum(sloped(ends, ends, slope) * vector, 2)
+            of_source = own_columns(of_source, within, D, UNIT)
+            ends = of_source + of_target
+            logit = sum_of_heads(sloped(ends, ends, slope) * vector, HEADS)
         else:
-            logit = load_heads(of_sources, source, head, here, has_head, K) + of_target
-            logit = sloped(logit, logit, slope)
+            logit = load_heads(of_sources, source, K, head, here, read)
+            if not STATES:
+                logit += of_target
+                logit = sloped(logit, logit, slope)
         logit = tl.where(here[:, None], logit, float("-inf"))
         new_top = tl.maximum(top, logit)
         shrink, weight = tl.exp(top - above(new_top)), tl.exp(logit - above(new_top))
-        lane_total = lane_total * shrink + weight
+        if STATES:
+            lane_total = lane_total * shrink + weight * load_heads(of_targets, source, K, head, here, read)
+        else:
+            lane_total = lane_total * shrink + weight
         if edge_weight is not None:
             weight *= load_weights(edge_weight, edge, here)
         if target_id is not None:
             id_of_source = tl.load(source_id + source, mask=here, other=0)
-            weight = drop_weights(weight, id_of_target, id_of_source, tl.program_id(1) * HEADS, epoch, seed, layer,
-                                  threshold, drop_scale)  # fmt: skip
-        if not DYNAMIC:
-            rows = load_rows(x, source, stride, column, here, within, EVEN)
-        lane_sum = lane_sum * shrink[:, :, None] + weight[:, :, None] * rows
+            weight = drop_weights(weight, id_of_target, id_of_source, head, epoch, seed, layer, threshold, drop_scale,
+                                  HEADS)  # fmt: skip
+        lane_sum = lane_sum * shrink[:, :, None] + weight[:, :, None] * of_source
         top = new_top
         edge += EDGES
         source = ahead
 
-    best = tl.max(tl.reshape(top, (ROWS, EDGES, HEADS)), 1)
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    row, exists = written_rows(rows, num_items, ROWS, PARTS)
     of_row = (row * K)[:, None] + head[None, :]
-    mask = (row < num_rows)[:, None] & has_head[None, :]
+    mask = exists[:, None] & read[None, :]
     before = tl.load(maximum + of_row, mask=mask, other=float("-inf"))
-    best = tl.maximum(best, before)
-    of_lanes = tl.broadcast_to(above(best)[:, None, :], (ROWS, EDGES, HEADS))
-    shrink = tl.exp(top - tl.reshape(of_lanes, (ROWS * EDGES, HEADS)))
-    row_total = tl.sum(tl.reshape(lane_total * shrink, (ROWS, EDGES, HEADS)), 1)
-    row_sum = tl.sum(tl.reshape(lane_sum * shrink[:, :, None], (ROWS, EDGES, HEADS, DEPTH)), 1)
+    old_total = tl.load(total + of_row, mask=mask, other=0)
+    best = tl.maximum(tl.max(tl.reshape(top, (ROWS, EDGES, VECTORS)), 1), before)
+    of_lanes = tl.broadcast_to(above(best)[:, None, :], (ROWS, EDGES, VECTORS))
+    shrink = tl.exp(top - tl.reshape(of_lanes, (LANES, VECTORS)))
+    row_total = sum_of_lanes(lane_total * shrink, ROWS, EDGES)
+    row_sum = sum_of_lanes(lane_sum * shrink[:, :, None], ROWS, EDGES)
     kept = tl.exp(before - above(best))
-    tl.store(maximum + of_row, best, mask=mask)
-    tl.store(total + of_row, tl.load(total + of_row, mask=mask, other=0) * kept + row_total, mask=mask)
-    out = weighted + (row * (K * D))[:, None, None] + column[None, :, :]
-    mask_of_out = (row < num_rows)[:, None, None] & within[None, :, :]
+    tl.debug_barrier()  # all vectors of a head have read its state before the first one writes it
+    tl.store(maximum + of_row, best, mask=mask & is_first[None, :])
+    tl.store(total + of_row, old_total * kept + row_total, mask=mask & is_first[None, :])
+    out = weighted + (row * OUT_STRIDE)[:, None, None] + column[None, :, :]
+    mask_of_out = exists[:, None, None] & within[None, :, :]
     old = tl.load(out, mask=mask_of_out, other=0)
     tl.store(out, old * kept[:, :, None] + row_sum, mask=mask_of_out)
 
 
-SHAPES = ((8, 8, "fp32"), (1, 41, "fp32"), (8, 32, "fp32"), (1, 64, "fp64"))
-"""(K, D, dtype) of the variants that are compiled as a check, with contiguous rows."""
-
-
-def variant_shapes(
-    elements: int = ELEMENTS,
-) -> Iterator[tuple[int, str, dict[str, Any], dict[str, str], dict[str, Any]]]:
-    """For ``variants``: number, dtype, constants of the shape, and the types and constants of the factors."""
-    for number, (num_heads, depth, dtype) in enumerate(SHAPES):
-        _, shape = shape_of(1000, 50_000, num_heads, depth, elements)
-        shape["UNIT"] = math.gcd(num_heads * depth, 4 if dtype == "fp32" else 2)
-        weights, dropout = number >= 2, number % 2 == 0
-        absent = ([] if weights else ["edge_weight"]) + ([] if dropout else ["target_id", "source_id", "epoch"])
-        without = dict.fromkeys(absent)
-        types = {name: one.format(dtype=dtype) for name, one in FACTOR_TYPES.items() if name not in without}
-        yield number, dtype, shape, types, without
-
-
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
     """Variants to compile: (kernel, signature, constants, options) of representative calls."""
-    numbers = ("of_sources", "of_targets", "x", "maximum", "total", "weighted")
-    for _, dtype, shape, types, without in variant_shapes():
-        signature = {"indptr": "*i32:16", "indices": "*i32:16", "num_rows": "i32", "x_stride": "i32", "slope": "fp64"}
-        signature |= {name: f"*{dtype}:16" for name in numbers} | types
-        for dynamic in (False, True):
-            yield attend_rows, signature, shape | without | {"DYNAMIC": dynamic}, {"num_warps": 4}
+    for dynamic in (False, True):
+        for types, constants, options, matrix in variant_shapes(*_shape(dynamic, True)):
+            types |= {"indices": "*i32:16", "slope": "fp64", "target_stride": "i32"}
+            types |= dict.fromkeys(("of_sources", "of_targets", "x", "maximum", "total", "weighted"), matrix)
+            constants |= {"DYNAMIC": dynamic, "PARTS": False, "STATES": False}
+            constants["OUT_STRIDE"] = constants["K"] * constants["D"]
+            yield attend_rows, types, constants, options

@@ -1,7 +1,8 @@
 """The gradients of dynamic attention over a stage on a GPU, for ``dynamic_attention.py``. Importing this module imports
 Triton.
 
-The programs are those of ``_attention_gpu.py``; the weights and dot products of an edge are computed again.
+The programs are those of ``_gpu_lanes.py``; the weights and dot products of an edge are computed again. The sums of the
+parts of a long row are added level by level.
 """
 
 from collections.abc import Iterator
@@ -11,24 +12,32 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fullgnn.kernels.edges._attention_gpu import (
+from fullgnn.kernels.edges._gpu_lanes import (
     columns_of,
     drop_weights,
     factor_arguments,
+    item_arguments,
+    item_lanes,
+    load_heads,
     load_rows,
     load_weights,
-    row_lanes,
+    own_columns,
     shape_of,
     sloped,
+    sum_of_heads,
+    sum_of_lanes,
     variant_shapes,
+    written_rows,
 )
 from fullgnn.kernels.edges.dynamic_rows import DynamicRows
 from fullgnn.kernels.edges.index import Transposed
 from fullgnn.kernels.edges.mask import EdgeMask
+from fullgnn.kernels.edges.row_bins import EdgeItems, bins_of
 from fullgnn.kernels.spmm.base import LocalCSR
-from fullgnn.kernels.support.gpu import vector_unit
+from fullgnn.kernels.support.aligned import zero_padded
+from fullgnn.kernels.support.gpu import in_vectors
 
-ELEMENTS = 1024  # numbers of the rows of X that a program reads at a time: two rows, two sums and a vector are held
+NUMBERS, NUMBERS_WITH_DROPOUT, REGISTERS = 8, 4, 96  # see ``shape_of``: two rows, two sums and a vector are held
 
 
 def attend_dynamic_backward_gpu(
@@ -41,46 +50,78 @@ def attend_dynamic_backward_gpu(
     rows: DynamicRows,
 ) -> Tensor:
     """See :func:`fullgnn.kernels.edges.dynamic_attention.attend_dynamic_backward`; the rows of ``x`` are contiguous."""
-    (num_heads, depth), unit = vector.shape, vector_unit(x, x.stride(0))
-    common = (vector, rows.x_target, x, x.stride(0) // unit, slope, rows.table, rows.grad)
-    grid, shape = shape_of(csr.num_rows, csr.nnz, num_heads, depth, ELEMENTS)
-    edges, of_targets = (csr.indptr, csr.indices, csr.num_rows), (rows.grad_x_target, rows.grad_vector)
-    factors = factor_arguments(csr.values, mask)
-    dynamic_target_gradients[grid](*edges, *common, *of_targets, *factors, UNIT=unit, **shape)
-    grad_x = x.new_empty(x.shape)
-    grid, shape = shape_of(csr.num_cols, csr.nnz, num_heads, depth, ELEMENTS)
-    edges = (transposed.indptr, transposed.targets, csr.num_cols)
-    factors = factor_arguments(transposed.values, mask)
-    dynamic_source_gradients[grid](*edges, *common, grad_x, *factors, UNIT=unit, **shape)
+    (num_heads, depth), width, x = vector.shape, x.shape[1], in_vectors(x)
+    numbers = NUMBERS if mask is None else NUMBERS_WITH_DROPOUT
+
+    def launch(
+        kernel: Any, items: EdgeItems, edges: Tensor, values: Tensor | None, *out: Tensor, **constants: Any
+    ) -> None:
+        grid, shape = shape_of(len(items.begin), items.most, num_heads, depth, x, numbers, REGISTERS)
+        strides = [one.stride(0) // shape["UNIT"] for one in (rows.target_lines, x, rows.grad_lines)]
+        matrices = (
+            vector,
+            rows.target_lines,
+            strides[0],
+            x,
+            strides[1],
+            slope,
+            rows.table,
+            rows.grad_lines,
+            strides[2],
+        )
+        factors = factor_arguments(values, mask)
+        kernel[grid](
+            *item_arguments(items), edges, *matrices, *out, *factors, OUT_STRIDE=out[0].stride(0), **constants, **shape
+        )
+
+    found, of_targets = bins_of(csr), (rows.grad_x_target, rows.grad_vector)
+    if found.parts is not None:
+        parts = [zero_padded(len(found.parts.begin), width, like=x).zero_() for _ in of_targets]
+        launch(dynamic_target_gradients, found.parts, csr.indices, csr.values, *parts, PARTS=True)
+        for sums, out in zip(parts, of_targets):
+            found.add_parts(sums, out, accumulate=True)
+    for items in reversed(found.bins):  # the longest first
+        launch(dynamic_target_gradients, items, csr.indices, csr.values, *of_targets, PARTS=False)
+
+    found, grad_x = bins_of(transposed), x.new_empty(x.shape)
+    edges = (transposed.targets, transposed.values)
+    if found.parts is not None:
+        sums = zero_padded(len(found.parts.begin), width, like=x)
+        launch(dynamic_source_gradients, found.parts, *edges, sums, PARTS=True)
+        found.add_parts(sums, grad_x, accumulate=False)
+    for items in reversed(found.bins):
+        launch(dynamic_source_gradients, items, *edges, grad_x, PARTS=False)
     return grad_x
 
 
 @triton.jit
-def load_table(table, row, head, exists, has_head, K: tl.constexpr):
-    """The three [LANES, HEADS] numbers of ``DynamicRows.table``: maximum, 1 / total and dot."""
-    mask = exists[:, None] & has_head[None, :]
-    place = table + (row * (3 * K))[:, None] + head[None, :]
-    return (
-        tl.load(place, mask=mask, other=0),
-        tl.load(place + K, mask=mask, other=0),
-        tl.load(place + 2 * K, mask=mask, other=0),
+def load_table(table, row, head, exists, read, K: tl.constexpr):
+    """The three [LANES, VECTORS] numbers of ``DynamicRows.table``: maximum, 1 / total and dot."""
+    top, inverse = (
+        load_heads(table, row, 3 * K, head, exists, read),
+        load_heads(table + K, row, 3 * K, head, exists, read),
     )
+    return top, inverse, load_heads(table + 2 * K, row, 3 * K, head, exists, read)
 
 
-@triton.jit(do_not_specialize=["num_rows"])
+@triton.jit(do_not_specialize=["num_items", "target_stride", "x_stride", "grad_stride"])
 def dynamic_target_gradients(
-    indptr,  # (n + 1,) int32
+    begin,  # (num_items,) int32: the edges of an item are begin to end
+    end,
+    rows,  # (num_items,) int32 target of each item; None: 0, 1, ...
+    num_items,
     indices,  # (E,) int32
-    num_rows,
     vector,  # (K * D,)
     x_target,  # (n, K * D)
+    target_stride,  # in units of UNIT
     x,  # (m, K * D)
     x_stride,  # in units of UNIT
     slope: tl.float64,
     table,  # (n, 3 * K)
     grad,  # (n, K * D)
-    grad_x_target,  # (n, K * D), to which the gradients are added
-    grad_vector,  # (n, K * D), to which the targets' parts are added
+    grad_stride,  # in units of UNIT
+    grad_x_target,  # (n, K * D), to which the gradients are added; with PARTS, (num_items, K * D)
+    grad_vector,  # the same, to which the targets' parts are added
     edge_weight,  # (E,); None: all 1
     target_id,  # None for no dropout
     source_id,
@@ -89,6 +130,7 @@ def dynamic_target_gradients(
     layer: tl.int64,
     threshold: tl.int64,
     drop_scale: tl.float64,
+    OUT_STRIDE: tl.constexpr,
     K: tl.constexpr,
     D: tl.constexpr,
     ROWS: tl.constexpr,
@@ -97,63 +139,71 @@ def dynamic_target_gradients(
     DEPTH: tl.constexpr,
     EVEN: tl.constexpr,  # all columns of all programs exist
     UNIT: tl.constexpr,
+    PARTS: tl.constexpr,
 ):
     """Add the gradients of the rows of some targets, and their parts of the gradient of the vector."""
-    row, exists, edge, last = row_lanes(indptr, num_rows, ROWS, EDGES)
-    head, has_head, column, within = columns_of(K, D, HEADS, DEPTH)
+    row, exists, edge, last = item_lanes(begin, end, rows, num_items, ROWS, EDGES)
+    head, read, _, column, within = columns_of(K, D, HEADS, DEPTH, UNIT)
     stride = tl.cast(x_stride, tl.int64) * UNIT
-    top, inverse, dot = load_table(table, row, head, exists & (edge < last), has_head, K)
+    top, inverse, dot = load_table(table, row, head, exists & (edge < last), read, K)
     factors = tl.load(vector + column, mask=within, other=0)[None, :, :]
-    of_target = load_rows(x_target, row, K * D, column, exists, within, EVEN)
-    of_grad = load_rows(grad, row, K * D, column, exists, within, EVEN)
-    lane_sum = tl.zeros((ROWS * EDGES, HEADS, DEPTH), x.dtype.element_ty)
-    lane_vector = tl.zeros((ROWS * EDGES, HEADS, DEPTH), x.dtype.element_ty)
-    id_of_target = row
+    of_target = own_columns(
+        load_rows(x_target, row, tl.cast(target_stride, tl.int64) * UNIT, column, exists, read, EVEN), within, D, UNIT
+    )
+    of_grad = own_columns(
+        load_rows(grad, row, tl.cast(grad_stride, tl.int64) * UNIT, column, exists, read, EVEN), within, D, UNIT
+    )
+    lane_sum = tl.zeros((ROWS * EDGES, HEADS * DEPTH // UNIT, UNIT), x.dtype.element_ty)
+    lane_vector = tl.zeros((ROWS * EDGES, HEADS * DEPTH // UNIT, UNIT), x.dtype.element_ty)
     if target_id is not None:
         id_of_target = tl.load(target_id + row, mask=exists, other=0)
     source = tl.load(indices + edge, mask=edge < last, other=0).to(tl.int64)
     for _ in range(0, tl.max(last - edge), EDGES):
         here = edge < last
         ahead = tl.load(indices + edge + EDGES, mask=edge + EDGES < last, other=0).to(tl.int64)
-        rows = load_rows(x, source, stride, column, here, within, EVEN)
-        ends = rows + of_target
-        logit = tl.sum(sloped(ends, ends, slope) * factors, 2)
+        of_source = own_columns(load_rows(x, source, stride, column, here, read, EVEN), within, D, UNIT)
+        ends = of_source + of_target
+        logit = sum_of_heads(sloped(ends, ends, slope) * factors, HEADS)
         weight = tl.exp(tl.minimum(logit - top, 0.0)) * inverse
-        of_weight = tl.sum(rows * of_grad, 2)
+        of_weight = sum_of_heads(of_source * of_grad, HEADS)
         if edge_weight is not None:
             of_weight *= load_weights(edge_weight, edge, here)
         if target_id is not None:
             id_of_source = tl.load(source_id + source, mask=here, other=0)
-            of_weight = drop_weights(of_weight, id_of_target, id_of_source, tl.program_id(1) * HEADS, epoch, seed,
-                                     layer, threshold, drop_scale)  # fmt: skip
+            of_weight = drop_weights(of_weight, id_of_target, id_of_source, head, epoch, seed, layer, threshold,
+                                     drop_scale, HEADS)  # fmt: skip
         of_logit = tl.where(here[:, None], weight * (of_weight - dot), 0.0)[:, :, None]
-        gradient = sloped(tl.broadcast_to(of_logit, (ROWS * EDGES, HEADS, DEPTH)), ends, slope)
+        gradient = sloped(tl.broadcast_to(of_logit, (ROWS * EDGES, HEADS * DEPTH // UNIT, UNIT)), ends, slope)
         lane_sum += gradient
         lane_vector += gradient * ends
         edge += EDGES
         source = ahead
-    total = tl.sum(tl.reshape(lane_sum * factors, (ROWS, EDGES, HEADS, DEPTH)), 1)
-    of_vector = tl.sum(tl.reshape(lane_vector, (ROWS, EDGES, HEADS, DEPTH)), 1)
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    place = (row * (K * D))[:, None, None] + column[None, :, :]
-    mask = (row < num_rows)[:, None, None] & within[None, :, :]
+    total = sum_of_lanes(lane_sum * factors, ROWS, EDGES)
+    of_vector = sum_of_lanes(lane_vector, ROWS, EDGES)
+    row, exists = written_rows(rows, num_items, ROWS, PARTS)
+    place = (row * OUT_STRIDE)[:, None, None] + column[None, :, :]
+    mask = exists[:, None, None] & within[None, :, :]
     tl.store(grad_x_target + place, tl.load(grad_x_target + place, mask=mask, other=0) + total, mask=mask)
     tl.store(grad_vector + place, tl.load(grad_vector + place, mask=mask, other=0) + of_vector, mask=mask)
 
 
-@triton.jit(do_not_specialize=["num_rows"])
+@triton.jit(do_not_specialize=["num_items", "target_stride", "x_stride", "grad_stride"])
 def dynamic_source_gradients(
-    indptr,  # (m + 1,) int32
+    begin,  # (num_items,) int32: the edges of an item are begin to end
+    end,
+    rows,  # (num_items,) int32 source of each item; None: 0, 1, ...
+    num_items,
     targets,  # (E,) int32
-    num_rows,
     vector,  # (K * D,)
     x_target,  # (n, K * D)
+    target_stride,  # in units of UNIT
     x,  # (m, K * D)
     x_stride,  # in units of UNIT
     slope: tl.float64,
     table,  # (n, 3 * K)
     grad,  # (n, K * D)
-    grad_x,  # (m, K * D)
+    grad_stride,  # in units of UNIT
+    grad_x,  # (m, K * D); with PARTS, (num_items, K * D)
     edge_weight,  # (E,); None: all 1
     target_id,  # None for no dropout
     source_id,
@@ -162,6 +212,7 @@ def dynamic_source_gradients(
     layer: tl.int64,
     threshold: tl.int64,
     drop_scale: tl.float64,
+    OUT_STRIDE: tl.constexpr,
     K: tl.constexpr,
     D: tl.constexpr,
     ROWS: tl.constexpr,
@@ -170,53 +221,58 @@ def dynamic_source_gradients(
     DEPTH: tl.constexpr,
     EVEN: tl.constexpr,  # all columns of all programs exist
     UNIT: tl.constexpr,
+    PARTS: tl.constexpr,
 ):
     """Write the gradients of the rows of some sources."""
-    row, exists, edge, last = row_lanes(indptr, num_rows, ROWS, EDGES)
-    head, has_head, column, within = columns_of(K, D, HEADS, DEPTH)
+    row, exists, edge, last = item_lanes(begin, end, rows, num_items, ROWS, EDGES)
+    head, read, _, column, within = columns_of(K, D, HEADS, DEPTH, UNIT)
+    of_targets, grads = tl.cast(target_stride, tl.int64) * UNIT, tl.cast(grad_stride, tl.int64) * UNIT
     factors = tl.load(vector + column, mask=within, other=0)[None, :, :]
-    of_x = load_rows(x, row, tl.cast(x_stride, tl.int64) * UNIT, column, exists, within, EVEN)
-    lane_sum = tl.zeros((ROWS * EDGES, HEADS, DEPTH), x.dtype.element_ty)
-    id_of_source = row
+    of_x = own_columns(
+        load_rows(x, row, tl.cast(x_stride, tl.int64) * UNIT, column, exists, read, EVEN), within, D, UNIT
+    )
+    lane_sum = tl.zeros((ROWS * EDGES, HEADS * DEPTH // UNIT, UNIT), x.dtype.element_ty)
     if target_id is not None:
         id_of_source = tl.load(source_id + row, mask=exists, other=0)
     target = tl.load(targets + edge, mask=edge < last, other=0).to(tl.int64)
     for _ in range(0, tl.max(last - edge), EDGES):
         here = edge < last
         ahead = tl.load(targets + edge + EDGES, mask=edge + EDGES < last, other=0).to(tl.int64)
-        top, inverse, dot = load_table(table, target, head, here, has_head, K)
-        ends = load_rows(x_target, target, K * D, column, here, within, EVEN) + of_x
-        logit = tl.sum(sloped(ends, ends, slope) * factors, 2)
+        top, inverse, dot = load_table(table, target, head, here, read, K)
+        ends = own_columns(load_rows(x_target, target, of_targets, column, here, read, EVEN), within, D, UNIT) + of_x
+        logit = sum_of_heads(sloped(ends, ends, slope) * factors, HEADS)
         weight = tl.exp(tl.minimum(logit - top, 0.0)) * inverse
-        of_grad = load_rows(grad, target, K * D, column, here, within, EVEN)
-        of_weight, changed = tl.sum(of_grad * of_x, 2), weight
+        of_grad = own_columns(load_rows(grad, target, grads, column, here, read, EVEN), within, D, UNIT)
+        of_weight, changed = sum_of_heads(of_grad * of_x, HEADS), weight
         if edge_weight is not None:
             factor = load_weights(edge_weight, edge, here)
             of_weight *= factor
             changed *= factor
         if target_id is not None:
             id_of_target = tl.load(target_id + target, mask=here, other=0)
-            kept = drop_weights(tl.full((ROWS * EDGES, HEADS), 1, x.dtype.element_ty), id_of_target, id_of_source,
-                                tl.program_id(1) * HEADS, epoch, seed, layer, threshold, drop_scale)  # fmt: skip
+            kept = drop_weights(tl.full(weight.shape, 1, x.dtype.element_ty), id_of_target, id_of_source, head, epoch,
+                                seed, layer, threshold, drop_scale, HEADS)  # fmt: skip
             of_weight *= kept
             changed *= kept
         of_logit = (weight * (of_weight - dot))[:, :, None]  # the weights of lanes past the last edge are 0
-        gradient = sloped(tl.broadcast_to(of_logit, (ROWS * EDGES, HEADS, DEPTH)), ends, slope)
+        gradient = sloped(tl.broadcast_to(of_logit, (ROWS * EDGES, HEADS * DEPTH // UNIT, UNIT)), ends, slope)
         lane_sum += gradient * factors + changed[:, :, None] * of_grad
         edge += EDGES
         target = ahead
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    total = tl.sum(tl.reshape(lane_sum, (ROWS, EDGES, HEADS, DEPTH)), 1)
-    out = grad_x + (row * (K * D))[:, None, None] + column[None, :, :]
-    tl.store(out, total, mask=(row < num_rows)[:, None, None] & within[None, :, :])
+    row, exists = written_rows(rows, num_items, ROWS, PARTS)
+    total = sum_of_lanes(lane_sum, ROWS, EDGES)
+    out = grad_x + (row * OUT_STRIDE)[:, None, None] + column[None, :, :]
+    tl.store(out, total, mask=exists[:, None, None] & within[None, :, :])
 
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
     """Variants to compile: (kernel, signature, constants, options) of representative calls."""
-    for _, dtype, shape, types, without in variant_shapes(ELEMENTS):
-        common = {"indptr": "*i32:16", "num_rows": "i32", "x_stride": "i32", "slope": "fp64"} | types
-        common |= {name: f"*{dtype}:16" for name in ("vector", "x_target", "x", "table", "grad")}
-        of_targets = {"indices": "*i32:16"} | dict.fromkeys(("grad_x_target", "grad_vector"), f"*{dtype}:16")
-        yield dynamic_target_gradients, common | of_targets, shape | without, {"num_warps": 4}
-        of_sources = {"targets": "*i32:16", "grad_x": f"*{dtype}:16"}
-        yield dynamic_source_gradients, common | of_sources, shape | without, {"num_warps": 4}
+    for kernel, edges, outputs in (
+        (dynamic_target_gradients, "indices", ["grad_x_target", "grad_vector"]),
+        (dynamic_source_gradients, "targets", ["grad_x"]),
+    ):
+        for types, constants, options, matrix in variant_shapes(NUMBERS_WITH_DROPOUT, REGISTERS):
+            types |= {edges: "*i32:16", "slope": "fp64", "target_stride": "i32", "grad_stride": "i32"}
+            types |= dict.fromkeys(("vector", "x_target", "x", "table", "grad", *outputs), matrix)
+            constants |= {"PARTS": False, "OUT_STRIDE": constants["K"] * constants["D"]}
+            yield kernel, types, constants, options

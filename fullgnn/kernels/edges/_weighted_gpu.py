@@ -1,6 +1,6 @@
 """Products with values per edge on a GPU, for ``weighted.py``. Importing this module imports Triton.
 
-The programs are those of ``_attention_gpu.py``.
+The programs are those of ``_gpu_lanes.py``. The sums of the parts of a long row are added level by level.
 """
 
 from collections.abc import Iterator
@@ -10,20 +10,29 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fullgnn.kernels.edges._attention_gpu import (
+from fullgnn.kernels.edges._gpu_lanes import (
+    FACTOR_TYPES,
     columns_of,
+    item_arguments,
+    item_lanes,
     load_heads,
     load_rows,
-    row_lanes,
+    own_columns,
     shape_of,
+    sum_of_heads,
+    sum_of_lanes,
     variant_shapes,
+    written_rows,
 )
+from fullgnn.kernels.edges.index import Transposed
+from fullgnn.kernels.edges.row_bins import EdgeItems, bins_of
 from fullgnn.kernels.spmm.base import LocalCSR
-from fullgnn.kernels.support.gpu import vector_unit
+from fullgnn.kernels.support.aligned import zero_padded
+from fullgnn.kernels.support.gpu import in_vectors
 
 
 def weighted_sum_gpu(
-    indptr: Tensor, indices: Tensor, places: Tensor | None, values: Tensor, x: Tensor, out: Tensor
+    edges: LocalCSR | Transposed, indices: Tensor, places: Tensor | None, values: Tensor, x: Tensor, out: Tensor
 ) -> None:
     """Add, to each row of ``out``, the rows ``indices[e]`` of X, weighted head by head, for its edges e.
 
@@ -33,31 +42,46 @@ def weighted_sum_gpu(
         x: contiguous rows.
         out: (num_rows, K * D), contiguous.
     """
-    num_heads, num_rows = values.shape[1], len(indptr) - 1
-    grid, shape = shape_of(num_rows, len(indices), num_heads, x.shape[1] // num_heads)
-    unit = vector_unit(x, x.stride(0))
-    weighted_sum[grid](indptr, indices, num_rows, places, values, x, x.stride(0) // unit, out, UNIT=unit, **shape)
+    num_heads, x, found = values.shape[1], in_vectors(x), bins_of(edges)
+
+    def launch(items: EdgeItems, out: Tensor, parts: bool) -> None:
+        grid, shape = shape_of(len(items.begin), items.most, num_heads, x.shape[1] // num_heads, x)
+        rows = (x, x.stride(0) // shape["UNIT"], out)
+        weighted_sum[grid](
+            *item_arguments(items), indices, places, values, *rows, PARTS=parts, OUT_STRIDE=out.stride(0), **shape
+        )
+
+    if found.parts is not None:
+        sums = zero_padded(len(found.parts.begin), x.shape[1], like=x).zero_()
+        launch(found.parts, sums, True)
+        found.add_parts(sums, out, accumulate=True)
+    for items in reversed(found.bins):  # the longest first
+        launch(items, out, False)
 
 
 def edge_dots_gpu(csr: LocalCSR, of_rows: Tensor, x: Tensor, out: Tensor) -> None:
     """Write to (E, K) ``out`` the dot products of the rows of each edge's target, contiguous, and source."""
-    num_heads = out.shape[1]
-    grid, shape = shape_of(csr.num_rows, csr.nnz, num_heads, x.shape[1] // num_heads)
-    unit = vector_unit(x, x.stride(0))
-    arguments = (csr.indptr, csr.indices, csr.num_rows, of_rows, x, x.stride(0) // unit, out)
-    edge_dots[grid](*arguments, UNIT=unit, **shape)
+    num_heads, x, of_rows, found = out.shape[1], in_vectors(x), in_vectors(of_rows), bins_of(csr)
+    for items in ([] if found.parts is None else [found.parts]) + found.bins[::-1]:
+        grid, shape = shape_of(len(items.begin), items.most, num_heads, x.shape[1] // num_heads, x)
+        strides = [one.stride(0) // shape["UNIT"] for one in (of_rows, x)]
+        rows = (of_rows, strides[0], x, strides[1], out)
+        edge_dots[grid](*item_arguments(items), csr.indices, *rows, **shape)
 
 
-@triton.jit(do_not_specialize=["num_rows"])
+@triton.jit(do_not_specialize=["num_items", "x_stride"])
 def weighted_sum(
-    indptr,  # (n + 1,) int32
+    begin,  # (num_items,) int32: the edges of an item are begin to end
+    end,
+    rows,  # (num_items,) int32 row of each item; None: 0, 1, ...
+    num_items,
     indices,  # (E,) int32
-    num_rows,
     places,  # (E,) int32; None: edges are their own places
     values,  # (E, K)
     x,  # (m, K * D)
     x_stride,  # in units of UNIT
-    out,  # (n, K * D)
+    out,  # (n, K * D); with PARTS, (num_items, K * D)
+    OUT_STRIDE: tl.constexpr,
     K: tl.constexpr,
     D: tl.constexpr,
     ROWS: tl.constexpr,
@@ -66,34 +90,39 @@ def weighted_sum(
     DEPTH: tl.constexpr,
     EVEN: tl.constexpr,
     UNIT: tl.constexpr,
+    PARTS: tl.constexpr,
 ):
     """Add the weighted rows of X of some rows' edges to ``out``."""
-    row, exists, edge, last = row_lanes(indptr, num_rows, ROWS, EDGES)
-    head, has_head, column, within = columns_of(K, D, HEADS, DEPTH)
+    _, _, edge, last = item_lanes(begin, end, rows, num_items, ROWS, EDGES)
+    head, read, _, column, within = columns_of(K, D, HEADS, DEPTH, UNIT)
     stride = tl.cast(x_stride, tl.int64) * UNIT
-    lane_sum = tl.zeros((ROWS * EDGES, HEADS, DEPTH), x.dtype.element_ty)
+    lane_sum = tl.zeros((ROWS * EDGES, HEADS * DEPTH // UNIT, UNIT), x.dtype.element_ty)
     source = tl.load(indices + edge, mask=edge < last, other=0).to(tl.int64)
     for _ in range(0, tl.max(last - edge), EDGES):
         here = edge < last
         ahead = tl.load(indices + edge + EDGES, mask=edge + EDGES < last, other=0).to(tl.int64)
+        of_source = load_rows(x, source, stride, column, here, read, EVEN)
         place = edge if places is None else tl.load(places + edge, mask=here, other=0)
-        weight = load_heads(values, place.to(tl.int64), head, here, has_head, K)
-        lane_sum += weight[:, :, None] * load_rows(x, source, stride, column, here, within, EVEN)
+        weight = load_heads(values, place.to(tl.int64), K, head, here, read)
+        lane_sum += weight[:, :, None] * of_source
         edge += EDGES
         source = ahead
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    total = tl.sum(tl.reshape(lane_sum, (ROWS, EDGES, HEADS, DEPTH)), 1)
-    place_of_row = out + (row * (K * D))[:, None, None] + column[None, :, :]
-    mask = (row < num_rows)[:, None, None] & within[None, :, :]
-    tl.store(place_of_row, tl.load(place_of_row, mask=mask, other=0) + total, mask=mask)
+    row, exists = written_rows(rows, num_items, ROWS, PARTS)
+    place_of_row = out + (row * OUT_STRIDE)[:, None, None] + column[None, :, :]
+    mask = exists[:, None, None] & within[None, :, :]
+    old = tl.load(place_of_row, mask=mask, other=0)
+    tl.store(place_of_row, old + sum_of_lanes(lane_sum, ROWS, EDGES), mask=mask)
 
 
-@triton.jit(do_not_specialize=["num_rows"])
+@triton.jit(do_not_specialize=["num_items", "row_stride", "x_stride"])
 def edge_dots(
-    indptr,  # (n + 1,) int32
+    begin,  # (num_items,) int32: the edges of an item are begin to end
+    end,
+    rows,  # (num_items,) int32 row of each item; None: 0, 1, ...
+    num_items,
     indices,  # (E,) int32
-    num_rows,
     of_rows,  # (n, K * D)
+    row_stride,  # in units of UNIT
     x,  # (m, K * D)
     x_stride,  # in units of UNIT
     out,  # (E, K)
@@ -107,28 +136,29 @@ def edge_dots(
     UNIT: tl.constexpr,
 ):
     """Write the dot products of the two rows of some rows' edges, head by head."""
-    row, exists, edge, last = row_lanes(indptr, num_rows, ROWS, EDGES)
-    head, has_head, column, within = columns_of(K, D, HEADS, DEPTH)
+    row, exists, edge, last = item_lanes(begin, end, rows, num_items, ROWS, EDGES)
+    head, read, is_first, column, within = columns_of(K, D, HEADS, DEPTH, UNIT)
     stride = tl.cast(x_stride, tl.int64) * UNIT
-    of_row = load_rows(of_rows, row, K * D, column, exists, within, EVEN)
+    of_row = load_rows(of_rows, row, tl.cast(row_stride, tl.int64) * UNIT, column, exists, read, EVEN)
+    of_row = own_columns(of_row, within, D, UNIT)
     source = tl.load(indices + edge, mask=edge < last, other=0).to(tl.int64)
     for _ in range(0, tl.max(last - edge), EDGES):
         here = edge < last
         ahead = tl.load(indices + edge + EDGES, mask=edge + EDGES < last, other=0).to(tl.int64)
-        dots = tl.sum(load_rows(x, source, stride, column, here, within, EVEN) * of_row, 2)
+        of_source = own_columns(load_rows(x, source, stride, column, here, read, EVEN), within, D, UNIT)
         place = out + (edge.to(tl.int64) * K)[:, None] + head[None, :]
-        tl.store(place, dots, mask=here[:, None] & has_head[None, :])
+        tl.store(place, sum_of_heads(of_source * of_row, HEADS), mask=here[:, None] & is_first[None, :])
         edge += EDGES
         source = ahead
 
 
 def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
     """Variants to compile: (kernel, signature, constants, options) of representative calls."""
-    for number, dtype, shape, *_ in variant_shapes():
-        number_type, options = f"*{dtype}:16", {"num_warps": 4}
-        common = {"indptr": "*i32:16", "num_rows": "i32", "out": number_type}
-        of_rows = common | {"indices": "*i32:16", "x": number_type, "x_stride": "i32"}
+    for number, (types, constants, options, matrix) in enumerate(variant_shapes()):
+        constants = {name: value for name, value in constants.items() if name not in FACTOR_TYPES}
+        common = {name: value for name, value in types.items() if name not in FACTOR_TYPES}
+        common |= {"indices": "*i32:16"} | dict.fromkeys(("x", "out"), matrix)
         moved = {"places": "*i32:16"} if number % 2 else {}
-        constants = shape if number % 2 else shape | {"places": None}
-        yield weighted_sum, of_rows | moved | {"values": number_type}, constants, options
-        yield edge_dots, of_rows | {"of_rows": number_type}, shape, options
+        of_sums = {"PARTS": False, "OUT_STRIDE": constants["K"] * constants["D"]} | ({} if moved else {"places": None})
+        yield weighted_sum, common | moved | {"values": matrix}, constants | of_sums, options
+        yield edge_dots, common | {"of_rows": matrix, "row_stride": "i32"}, constants, options

@@ -6,6 +6,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from fullgnn.kernels.support.aligned import as_rows
+from fullgnn.kernels.support.gpu import in_vectors
+
 
 @dataclass(frozen=True, eq=False)
 class AttentionRows:
@@ -22,3 +25,8 @@ class AttentionRows:
     def table(self) -> Tensor:
         """(n, 4 * K): logit_target, maximum, 1 / total and dot side by side, so that an edge reads them together."""
         return torch.cat([self.logit_target, self.maximum, self.total.reciprocal(), self.dot], dim=1)
+
+    @cached_property
+    def grad_lines(self) -> Tensor:
+        """``grad`` in rows that may be read in whole vectors, as the kernels of a GPU do."""
+        return in_vectors(as_rows(self.grad))

@@ -6,6 +6,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from fullgnn.kernels.support.gpu import in_vectors
+
 
 @dataclass(frozen=True, eq=False)
 class DynamicRows:
@@ -23,6 +25,16 @@ class DynamicRows:
     def table(self) -> Tensor:
         """(n, 3 * K): maximum, 1 / total and dot side by side, so that an edge reads them together."""
         return torch.cat([self.maximum, self.total.reciprocal(), self.dot], dim=1)
+
+    @cached_property
+    def grad_lines(self) -> Tensor:
+        """``grad`` in rows that may be read in whole vectors, as the kernels of a GPU do."""
+        return in_vectors(self.grad)
+
+    @cached_property
+    def target_lines(self) -> Tensor:
+        """``x_target`` in such rows."""
+        return in_vectors(self.x_target)
 
     def vector_gradient(self) -> Tensor:
         """(K, D) gradient of the vector, once all stages have been added. The sum has the same bits for any number of

@@ -17,6 +17,11 @@ class Transposed:
     targets: Tensor  # (E,) int32
     places: Tensor  # (E,) int32, the edge's number in the ``LocalCSR``
     values: Tensor | None  # (E,) weights of the edges; None: all 1
+    single_use: bool = False  # see ``LocalCSR``
+
+    @property
+    def nnz(self) -> int:
+        return len(self.targets)
 
     @property
     def num_sources(self) -> int:
@@ -30,7 +35,7 @@ def transpose(csr: LocalCSR) -> Transposed:
         from fullgnn.kernels.edges._index_cpu import transpose_cpu
 
         indptr, targets, places = transpose_cpu(csr)
-        return Transposed(indptr, targets, places, _moved(csr.values, places))
+        return Transposed(indptr, targets, places, _moved(csr.values, places), csr.single_use)
     return transpose_torch(csr)
 
 
@@ -39,7 +44,7 @@ def transpose_torch(csr: LocalCSR) -> Transposed:
     sources, places = torch.sort(csr.indices, stable=True)
     starts = torch.arange(csr.num_cols + 1, dtype=torch.int32, device=csr.indices.device)
     indptr = torch.searchsorted(sources, starts, out_int32=True)  # where the edges of each source begin
-    return Transposed(indptr, edge_targets(csr)[places].int(), places.int(), _moved(csr.values, places))
+    return Transposed(indptr, edge_targets(csr)[places].int(), places.int(), _moved(csr.values, places), csr.single_use)
 
 
 def _moved(values: Tensor | None, places: Tensor) -> Tensor | None:

@@ -27,7 +27,7 @@ def edge_spmm_into(csr: LocalCSR, values: Tensor, x: Tensor, out: Tensor) -> Non
     if path_of(x) == "torch":
         weighted_sum_torch(edge_targets(csr), csr.indices, values, x, out)
     else:
-        _weighted_sum(csr.indptr, csr.indices, None, values, x, out)
+        _weighted_sum(csr, csr.indices, None, values, x, out)
 
 
 def edge_spmm_transposed(csr: LocalCSR, transposed: Transposed, values: Tensor, grad: Tensor) -> Tensor:
@@ -36,12 +36,12 @@ def edge_spmm_transposed(csr: LocalCSR, transposed: Transposed, values: Tensor, 
     if path_of(grad) == "torch":
         weighted_sum_torch(csr.indices, edge_targets(csr), values, grad, out)
     else:
-        _weighted_sum(transposed.indptr, transposed.targets, transposed.places, values, grad, out)
+        _weighted_sum(transposed, transposed.targets, transposed.places, values, grad, out)
     return out
 
 
 def _weighted_sum(
-    indptr: Tensor, indices: Tensor, places: Tensor | None, values: Tensor, x: Tensor, out: Tensor
+    edges: LocalCSR | Transposed, indices: Tensor, places: Tensor | None, values: Tensor, x: Tensor, out: Tensor
 ) -> None:
     """Add to row i of ``out`` the rows ``indices[e]`` of ``x``, weighted by ``values[places[e]]``, for its edges e."""
     num_edges, num_heads = values.shape
@@ -53,7 +53,7 @@ def _weighted_sum(
     if path_of(x) == "triton":
         from fullgnn.kernels.edges._weighted_gpu import weighted_sum_gpu
 
-        weighted_sum_gpu(indptr, indices, places, values, x, out)
+        weighted_sum_gpu(edges, indices, places, values, x, out)
         return
     # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
     from fullgnn.kernels.edges._rows_cpu import over_rows
@@ -61,7 +61,7 @@ def _weighted_sum(
 
     size, moved = x.element_size(), NO_PLACES if places is None else places
     loop = weighted_sum_loop(8 * size, num_heads, x.shape[1] // num_heads)
-    over_rows(loop, indptr, indices, moved.numpy(), values, x, x.stride(0) * size, out)
+    over_rows(loop, edges.indptr, indices, moved.numpy(), values, x, x.stride(0) * size, out)
 
 
 def edge_dots(csr: LocalCSR, of_targets: Tensor, of_sources: Tensor, num_heads: int) -> Tensor:

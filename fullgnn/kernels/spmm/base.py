@@ -21,6 +21,7 @@ class LocalCSR:
     values: Tensor | None  # (nnz,) float32 or float64; None: every stored entry is 1
     num_rows: int
     num_cols: int
+    single_use: bool = False  # a block of a sampled batch: nothing is prepared for it that its one step would not repay
 
     @property
     def nnz(self) -> int:

@@ -9,6 +9,8 @@ import re
 import torch
 from torch import Tensor
 
+from fullgnn.kernels.support.aligned import zero_padded
+
 log = logging.getLogger(__name__)
 
 MIN_TRITON = (3, 6)
@@ -65,6 +67,11 @@ def row_unit(*matrices: Tensor) -> int:
         if stride % unit or x.data_ptr() % 16 or not fits:
             return 1
     return unit
+
+
+def in_vectors(x: Tensor) -> Tensor:
+    """(n, f) ``x`` with contiguous rows, or a copy of it, whose rows may be read in whole vectors: see ``row_unit``."""
+    return x if row_unit(x) > 1 else zero_padded(len(x), x.shape[1], like=x).copy_(x)
 
 
 @functools.cache
