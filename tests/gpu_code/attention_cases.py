@@ -1,7 +1,7 @@
 """Attention over edges on a GPU, static and dynamic, with its gradients, for the table of compiled kernels.
 
 The rows are laid out as in training on a GPU: they begin at sectors, and the logits of the sources stand behind the
-last column. The block has targets and sources of every number of edges from 1 to 1,000, so that all bins, parts and
+last column. The block has targets and sources of every number of edges from 0 to 1,000, so that all bins, parts and
 levels of parts occur.
 """
 
@@ -18,68 +18,85 @@ from fullgnn.kernels.edges.dynamic_rows import DynamicRows
 from fullgnn.kernels.edges.index import transpose_torch
 from fullgnn.kernels.edges.mask import EdgeMask
 from fullgnn.kernels.edges.softmax_state import SoftmaxState
+from fullgnn.kernels.edges.weighted import edge_dots, edge_spmm_into, edge_spmm_transposed
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.kernels.support.aligned import empty_aligned
 
 SHAPES = ((8, 8), (1, 41), (1, 44), (1, 47), (1, 64), (1, 100), (8, 41), (4, 47))
 """Heads and columns of a head; the numbers of classes of Reddit and Products, and widths around them."""
+SHAPES_WITH_DROPOUT = ((8, 8), (1, 41), (1, 64), (8, 41))
 NUM_NODES = 1001
 SLOPE = 0.2
 
 
-def attention_shapes() -> list[str]:
-    return [f"{heads} x {depth}" for heads, depth in SHAPES]
-
-
-def block() -> LocalCSR:
+def block(weights: torch.dtype | None = None, single_use: bool = False) -> LocalCSR:
     """(NUM_NODES, NUM_NODES): row i has the first i columns, so that column j has the rows behind j."""
     counts = torch.arange(NUM_NODES + 1, dtype=torch.int32).cumsum(0, dtype=torch.int32)
     starts = torch.cat([counts[:1], counts[:-1]])
     places = torch.arange(int(counts[-2]), dtype=torch.int32)
     targets = torch.arange(NUM_NODES).repeat_interleave(starts.diff().long())
-    return LocalCSR(starts, places - starts[targets], None, NUM_NODES, NUM_NODES)
+    values = None if weights is None else torch.ones(len(places), dtype=weights)
+    return LocalCSR(starts, places - starts[targets], values, NUM_NODES, NUM_NODES, single_use)
 
 
-def heads_and_rows(num_heads: int, depth: int) -> tuple[Tensor, Tensor]:
+def heads_and_rows(num_heads: int, depth: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """The (n, K * D) rows and the (n, K) logits of sources, side by side in one matrix."""
     width = num_heads * depth
-    whole = empty_aligned(NUM_NODES, width + num_heads, like=torch.empty(0)).zero_()
+    whole = empty_aligned(NUM_NODES, width + num_heads, like=torch.empty(0, dtype=dtype)).zero_()
     return whole[:, :width], whole[:, width:]
 
 
-def edge_mask() -> EdgeMask:
+def edge_mask(seed: int = 1) -> EdgeMask:
     ids = torch.arange(NUM_NODES)
-    return EdgeMask(ids, ids, 0.6, 1, torch.tensor(1), layer=1)
+    return EdgeMask(ids, ids, 0.6, seed, torch.tensor(1), layer=1)
 
 
-def static_attention(num_heads: int, depth: int, dropout: bool) -> None:
+def static_attention(
+    csr: LocalCSR, num_heads: int, depth: int, mask: EdgeMask | None, dtype: torch.dtype = torch.float32
+) -> None:
     """A stage of ``GATConv``, forward and backward."""
-    csr, (x, logits), mask = block(), heads_and_rows(num_heads, depth), edge_mask() if dropout else None
-    of_targets, ones = torch.zeros(NUM_NODES, num_heads), torch.ones(NUM_NODES, num_heads)
+    x, logits = heads_and_rows(num_heads, depth, dtype)
+    of_targets, ones = x.new_zeros(NUM_NODES, num_heads), x.new_ones(NUM_NODES, num_heads)
     attend(csr, logits, of_targets, x, SLOPE, mask, SoftmaxState.empty(NUM_NODES, num_heads, x.shape[1], x))
-    grad = torch.zeros(NUM_NODES, x.shape[1])
+    grad = x.new_zeros(x.shape)
     rows = AttentionRows(of_targets, of_targets, ones, grad, of_targets, torch.zeros_like(ones))
     attend_backward(csr, transpose_torch(csr), logits, x, SLOPE, mask, rows)
 
 
-def dynamic_attention(num_heads: int, depth: int, dropout: bool) -> None:
+def dynamic_attention(
+    csr: LocalCSR, num_heads: int, depth: int, mask: EdgeMask | None, dtype: torch.dtype = torch.float32
+) -> None:
     """A stage of ``GATv2Conv``, forward and backward."""
-    csr, (x, _), mask = block(), heads_and_rows(num_heads, depth), edge_mask() if dropout else None
-    of_targets, vector = torch.zeros(NUM_NODES, x.shape[1]), torch.zeros(num_heads, depth)
+    x, _ = heads_and_rows(num_heads, depth, dtype)
+    of_targets, vector = x.new_zeros(x.shape), x.new_zeros(num_heads, depth)
     attend_dynamic(csr, x, of_targets, vector, SLOPE, mask, SoftmaxState.empty(NUM_NODES, num_heads, x.shape[1], x))
-    zeros, ones, sums = (
-        torch.zeros(NUM_NODES, num_heads),
-        torch.ones(NUM_NODES, num_heads),
-        torch.zeros_like(of_targets),
-    )
+    zeros, ones, sums = x.new_zeros(NUM_NODES, num_heads), x.new_ones(NUM_NODES, num_heads), x.new_zeros(x.shape)
     rows = DynamicRows(of_targets, zeros, ones, of_targets, zeros, sums, sums.clone())
     attend_dynamic_backward(csr, transpose_torch(csr), x, vector, SLOPE, mask, rows)
 
 
+def rare_attention() -> None:
+    """Calls that training makes rarely: float64, edge weights, a sampled block, narrow and wide heads, large seeds."""
+    for dtype, heads, depth, seed in (
+        (torch.float32, 1, 1, 2**63 + 5),
+        (torch.float64, 3, 47, 2**64 - 1),
+        (torch.float32, 12, 4, 0),
+        (torch.float32, 2, 100, 1),
+    ):
+        csr = block(dtype, single_use=heads == 12)
+        static_attention(csr, heads, depth, edge_mask(seed), dtype)
+        dynamic_attention(csr, heads, depth, edge_mask(seed) if heads == 12 else None, dtype)
+        values, (x, _) = torch.ones(csr.nnz, heads, dtype=dtype), heads_and_rows(heads, depth, dtype)
+        of_targets = x.new_zeros(x.shape)
+        edge_spmm_into(csr, values, x, of_targets)
+        edge_spmm_transposed(csr, transpose_torch(csr), values, of_targets)
+        edge_dots(csr, of_targets, x, heads)
+
+
 def attention_calls() -> Iterator[tuple[str, str, partial[None]]]:
-    """The kernel's name, the heads and columns, and the call, for every shape, with and without a dropout."""
+    """The kernel's name, the heads and columns, and the call."""
+    for heads, depth in SHAPES:
+        yield "gat", f"{heads} x {depth}", partial(static_attention, block(), heads, depth, None)
     for name, call in (("gat", static_attention), ("gatv2", dynamic_attention)):
-        for dropout in (False, True):
-            for heads, depth in SHAPES:
-                end = " with dropout" if dropout else ""
-                yield f"{name}{end}", f"{heads} x {depth}", partial(call, heads, depth, dropout)
+        for heads, depth in SHAPES_WITH_DROPOUT:
+            yield f"{name} with dropout", f"{heads} x {depth}", partial(call, block(), heads, depth, edge_mask())

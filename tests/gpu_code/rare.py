@@ -10,6 +10,7 @@ from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.epilogue._epilogue_gpu import apply_gpu
 from fullgnn.kernels.loss._cross_entropy_gpu import cross_entropy_gpu
 from fullgnn.kernels.spmm import Epilogue, Kernel, Packed, Tile32, TritonCSR, panel_plan, triton_csr
+from tests.gpu_code.attention_cases import rare_attention
 from tests.gpu_code.cases import Case
 from tests.kernels.spmm.test_kernels import Matrix, local_csr
 
@@ -17,7 +18,11 @@ from tests.kernels.spmm.test_kernels import Matrix, local_csr
 def rare_cases() -> list[Case]:
     """Products whose low thresholds give a small matrix heavy rows and long panels; and dense operations."""
     triton_csr.CHAIN, panel_plan.SPLIT_GROUPS, panel_plan.PART_GROUPS = 2, 3, 2
-    return [Case("rare products", "8 to 602", products), Case("rare neighbours", "1 to 47", neighbours)]
+    return [
+        Case("rare products", "8 to 602", products),
+        Case("rare neighbours", "1 to 47", neighbours),
+        Case("rare attention", "1 x 1 to 2 x 100", rare_attention),
+    ]
 
 
 def finished(num_rows: int, width: int, dtype: torch.dtype, seed: int) -> Epilogue:

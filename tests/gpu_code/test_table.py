@@ -11,6 +11,7 @@ from tests.triton_device import needs_triton
 
 pytestmark = needs_triton
 
+ATTENTION = {"gat": ("1 x 41", "4 x 47"), "gatv2 with dropout": ("8 x 8", "1 x 41")}
 KERNELS, WIDTHS = ("csr", "packed", "sparse X W", "sparse X^T G"), ("41",)
 """A sample, since the command takes minutes for the whole table."""
 
@@ -57,6 +58,19 @@ def test_scores_read_both_rows_16_bytes_at_a_time(tmp_path: Path) -> None:
         assert {*row["loads"]} == {"16"} and row["loads"]["16"] % 2 == row["stack_bytes"] == 0, row
 
 
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("kernel", ATTENTION)
+def test_attention_reads_vectors_and_leaves_room_for_five_programs(tmp_path: Path, kernel: str) -> None:
+    """At head widths that are no power of two as well, and hardly any thread waits for another one in the loop."""
+    out, widths = tmp_path / "attention.json", ATTENTION[kernel]
+    output_of("tests.gpu_code.table", "--kernels", kernel, "--widths", ",".join(widths), "--out", str(out))
+    rows = [row for row in json.loads(out.read_text())["rows"] if row["function"] != "sum_rows"]
+    assert len(rows) == 3 * len(widths)
+    for row in rows:
+        assert row["loads"].keys() == {"16"} and row["ctas"] >= 5 and row["barriers"] <= 2, row
+        assert row["stack_bytes"] <= 16, row  # four words, where registers are limited
+
+
 def test_the_page_shows_what_has_changed() -> None:
     from tests.gpu_code.table import make_page
 
@@ -70,6 +84,15 @@ def test_the_page_shows_what_has_changed() -> None:
 
 
 RARE = {
+    "rare attention": {
+        "attend_rows",
+        "target_gradients",
+        "source_gradients",
+        "dynamic_target_gradients",
+        "dynamic_source_gradients",
+        "weighted_sum",
+        "edge_dots",
+    },
     "rare neighbours": {"_apply", "_outer", "_add", "_mask", "_dropout", "_cross_entropy"},
     "rare products": {"multiply_planes", "_split", "sum_rows"},
 }

@@ -33,6 +33,11 @@ assert "numba" in sys.modules and "triton" not in sys.modules
     assert done.returncode == 0, done.stderr
 
 
+SPILLED = dict.fromkeys((f"fullgnn.kernels.edges._{name}_gpu" for name in ("attention", "attention_backward")), 16)
+"""Bytes that a kernel may spill: attention with edge weights and dropout has a limit on registers, so that five
+programs run at a time, and the compiler may keep up to four words of it in memory."""
+
+
 @functools.cache
 def compiled(module: str, every_case: bool) -> list[dict[str, Any]]:
     """The compiled variants of a module, or a sample of them."""
@@ -55,7 +60,7 @@ def test_compiles(module: str, every_case: bool) -> None:
             "memory is accessed one number at a time",
             line,
         )
-        assert line["stack_bytes"] == 0, ("registers are spilled", line)
+        assert line["stack_bytes"] <= SPILLED.get(module, 0), ("registers are spilled", line)
 
 
 @pytest.mark.sample(4)

@@ -36,8 +36,6 @@ from fullgnn.kernels.spmm.base import LocalCSR
 from fullgnn.kernels.support.aligned import zero_padded
 from fullgnn.kernels.support.gpu import in_vectors
 
-NUMBERS_OF_TARGETS, NUMBERS_OF_SOURCES, REGISTERS = 16, 8, 96  # see ``shape_of``: of a source, two rows are held
-
 
 def attend_backward_gpu(
     csr: LocalCSR,
@@ -55,8 +53,8 @@ def attend_backward_gpu(
     def launch(
         kernel: Any, items: EdgeItems, edges: Tensor, values: Tensor | None, *out: Tensor, **constants: Any
     ) -> None:
-        numbers = NUMBERS_OF_TARGETS if kernel is target_gradients else NUMBERS_OF_SOURCES
-        grid, shape = shape_of(len(items.begin), items.most, num_heads, depth, x, numbers, REGISTERS)
+        sizes = (len(items.begin), items.most, num_heads, depth)
+        grid, shape = shape_of(*sizes, x, *_numbers(kernel, has_dropout=mask is not None))
         strides = (x.stride(0) // shape["UNIT"], grad.stride(0) // shape["UNIT"])
         matrices = (logit_source, x, strides[0], slope, rows.table, grad, strides[1])
         factors = factor_arguments(values, mask)
@@ -81,6 +79,12 @@ def attend_backward_gpu(
     for items in reversed(found.bins):
         launch(source_gradients, items, *edges, *outputs, PARTS=False, OUT_STRIDE=x.shape[1])
     return outputs
+
+
+def _numbers(kernel: Any, has_dropout: bool) -> tuple[int, int | None]:
+    """``numbers`` and ``registers`` of ``shape_of``, with which at least five programs run on a multiprocessor. A lane
+    of ``source_gradients`` holds two rows."""
+    return 16 if kernel is target_gradients and not has_dropout else 8, 96 if has_dropout else None
 
 
 @triton.jit
@@ -245,8 +249,7 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         (target_gradients, "indices", ["grad_logit_target"]),
         (source_gradients, "targets", ["grad_logit_source", "grad_x"]),
     ):
-        numbers = NUMBERS_OF_TARGETS if kernel is target_gradients else NUMBERS_OF_SOURCES
-        for types, constants, options, matrix in variant_shapes(numbers, REGISTERS):
+        for types, constants, options, matrix in variant_shapes(*_numbers(kernel, has_dropout=True)):
             types |= {edges: "*i32:16", "slope": "fp64", "grad_stride": "i32"}
             types |= dict.fromkeys(("logit_source", "x", "table", "grad", *outputs), matrix)
             constants |= {"PARTS": False}

@@ -37,7 +37,9 @@ from fullgnn.kernels.spmm.base import LocalCSR
 from fullgnn.kernels.support.aligned import zero_padded
 from fullgnn.kernels.support.gpu import in_vectors
 
-NUMBERS, NUMBERS_WITH_DROPOUT, REGISTERS = 8, 4, 96  # see ``shape_of``: two rows, two sums and a vector are held
+SHAPE, SHAPE_WITH_DROPOUT = (8, None), (4, 96)
+"""``numbers`` and ``registers`` of ``shape_of``, with which five programs run on a multiprocessor: a lane holds two
+rows, two sums and a vector."""
 
 
 def attend_dynamic_backward_gpu(
@@ -51,12 +53,12 @@ def attend_dynamic_backward_gpu(
 ) -> Tensor:
     """See :func:`fullgnn.kernels.edges.dynamic_attention.attend_dynamic_backward`; the rows of ``x`` are contiguous."""
     (num_heads, depth), width, x = vector.shape, x.shape[1], in_vectors(x)
-    numbers = NUMBERS if mask is None else NUMBERS_WITH_DROPOUT
+    limits = SHAPE if mask is None else SHAPE_WITH_DROPOUT
 
     def launch(
         kernel: Any, items: EdgeItems, edges: Tensor, values: Tensor | None, *out: Tensor, **constants: Any
     ) -> None:
-        grid, shape = shape_of(len(items.begin), items.most, num_heads, depth, x, numbers, REGISTERS)
+        grid, shape = shape_of(len(items.begin), items.most, num_heads, depth, x, *limits)
         strides = [one.stride(0) // shape["UNIT"] for one in (rows.target_lines, x, rows.grad_lines)]
         matrices = (
             vector,
@@ -271,7 +273,7 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         (dynamic_target_gradients, "indices", ["grad_x_target", "grad_vector"]),
         (dynamic_source_gradients, "targets", ["grad_x"]),
     ):
-        for types, constants, options, matrix in variant_shapes(NUMBERS_WITH_DROPOUT, REGISTERS):
+        for types, constants, options, matrix in variant_shapes(*SHAPE_WITH_DROPOUT):
             types |= {edges: "*i32:16", "slope": "fp64", "target_stride": "i32", "grad_stride": "i32"}
             types |= dict.fromkeys(("vector", "x_target", "x", "table", "grad", *outputs), matrix)
             constants |= {"PARTS": False, "OUT_STRIDE": constants["K"] * constants["D"]}

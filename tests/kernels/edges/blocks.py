@@ -56,6 +56,19 @@ def from_edges(mask: Tensor, values: Tensor) -> Tensor:
     return dense.index_put(tuple(mask.nonzero().T), values)
 
 
+def amid_nans(rows: Tensor, in_lines: bool = False) -> Tensor:
+    """These (n, f) ``rows`` inside a wider matrix of nans, which would show.
+
+    Args:
+        in_lines: every row begins at a multiple of 16 bytes, so that a kernel may read the nans behind it.
+    """
+    width, first = rows.shape[1], 0 if in_lines else 1
+    stride = (width // 8 + 1) * 8 if in_lines else width + 3
+    frame = torch.full((len(rows), stride), torch.nan, dtype=rows.dtype, device=rows.device)
+    frame[:, first : first + width] = rows
+    return frame[:, first : first + width]
+
+
 @dataclass
 class Attention:
     """The inputs of an attention, with a gradient of its result."""

@@ -17,6 +17,7 @@ from fullgnn.kernels.edges.mask import EdgeMask
 from fullgnn.kernels.edges.softmax_state import SoftmaxState, by_head
 from tests.kernels.edges.blocks import (
     Attention,
+    amid_nans,
     block_for,
     dense_attention,
     device_of,
@@ -59,12 +60,13 @@ def joined(states: list[SoftmaxState]) -> SoftmaxState:
 
 def computed(
     inputs: Attention, dtype: torch.dtype, cut: int | None = None, merged: bool = False,
-    make_mask: MakeMask | None = None, device: torch.device = CPU,
+    make_mask: MakeMask | None = None, device: torch.device = CPU, in_lines: bool = False,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
     """The result and the gradients of the package, in one stage, or in two that begin with source ``cut``.
 
     Args:
         merged: two parties compute a stage each and merge their states, instead of one after the other.
+        in_lines: see ``amid_nans``.
     """
     n, m = inputs.mask.shape
     num_heads, width = inputs.logit_source.shape[1], inputs.x.shape[1]
@@ -76,10 +78,7 @@ def computed(
         weights = None if inputs.weights is None else inputs.weights[:, part].to(device, dtype)
         csr = local_csr(inputs.mask[:, part].to(device), weights)
         mask = None if make_mask is None else make_mask(torch.arange(n).to(device), torch.arange(m)[part].to(device))
-        # The rows lie inside a wider matrix of nans, which would show.
-        frame = torch.full((len(x[part]), width + 3), torch.nan, dtype=dtype, device=device)
-        frame[:, 1 : 1 + width] = x[part]
-        stages.append((csr, source[part], frame[:, 1 : 1 + width], mask))
+        stages.append((csr, source[part], amid_nans(x[part], in_lines), mask))
         if merged or not states:
             states.append(SoftmaxState.empty(n, num_heads, width, x))
         attend(csr, source[part], target, stages[-1][2], SLOPE, mask, states[-1])

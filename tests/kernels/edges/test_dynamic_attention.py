@@ -11,7 +11,7 @@ from fullgnn.kernels.edges.dynamic_attention import attend_dynamic, attend_dynam
 from fullgnn.kernels.edges.dynamic_rows import DynamicRows
 from fullgnn.kernels.edges.index import transpose
 from fullgnn.kernels.edges.softmax_state import SoftmaxState, by_head
-from tests.kernels.edges.blocks import block_for, device_of, local_csr, pattern
+from tests.kernels.edges.blocks import amid_nans, block_for, device_of, local_csr, pattern
 from tests.kernels.edges.test_attention import (
     CPU,
     CUTS,
@@ -88,12 +88,13 @@ def dense(inputs: Inputs, factors: Tensor | None = None) -> tuple[Tensor, list[T
 
 def computed(
     inputs: Inputs, dtype: torch.dtype, cut: int | None = None, merged: bool = False,
-    make_mask: MakeMask | None = None, device: torch.device = CPU,
+    make_mask: MakeMask | None = None, device: torch.device = CPU, in_lines: bool = False,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
     """The result and the gradients of the package, in one stage, or in two that begin with source ``cut``.
 
     Args:
         merged: two parties compute a stage each and merge their states, instead of one after the other.
+        in_lines: see ``amid_nans``.
     """
     (n, m), (num_heads, depth) = inputs.mask.shape, inputs.vector.shape
     x, x_target, vector, grad = (
@@ -104,10 +105,7 @@ def computed(
         weights = None if inputs.weights is None else inputs.weights[:, part].to(device, dtype)
         csr = local_csr(inputs.mask[:, part].to(device), weights)
         mask = None if make_mask is None else make_mask(torch.arange(n).to(device), torch.arange(m)[part].to(device))
-        # The rows lie inside a wider matrix of nans, which would show.
-        frame = torch.full((len(x[part]), width + 3), torch.nan, dtype=dtype, device=device)
-        frame[:, 1 : 1 + width] = x[part]
-        stages.append((csr, frame[:, 1 : 1 + width], mask))
+        stages.append((csr, amid_nans(x[part], in_lines), mask))
         if merged or not states:
             states.append(SoftmaxState.empty(n, num_heads, width, x))
         attend_dynamic(csr, stages[-1][1], x_target, vector, SLOPE, mask, states[-1])
