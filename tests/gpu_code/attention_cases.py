@@ -1,10 +1,11 @@
-"""Attention over edges on a GPU, static and dynamic, with its gradients, for the table of compiled kernels.
+"""Attention over edges on a GPU, static and dynamic, and largest rows, for the table of compiled kernels.
 
 The rows are laid out as in training on a GPU: they begin at sectors, and the logits of the sources stand behind the
 last column. The block has targets and sources of every number of edges from 0 to 1,000, so that all bins, parts and
 levels of parts occur.
 """
 
+import functools
 from collections.abc import Iterator
 from functools import partial
 
@@ -16,7 +17,9 @@ from fullgnn.kernels.edges.attention_rows import AttentionRows
 from fullgnn.kernels.edges.dynamic_attention import attend_dynamic, attend_dynamic_backward
 from fullgnn.kernels.edges.dynamic_rows import DynamicRows
 from fullgnn.kernels.edges.index import transpose_torch
+from fullgnn.kernels.edges.largest import largest_rows, largest_rows_backward
 from fullgnn.kernels.edges.mask import EdgeMask
+from fullgnn.kernels.edges.max_state import MaxState
 from fullgnn.kernels.edges.softmax_state import SoftmaxState
 from fullgnn.kernels.edges.weighted import edge_dots, edge_spmm_into, edge_spmm_transposed
 from fullgnn.kernels.spmm import LocalCSR
@@ -29,6 +32,7 @@ NUM_NODES = 1001
 SLOPE = 0.2
 
 
+@functools.cache
 def block(weights: torch.dtype | None = None, single_use: bool = False) -> LocalCSR:
     """(NUM_NODES, NUM_NODES): row i has the first i columns, so that column j has the rows behind j."""
     counts = torch.arange(NUM_NODES + 1, dtype=torch.int32).cumsum(0, dtype=torch.int32)
@@ -75,6 +79,14 @@ def dynamic_attention(
     attend_dynamic_backward(csr, transpose_torch(csr), x, vector, SLOPE, mask, rows)
 
 
+def maximum(csr: LocalCSR, width: int) -> None:
+    """A stage of ``neighbor_max``, forward and backward."""
+    (x, _), ids = heads_and_rows(1, width, torch.float32), torch.arange(NUM_NODES)
+    state = MaxState.empty(NUM_NODES, width, x)
+    largest_rows(csr, x, ids, state)
+    largest_rows_backward(csr, partial(transpose_torch, csr), ids, state.winner, torch.zeros(NUM_NODES, width))
+
+
 def rare_attention() -> None:
     """Calls that training makes rarely: float64, edge weights, a sampled block, narrow and wide heads, large seeds."""
     for dtype, heads, depth, seed in (
@@ -100,3 +112,4 @@ def attention_calls() -> Iterator[tuple[str, str, partial[None]]]:
     for name, call in (("gat", static_attention), ("gatv2", dynamic_attention)):
         for heads, depth in SHAPES_WITH_DROPOUT:
             yield f"{name} with dropout", f"{heads} x {depth}", partial(call, block(), heads, depth, edge_mask())
+    yield "max", "41", partial(maximum, block(), 41)

@@ -14,23 +14,9 @@ from tests.triton_device import needs_triton
 TALL = {"x", "grad", "messages", "logits"}
 """The matrices with a row for each node or edge, of which each program reads rows again and again."""
 
-NO_POWER_OF_2 = ("1 x 41 padded", "1 x 47 padded", "4 x 47 padded")
-
 NARROW: dict[tuple[str, str], tuple[str, ...]] = {
-    # Heads whose width is no power of 2 are masked column by column.
-    ("attend_rows", "x"): NO_POWER_OF_2,
-    ("target_gradients", "x"): NO_POWER_OF_2,
-    ("source_gradients", "x"): NO_POWER_OF_2,
-    ("target_gradients", "grad"): ("4 x 47 padded",),
-    ("source_gradients", "grad"): ("4 x 47 padded",),
-    ("dynamic_target_gradients", "x"): NO_POWER_OF_2,
-    ("dynamic_source_gradients", "x"): NO_POWER_OF_2,
-    ("dynamic_target_gradients", "grad"): ("4 x 47 padded",),
-    ("dynamic_source_gradients", "grad"): ("4 x 47 padded",),
-    ("weighted_sum", "x"): NO_POWER_OF_2,
-    ("edge_dots", "x"): NO_POWER_OF_2,
     # 16 edges by 8 columns are one number for each thread.
-    ("largest_neighbours", "x"): ("8", "41 padded", "47 padded"),
+    ("largest_neighbours", "x"): ("8",),
     ("sum_messages", "messages"): ("8",),
     ("largest_messages", "messages"): ("8",),
     ("largest_gradients", "grad"): ("8",),
@@ -42,8 +28,9 @@ NARROW: dict[tuple[str, str], tuple[str, ...]] = {
 """Kernel and matrix, and the shapes at which a load of it is narrower than 16 bytes although its rows are padded."""
 
 SPILLED = {
-    "attention": {("attend_rows", "one edge")},
-    "attention backward": {("source_gradients", "4 x 47 padded")},
+    "attention": {("attend_rows", "4 x 47 padded"), ("attend_rows", "one edge")},
+    "attention backward": {("target_gradients", "one edge")},
+    "dynamic": {("attend_rows", "one edge")},
     "wide": {("sum_rows", "41")},
 }
 """Of a family, the kernels and shapes whose registers do not suffice."""

@@ -71,6 +71,15 @@ def test_attention_reads_vectors_and_leaves_room_for_five_programs(tmp_path: Pat
         assert row["stack_bytes"] <= 16, row  # four words, where registers are limited
 
 
+@pytest.mark.sample(4)
+def test_the_largest_rows_are_read_in_vectors(tmp_path: Path) -> None:
+    """Of 41 columns as well."""
+    out = tmp_path / "max.json"
+    output_of("tests.gpu_code.table", "--kernels", "max", "--out", str(out))
+    (row,) = (row for row in json.loads(out.read_text())["rows"] if row["function"] == "largest_neighbours")
+    assert row["loads"].keys() == {"16"} and row["stack_bytes"] == 0, row
+
+
 def test_the_page_shows_what_has_changed() -> None:
     from tests.gpu_code.table import make_page
 

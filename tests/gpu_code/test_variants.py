@@ -33,7 +33,9 @@ assert "numba" in sys.modules and "triton" not in sys.modules
     assert done.returncode == 0, done.stderr
 
 
-SPILLED = dict.fromkeys((f"fullgnn.kernels.edges._{name}_gpu" for name in ("attention", "attention_backward")), 16)
+SPILLED = dict.fromkeys(
+    (f"fullgnn.kernels.edges._{name}_gpu" for name in ("attention", "attention_backward", "dynamic_backward")), 16
+)
 """Bytes that a kernel may spill: attention with edge weights and dropout has a limit on registers, so that five
 programs run at a time, and the compiler may keep up to four words of it in memory."""
 

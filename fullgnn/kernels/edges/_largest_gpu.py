@@ -15,16 +15,18 @@ from fullgnn.kernels.edges._reduce_gpu import NO_WINNER, best_of, shape_of, tile
 from fullgnn.kernels.edges.index import Transposed
 from fullgnn.kernels.edges.max_state import MaxState
 from fullgnn.kernels.spmm.base import LocalCSR
-from fullgnn.kernels.support.gpu import vector_unit
+from fullgnn.kernels.spmm.reading import VECTOR_BYTES
+from fullgnn.kernels.support.gpu import in_vectors, vector_unit
 
 
 def largest_rows_gpu(csr: LocalCSR, x: Tensor, source_id: Tensor, state: MaxState) -> None:
     """See :func:`fullgnn.kernels.edges.largest.largest_rows`; the rows of ``x`` are contiguous."""
-    width = x.shape[1]
-    grid, shape = shape_of(csr.num_rows, csr.nnz, width, vector_unit(x, width, x.stride(0)))
-    sizes = (width // shape["UNIT"], x.stride(0) // shape["UNIT"])
+    width, x = x.shape[1], in_vectors(x)
+    grid, shape = shape_of(csr.num_rows, csr.nnz, width, vector_unit(x, width))
+    vector = VECTOR_BYTES // x.element_size()
+    sizes = (width // shape["UNIT"], x.stride(0) // vector)
     edges = (csr.indptr, csr.indices, csr.values, source_id)
-    largest_neighbours[grid](*edges, x, state.value, state.winner, *sizes, **shape)
+    largest_neighbours[grid](*edges, x, state.value, state.winner, *sizes, VECTOR=vector, **shape)
 
 
 def largest_rows_backward_gpu(transposed: Transposed, source_id: Tensor, winner: Tensor, grad: Tensor) -> Tensor:
@@ -47,15 +49,17 @@ def largest_neighbours(
     value,  # (n, F)
     winner,  # (n, F) int64
     width,  # F, in units of UNIT
-    x_stride,  # in units of UNIT
+    x_stride,  # in units of VECTOR
     EDGES: tl.constexpr,
     COLUMNS: tl.constexpr,
     UNIT: tl.constexpr,
+    VECTOR: tl.constexpr,  # numbers in 16 bytes
 ):
-    """Update the state of a target."""
+    """Update the state of a target. Rows of X are read in whole vectors, and so past their last column."""
     width *= UNIT
-    stride = tl.cast(x_stride, tl.int64) * UNIT
+    stride = tl.cast(x_stride, tl.int64) * VECTOR
     row, edge, last, column, within = tile_of_row(indptr, width, EDGES, COLUMNS)
+    read = column // VECTOR * VECTOR < width
     top = tl.full((EDGES, COLUMNS), float("-inf"), x.dtype.element_ty)
     sender = tl.full((EDGES, COLUMNS), NO_WINNER, tl.int64)
     for _ in range(tl.load(indptr + row), last, EDGES):
@@ -63,7 +67,7 @@ def largest_neighbours(
         source = tl.load(indices + edge, mask=here, other=0)
         of_edge = tl.load(source_id + source, mask=here, other=NO_WINNER)[:, None]
         place = x + (source.to(tl.int64) * stride)[:, None] + column[None, :]
-        number = tl.load(place, mask=here[:, None] & within[None, :], other=float("-inf"))
+        number = tl.load(place, mask=here[:, None] & read[None, :], other=float("-inf"))
         if edge_weight is not None:
             number *= tl.load(edge_weight + edge, mask=here, other=1)[:, None]
         top, sender = best_of(number, tl.broadcast_to(of_edge, (EDGES, COLUMNS)), top, sender)
@@ -112,5 +116,5 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         shape: dict[str, Any] = {"EDGES": 16, "COLUMNS": 64, "UNIT": unit}
         constants, options = shape if weighted else shape | {"edge_weight": None}, {"num_warps": 4}
         of_targets = {"indices": "*i32:16", "x": number, "value": number, "x_stride": "i32"}
-        yield largest_neighbours, common | of_targets, constants, options
+        yield largest_neighbours, common | of_targets, constants | {"VECTOR": 4 if dtype == "fp32" else 2}, options
         yield gradients_of_winners, common | {"targets": "*i32:16", "grad": number, "out": number}, constants, options
