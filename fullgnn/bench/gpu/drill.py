@@ -1,6 +1,6 @@
 """Models that fail on the last rank while they are trained, to see how a job ends.
 
-    python -m fullgnn.train dataset=karate runtime.nproc=2 model._target_=fullgnn.bench.gpu.drill.Raises
+python -m fullgnn.train dataset=karate runtime.nproc=2 model._target_=fullgnn.bench.gpu.drill.Raises
 """
 
 import os
@@ -27,7 +27,11 @@ class Raises(GCN):
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         self._num_calls += self.training
-        if self.training and self._num_calls == FAILS_AT and int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) - 1:
+        if (
+            self.training
+            and self._num_calls == FAILS_AT
+            and int(os.environ["RANK"]) == int(os.environ["WORLD_SIZE"]) - 1
+        ):
             print(f"{SAYS} {time.time()}", file=sys.stderr, flush=True)
             self.fail()
         return super().forward(*args, **kwargs)

@@ -72,7 +72,8 @@ def over_one(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = list(rows)
     alone = {row["method"]: row["median_ms"] for row in rows if row.get("ranks") == 1}
     return [
-        row | ({"speed_up": alone[row["method"]] / row["median_ms"]} if row["method"] in alone and "ranks" in row else {})
+        row
+        | ({"speed_up": alone[row["method"]] / row["median_ms"]} if row["method"] in alone and "ranks" in row else {})
         for row in rows
     ]
 
