@@ -16,6 +16,7 @@ from fullgnn.kernels.edges.softmax_state import SoftmaxState
 from fullgnn.kernels.edges.weighted import edge_dots, edge_spmm_into, edge_spmm_transposed
 from fullgnn.kernels.spmm.reading import CHAIN
 from fullgnn.kernels.support.gpu import in_vectors
+from fullgnn.sampling.rows import Rows
 from tests.kernels.edges import test_attention as static
 from tests.kernels.edges import test_dynamic_attention as dynamic
 from tests.kernels.edges.blocks import Attention, amid_nans, dense_attention, local_csr, pattern
@@ -160,7 +161,10 @@ def test_values_of_edges_in_parts(short_parts: None) -> None:
 
 
 def test_a_block_that_is_used_once_is_not_sorted() -> None:
-    """It has one bin of all rows, since cutting rows would wait for the GPU; the result is the same."""
+    """It has one bin of all rows, since cutting rows would wait for the GPU; the result is the same. Blocks of sampled
+    batches are such."""
+    rows = Rows(torch.tensor([0, 1], dtype=torch.int32), torch.tensor([0], dtype=torch.int32), None, 1, DEVICE)
+    assert rows.pattern.single_use
     inputs = Attention.random(with_hubs(), 2, 5)
     x, of_sources, of_targets = (
         one.to(DEVICE, FLOAT32) for one in (inputs.x, inputs.logit_source, inputs.logit_target)
