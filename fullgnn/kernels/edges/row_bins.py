@@ -38,15 +38,6 @@ class RowBins:
     parts: EdgeItems | None = None  # of the rows that are cut; None: there is no such row
     levels: tuple[Items, ...] = ()  # the parts, then how their results are joined: see ``triton_csr.sum_levels``
 
-    def tensors(self) -> list[Tensor]:
-        held = [*self.bins, *([] if self.parts is None else [self.parts])]
-        of_items = [one for items in held for one in (items.begin, items.end, items.row) if one is not None]
-        return (
-            of_items
-            + [level.target for level in self.levels]
-            + [one for level in self.levels[1:] for one in (level.begin, level.end)]
-        )
-
     def add_parts(self, sums: Tensor, out: Tensor, accumulate: bool) -> None:
         """Write the sums of each row's parts, rows of ``sums``, to the row of ``out``, or add them to it."""
         sum_levels(list(self.levels[1:]), self.levels[0].target, None, sums, out, accumulate, NO_EPILOGUE)
