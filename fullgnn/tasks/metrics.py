@@ -25,13 +25,21 @@ def f1_counts(predicted: Tensor, targets: Tensor) -> Tensor:
     return torch.stack([(predicted & positive).sum(dim=0), predicted.sum(dim=0), positive.sum(dim=0)])
 
 
-def class_f1_counts(predicted: Tensor, targets: Tensor, num_classes: int) -> Tensor:
-    """``f1_counts`` of one class a node: (3, num_classes) int64.
+def class_f1_counts(predicted: Tensor, targets: Tensor, mask: Tensor, num_classes: int) -> Tensor:
+    """``f1_counts`` of one class a node, of the nodes in ``mask``: (3, num_classes) int64.
 
     Args:
         predicted: (n,) int64, the predicted class; ``UNKNOWN`` for a node without one.
         targets: (n,) int64, the class.
+        mask: (n,) bool; the class of its nodes is known.
     """
+    if not gpu.runs_host_loops(predicted.device):  # counts of fixed size, for which the host does not wait
+        counts = predicted.new_zeros(3, num_classes + 1)
+        kept = mask & (predicted == targets), mask & (predicted != UNKNOWN), mask
+        for row, classes, keep in zip(counts, (targets, predicted, targets), kept):
+            row.index_add_(0, classes.where(keep, num_classes), torch.ones_like(classes))
+        return counts[:, :num_classes]
+    predicted, targets = predicted[mask], targets[mask]
     found = targets[predicted == targets], predicted[predicted != UNKNOWN], targets
     return torch.stack([classes.bincount(minlength=num_classes) for classes in found])
 

@@ -179,7 +179,7 @@ class MultiClass:
             for split, count, total in zip(SPLITS, num_right, graph.num_split_nodes):
                 found[f"{split}_accuracy"] = count / total if total else None
         if {"micro_f1", "macro_f1", BALANCED_ACCURACY} & set(self.metrics):
-            of_masks = (class_f1_counts(predicted[mask], graph.labels[mask], self.num_outputs) for mask in graph.masks)
+            of_masks = (class_f1_counts(predicted, graph.labels, mask, self.num_outputs) for mask in graph.masks)
             found |= _f1(torch.stack([*of_masks]), graph, scheme, every_label=False)
         for name in set(OF_SCORES) & set(self.metrics):
             for split, mask in zip(SPLITS, graph.masks):
