@@ -1,6 +1,6 @@
 """The product of a GPU for matrices that are multiplied once or twice, against dense products in float64."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +13,7 @@ from fullgnn.kernels.edges.index import transpose, transpose_torch
 from fullgnn.kernels.spmm import LocalCSR, TritonCSR
 from fullgnn.kernels.spmm.reading import CHAIN
 from fullgnn.kernels.spmm.single_use import SingleUseCSR, SingleUseTriton, single_use_kernel
-from fullgnn.kernels.support import gpu, tuning
-from fullgnn.kernels.support.tuning import tuning_of
+from fullgnn.kernels.support import gpu
 from fullgnn.sampling.products import SampledProduct, ScaledMatrix, Transposition
 from tests.gpu_code.host_waits import HostWaits
 from tests.kernels.spmm.test_gpu_kernels import MATRICES, check, dense_mask, on_device
@@ -25,11 +24,16 @@ pytestmark = [needs_triton, pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 
 @pytest.fixture(autouse=True)
-def triton(triton_on_cpu: None) -> Iterator[None]:
-    """Without a GPU, Triton's interpreter runs the kernel. Few lanes give small matrices long rows."""
-    tuning.use(tuning_of({"csr": {"min_lanes": 16, "max_lanes": 16}}))
-    yield
-    tuning.use(None)
+def few_lanes(triton_on_cpu: None, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Without a GPU, Triton's interpreter runs the kernel. Few lanes give small matrices long rows: the fixture sets
+    16, and its value sets another number."""
+    from fullgnn.kernels.spmm import _single_use_gpu
+
+    def choose(number: int) -> None:
+        monkeypatch.setattr(_single_use_gpu, "num_lanes", lambda tuning, num_columns: number)
+
+    choose(16)
+    return choose
 
 
 @pytest.fixture
@@ -65,9 +69,11 @@ def test_every_width(every_case: bool) -> None:
 
 
 @pytest.mark.parametrize("weight", [None, 2.0])
-def test_what_rounding_takes_from_a_long_sum_is_added_later(weight: float | None) -> None:
+def test_what_rounding_takes_from_a_long_sum_is_added_later(
+    weight: float | None, few_lanes: Callable[[int], None]
+) -> None:
     """2^24 and then, in each of ten stretches, one 1, which a running sum in float32 would lose every time."""
-    tuning.use(tuning_of({"csr": {"min_lanes": 1, "max_lanes": 1}}))
+    few_lanes(1)
     indices = torch.zeros(11, CHAIN, dtype=torch.int32)
     indices[0, 3], indices[1:, 5] = 1, 2
     csr = LocalCSR(torch.tensor([0, indices.numel()], dtype=torch.int32), indices.flatten(), None, 1, 3)
@@ -80,9 +86,9 @@ def test_what_rounding_takes_from_a_long_sum_is_added_later(weight: float | None
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("weight", [None, 0.3])
-def test_a_long_row_of_equal_addends(weight: float | None) -> None:
+def test_a_long_row_of_equal_addends(weight: float | None, few_lanes: Callable[[int], None]) -> None:
     """All roundings of a running sum would point the same way."""
-    tuning.use(None)
+    few_lanes(64)
     degree = 4_194_304
     indptr = torch.tensor([0, 3, degree + 3], dtype=torch.int32)
     values = None if weight is None else torch.full((degree + 3,), weight)
