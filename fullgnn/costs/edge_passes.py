@@ -14,6 +14,7 @@ from torch import Tensor
 from fullgnn.schemes.edges import EdgeReads
 from fullgnn.schemes.exchange import Exchange
 from fullgnn.schemes.halo import Halo, Push, SentGradients
+from fullgnn.schemes.packed_push import PackedPush
 from fullgnn.schemes.rows import RowDistribution
 from fullgnn.schemes.traffic import DistributedProduct
 
@@ -107,7 +108,7 @@ class TracedHalo(Halo):
         self._note(FETCH, x, self._context.travelling_dtype(x).itemsize)
         return super().arrivals(x)
 
-    def push(self, width: int, like: Tensor) -> Push:
+    def push(self, width: int, like: Tensor) -> Push | PackedPush:
         made = super().push(width, like)
         wire_bytes = width * self._context.travelling_dtype(like).itemsize
         self._events.append((self._name, Move(PUSH, width * like.element_size(), wire_bytes)))

@@ -15,6 +15,7 @@ from fullgnn.costs.statistics import GraphStatistics, PlannedJob, PlannedProduct
 from fullgnn.engine.job import told
 from fullgnn.prepare.source import key_of_files
 from fullgnn.schemes.options import SchemeOptions
+from fullgnn.schemes.pieces import Pieces
 from fullgnn.schemes.rows import RowDistribution
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.text import parse_json
@@ -22,7 +23,7 @@ from fullgnn.storage.text import parse_json
 KIND = "plan"
 """Folder, in the cache, of planned jobs."""
 
-FORMAT = 1
+FORMAT = 2
 """Increase it when what is counted changes, or how it is kept."""
 
 
@@ -64,7 +65,7 @@ def _job_of(cfg: Config, world_size: int, arrays: Mapping[str, Any]) -> PlannedJ
             one["stages"],
             one["stage_order"],
             arrays[f"{name}.transports"],
-            one["whole"],
+            None if one["pieces"] is None else Pieces(**one["pieces"]),
             arrays[f"{name}.nnz"],
             arrays.get(f"{name}.halo"),
         )
@@ -80,7 +81,11 @@ def keep_job(job: PlannedJob, key: str, cache: Cache) -> None:
         return
     arrays, products = {"rows": job.rows.bounds}, dict[str, dict[str, Any]]()
     for name, one in job.products.items():
-        products[name] = {"stages": one.stages, "stage_order": one.stage_order, "whole": one.whole}
+        products[name] = {
+            "stages": one.stages,
+            "stage_order": one.stage_order,
+            "pieces": None if one.pieces is None else asdict(one.pieces),
+        }
         tables = {"in_rows": one.in_rows.bounds, "out_rows": one.out_rows.bounds, "halo": one.halo}
         tables |= {"transports": one.transports, "nnz": one.nnz}
         arrays |= {f"{name}.{key}": table for key, table in tables.items() if table is not None}

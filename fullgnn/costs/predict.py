@@ -12,7 +12,10 @@
 The slowest rank counts. Bytes are exact; times are those of a machine that does nothing else.
 """
 
+import bisect
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -53,26 +56,75 @@ class Prediction:
         return self.peak_tensor_bytes <= self.memory_bytes
 
 
+class _Need(Protocol):
+    @property
+    def fits(self) -> bool: ...
+
+
+Need = TypeVar("Need", bound=_Need)
+
+
 def predict(job: PlannedJob, hardware: Hardware) -> Prediction:
     """Time, bytes and memory of ``job`` on ``hardware``; the memory is that of the rank that multiplies most,
     or draws most, in its training steps.
 
-    Where the job leaves it to the planner (``scheme.fetch=auto``), rows arrive whole if this is faster and fits.
+    Where the job leaves it to the planner (``scheme.fetch=auto``), rows travel packed on a GPU, in the fewest pieces
+    that fit; on a CPU, they arrive whole if this is faster and fits, else in stages.
 
     Raises:
         ConfigError: the profile lacks a link that the job needs.
     """
-    load = job.products["adj"].rank_nnz if job.links is None else job.links.of_ranks(job.links.draws)
-    heaviest, padded = int(load.argmax()), pads_rows(torch.device(hardware.device))
-    trace, grid = trace_epoch(job, heaviest, padded), job.grid
+    rank, padded, grid = heaviest_rank(job), pads_rows(torch.device(hardware.device)), job.grid
+    if grid.packs or (grid.fetch == "auto" and hardware.device == "cuda" and job.can_pack):
+        return fewest_pieces(job, lambda one: _predict(one, trace_epoch(one, rank, padded), hardware))
+    trace = trace_epoch(job, rank, padded)
     staged = _predict(job, trace, hardware)
     if grid.fetch != "auto" or grid.num_ranks == 1 or grid.stage_order == "broadcast":
         return staged
     at_once = job.fetching("whole")
     if _predict(at_once, trace, hardware).epoch_time_ms >= staged.epoch_time_ms:  # the memory needs another trace
         return staged
-    whole = _predict(at_once, trace_epoch(at_once, heaviest, padded), hardware)
+    whole = _predict(at_once, trace_epoch(at_once, rank, padded), hardware)
     return whole if whole.fits else staged
+
+
+def heaviest_rank(job: PlannedJob) -> int:
+    """The rank that multiplies most, or draws most, in its training steps."""
+    load = job.products["adj"].rank_nnz if job.links is None else job.links.of_ranks(job.links.draws)
+    return int(load.argmax())
+
+
+def fewest_pieces(job: PlannedJob, cost: Callable[[PlannedJob], Need]) -> Need:
+    """The ``cost`` of ``job`` with rows that travel packed, in the fewest pieces with which it fits. If it does not fit
+    in any, that of the most pieces, which needs least memory."""
+    whole, *others = in_pieces(job)
+    found = cost(whole)
+    if found.fits or not others:
+        return found
+    tried = {len(others) - 1: cost(others[-1])}
+    if not tried[len(others) - 1].fits:
+        return tried[len(others) - 1]
+
+    def fits_in(number: int) -> bool:
+        if number not in tried:
+            tried[number] = cost(others[number])
+        return tried[number].fits
+
+    return tried[bisect.bisect_left(range(len(others)), True, key=fits_in)]
+
+
+def in_pieces(job: PlannedJob) -> list[PlannedJob]:
+    """``job`` with rows that travel packed: in one piece, in pieces of half as many rows, and so on, to a quarter of
+    the rows that a rank holds; or in those that the user has chosen."""
+    if job.grid.piece_rows is not None:
+        return [job.fetching("packed", job.grid.piece_rows)]
+    found = [job.fetching("packed")]
+    travelling = [product.rows_by_place(product.halo).sum(axis=1).max() for product in job.products.values()]
+    num_rows, least = int(max(travelling)), max(1, int(job.num_own_rows.max()) // 4)
+    while num_rows > least:
+        num_rows = -(-num_rows // 2)
+        found.append(job.fetching("packed", num_rows))
+    return found
 
 
 def _predict(job: PlannedJob, trace: Trace, hardware: Hardware) -> Prediction:
@@ -95,8 +147,8 @@ def _predict(job: PlannedJob, trace: Trace, hardware: Hardware) -> Prediction:
         time_ms={phase: 1e3 * float(seconds) for phase, seconds in times_s.items()},
         comm_bytes_per_epoch={name: float(counts.mean()) for name, counts in received.items()},
         comm_bytes_per_rank={name: counts.ravel().tolist() for name, counts in received.items()},
-        fetch="whole" if job.grid.fetches_whole else "stages",
-        peak_tensor_bytes=trace.peak_tensor_bytes + _block_bytes(job, trace, hardware),
+        fetch=job.grid.fetch if job.grid.fetch != "auto" and job.grid.num_ranks > 1 else "stages",
+        peak_tensor_bytes=trace.peak_tensor_bytes + block_bytes(job, trace, hardware),
         memory_bytes=hardware.memory_bytes,
     )
 
@@ -189,7 +241,7 @@ def _exposed_s(job: PlannedJob, name: str, width: int, product_s: np.ndarray, ha
     return exposed + joining_s(job, received, hardware)
 
 
-def _block_bytes(job: PlannedJob, trace: Trace, hardware: Hardware) -> int:
+def block_bytes(job: PlannedJob, trace: Trace, hardware: Hardware) -> int:
     """Bytes of the blocks of the adjacency on ``trace.rank``: those of products in the form that their kernel wants,
     and the edges that are read one by one.
 
@@ -199,31 +251,23 @@ def _block_bytes(job: PlannedJob, trace: Trace, hardware: Hardware) -> int:
     itemsize, symmetric, kernel = job.dtype.itemsize, job.graph.symmetric, kernel_of(job.cfg, hardware)
     value_bytes, total = 0 if job.graph.pattern else itemsize, 0
     num_matrices = len({one.self_loops if job.graph.pattern else one for one in trace.needs.propagations})
-    part, replica = job.grid.place(trace.rank)
     for name, product in job.products.items():
         if name == "adj_t" and symmetric:
             continue  # the blocks of ``adj`` serve both
         names = ("adj", "adj_t") if name == "adj" and symmetric else (name,)
         row_bytes = {columns * itemsize for multiplied, columns in trace.products if multiplied in names}
-        for stage in product.stages[replica]:
-            source = product.source(part, stage)
-            last = stage == product.stages[replica][-1]
-            slices = product.out_rows.num_slices if last else 1  # the last stage goes slice by slice
-            num_rows, nnz = product.out_rows.block_size(part) // slices, int(product.nnz[part, source]) // slices
-            num_cols = product.in_rows.block_size(source)
-            if product.halo is not None and product.sends_halo(part, source):
-                num_cols = int(product.halo[part, source].sum())
-            if product.nnz[part, source] == 0:
-                continue
+        in_both_orders = name in trace.transposed or hardware.device == "cuda"
+        weight_bytes = itemsize if job.graph.weighted else 0
+        edge_bytes = 4 + weight_bytes + (8 + weight_bytes if in_both_orders else 0)
+        for block in product.blocks(*job.grid.place(trace.rank)):
+            num_rows, nnz, num_cols = block.num_rows, block.nnz, block.num_cols
             if name in ("adj", "loss"):
-                in_both_orders = name in trace.transposed or hardware.device == "cuda"
-                weight_bytes = itemsize if job.graph.weighted else 0
-                edge_bytes = 4 + weight_bytes + (8 + weight_bytes if in_both_orders else 0)
-                total += len(trace.needs.edges) * edge_bytes * int(product.nnz[part, source])
+                total += len(trace.needs.edges) * edge_bytes * nnz * block.num_blocks
             if kernel == "blocked":
-                total += num_matrices * slices * held_bytes(num_rows, num_cols, nnz, value_bytes, row_bytes)
+                one = held_bytes(num_rows, num_cols, nnz, value_bytes, row_bytes)
             elif kernel == "torch":
-                total += num_matrices * slices * (4 * (num_rows + 1) + nnz * (4 + itemsize))
+                one = 4 * (num_rows + 1) + nnz * (4 + itemsize)
             else:
-                total += num_matrices * slices * (12 * num_rows + nnz * (4 + value_bytes))
+                one = 12 * num_rows + nnz * (4 + value_bytes)
+            total += num_matrices * block.num_blocks * one
     return round(total)

@@ -44,9 +44,9 @@ def travel_s(job: PlannedJob, name: str, received: dict[str, np.ndarray], hardwa
             total += hardware.link("shared", size).latency_s
         else:
             link = hardware.link(collective, size)
-            rounds = 1 if product.whole else np.maximum(product.steps, 1)
+            rounds = np.maximum(product.steps, 1) if product.pieces is None else product.pieces.num_exchanges
             total += received[collective] / link.bytes_per_s + link.latency_s * rounds
-        if product.whole and in_place:  # the rows are copied side by side
+        if product.pieces is not None and in_place:  # the rows are copied side by side
             total += 2 * received[collective] / hardware.copy_bytes_per_s
     return total
 
@@ -63,7 +63,7 @@ def overlapped_s(
     """
     product = job.products[name]
     steps = np.maximum(product.steps, 1)
-    if product.whole:
+    if product.pieces is not None:
         own_s = compute_s * product.own_nnz / np.maximum(product.rank_nnz, 1)
         return np.maximum(arriving_s - own_s, 0) + leaving_s
     first_is_own = bool((np.diag(product.transports) == OWN).all()) and product.stage_order == "diagonal"

@@ -6,6 +6,7 @@ to be random: every non-zero off the diagonal may be anywhere, and training node
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from fullgnn.schemes.layout import Grid, lay_out
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.schemes.rows import RowDistribution, slice_rows
 from fullgnn.schemes.stages import assign_stages, rank_sums, stage_nnz
-from fullgnn.schemes.traffic import DistributedProduct, choose_transports
+from fullgnn.schemes.traffic import DistributedProduct
 from fullgnn.tasks import LinkTask, build_task
 
 
@@ -56,6 +57,15 @@ class GraphStatistics:
             raise ConfigError(f"num_train={self.num_train} is more than the {self.num_nodes} nodes")
 
 
+class PlannedBlocks(NamedTuple):
+    """Equal blocks of the adjacency that a rank holds."""
+
+    num_blocks: int
+    num_rows: int
+    num_cols: int
+    nnz: int  # of each
+
+
 @dataclass(frozen=True, eq=False)
 class PlannedProduct(DistributedProduct):
     """One distributed product, and what falls on its blocks."""
@@ -70,9 +80,11 @@ class PlannedProduct(DistributedProduct):
 
     @property
     def steps(self) -> np.ndarray:
-        """(r,) the number of local products of each replica: its stages, or its own rows and all others."""
+        """(r,) the number of local products of each replica: its stages, or its own rows and each of ``pieces``."""
         num_stages = np.array([len(stages) for stages in self.stages])
-        return np.minimum(num_stages, 1) * 2 if self.whole else num_stages
+        if self.pieces is None:
+            return num_stages
+        return np.minimum(num_stages, 1) * (1 + self.pieces.num_exchanges)
 
     @property
     def own_nnz(self) -> np.ndarray:
@@ -81,6 +93,38 @@ class PlannedProduct(DistributedProduct):
         for part in range(self.num_parts):
             found[part, self.reader(part, part)[0]] = self.nnz[part, part] / self.in_rows.num_slices
         return found
+
+    def blocks(self, part: int, replica: int) -> list[PlannedBlocks]:
+        """The blocks of rank (part, replica) that have non-zeros.
+
+        Unless rows travel packed, the last one is cut into the slices of the replicas. Where other ranks' rows arrive
+        in ``pieces``, the blocks of a group of stages are one, and so are those of the rows that the rank itself holds.
+        """
+        stages, num_rows = self.stages[replica], self.out_rows.block_size(part)
+        groups: dict[int, list[tuple[int, int]]] = {}  # columns and non-zeros
+        for place, stage in enumerate(stages):
+            source = self.source(part, stage)
+            nnz, num_cols = int(self.nnz[part, source]), self.in_rows.block_size(source)
+            if self.halo is not None and self.sends_halo(part, source):
+                num_cols = int(self.halo[part, source].sum())
+            group = place if self.pieces is None else self.pieces.groups[place]
+            if self.pieces is not None and source == part:
+                own = nnz // self.in_rows.num_slices
+                groups[-1] = [(self.in_rows.num_own(part, replica), own)]
+                nnz, num_cols = nnz - own, num_cols - num_cols // self.in_rows.num_slices
+            groups.setdefault(group, []).append((num_cols, nnz))
+        found, packed = [], self.pieces is not None and self.pieces.packed
+        for group, of_group in groups.items():
+            num_cols, nnz = (sum(numbers) for numbers in zip(*of_group))
+            count = 1 if packed or group < max(groups) else self.out_rows.num_slices
+            if nnz:
+                found.append(PlannedBlocks(count, num_rows // count, num_cols, nnz // count))
+        return found
+
+    def arriving(self, grid: Grid) -> "PlannedProduct":
+        """The same product, whose rows arrive as ``grid`` says."""
+        again = grid.product(self.in_rows, self.out_rows, self.stages, self.halo)
+        return replace(self, transports=again.transports, pieces=again.pieces)
 
     def scaled(self, factor: float) -> "PlannedProduct":
         """The same product with ``factor`` times the rows, and the reads in proportion; its non-zeros stay."""
@@ -111,6 +155,11 @@ class PlannedJob:
         return getattr(torch, self.cfg.runtime.dtype)
 
     @property
+    def can_pack(self) -> bool:
+        """Whether rows may travel packed."""
+        return self.grid.num_ranks > 1 and self.options.can_pack
+
+    @property
     def folded(self) -> bool:
         """Whether rows are scaled before and after a product, because no values are stored for the edges."""
         return self.graph.pattern and self.cfg.normalization != "none"
@@ -122,7 +171,8 @@ class PlannedJob:
 
     def shares_memory(self, device: str) -> bool:
         """Whether the ranks read each other's rows in shared memory on such a ``device``."""
-        return self.local and device == "cpu" and self.grid.num_ranks > 1 and self.options.shared_memory
+        may_share = self.options.shared_memory and self.grid.num_ranks > 1 and not self.grid.packs
+        return self.local and device == "cpu" and may_share
 
     @property
     def num_own_rows(self) -> np.ndarray:
@@ -139,10 +189,10 @@ class PlannedJob:
         """(b, r) int64 bytes, by collective, that each rank receives in a ``move`` of the rows of product ``name``."""
         return move.bytes_received(self.products[name], self.products[name].halo)
 
-    def fetching(self, fetch: str) -> "PlannedJob":
-        """The same job, whose rows arrive in ``stages`` or ``whole``."""
-        grid = replace(self.grid, fetch=fetch)
-        products = {name: replace(product, whole=grid.fetches_whole) for name, product in self.products.items()}
+    def fetching(self, fetch: str, piece_rows: int | None = None) -> "PlannedJob":
+        """The same job, whose rows arrive in ``stages``, ``whole`` or ``packed``, see ``Grid``."""
+        grid = replace(self.grid, fetch=fetch, piece_rows=piece_rows)
+        products = {name: product.arriving(grid) for name, product in self.products.items()}
         return replace(self, grid=grid, products=products)
 
     def scaled(self, factor: float) -> "PlannedJob":
@@ -219,8 +269,7 @@ def estimated_job(cfg: Config, world_size: int, graph: GraphStatistics) -> Plann
     def product(out_rows: RowDistribution, in_rows: RowDistribution) -> PlannedProduct:
         nnz = expected_nnz(out_rows, in_rows)
         halo = None if grid.exchange == "broadcast" else _expected_halo(nnz, in_rows)
-        transports = choose_transports(in_rows, halo, grid.stage_order, grid.exchange)
-        return PlannedProduct(in_rows, out_rows, stages, grid.stage_order, transports, grid.fetches_whole, nnz, halo)
+        return PlannedProduct(**vars(grid.product(in_rows, out_rows, stages, halo)), nnz=nnz, halo=halo)
 
     products = {"adj": product(rows, rows), "adj_t": product(rows, rows)}
     if cfg.optimizations.loss_rows_only:

@@ -47,6 +47,7 @@ from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.exchange import Exchange, MeshAxes, RankContext
 from fullgnn.schemes.operator import Operator
+from fullgnn.schemes.packed import exchange_of
 from fullgnn.tasks import MultiClass, Task, build_task
 from fullgnn.telemetry.meter import Meter
 
@@ -84,6 +85,8 @@ class Trace:
     num_parameters: int  # of those that every rank holds
     num_row_parameters: int  # of those that have a row for each node, in a row
     peak_tensor_bytes: int  # without the blocks of the adjacency
+    buffer_bytes: int  # of these, the buffers of the exchange
+    kept_bytes: int  # of these, A^k @ H0
     needs: Needs
     transposed: frozenset[str]  # the products by which edges are kept in the order of their sources too
 
@@ -106,9 +109,12 @@ def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
 
     first = skeleton(few)
     peak_bytes, work = first.train_one_epoch(), _work(job, few)
-    gemms, pass_bytes = work.gemms, work.pass_bytes
+    gemms, pass_bytes, buffer_bytes, kept_bytes = work.gemms, work.pass_bytes, first.buffer_bytes, first.kept_bytes
     if beyond:
-        peak_bytes, more = line(peak_bytes, skeleton(2 * few).train_one_epoch()), _work(job, 2 * few)
+        second, more = skeleton(2 * few), _work(job, 2 * few)
+        peak_bytes = line(peak_bytes, second.train_one_epoch())
+        buffer_bytes = line(buffer_bytes, second.buffer_bytes)
+        kept_bytes = line(kept_bytes, second.kept_bytes)
         gemms = [Gemm(*map(line, one, two)) for one, two in zip(gemms, more.gemms)]
         pass_bytes = line(pass_bytes, more.pass_bytes)
     replicated, sharded = split_parameters(first.model)
@@ -121,6 +127,8 @@ def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
         num_parameters=sum(parameter.numel() for parameter in replicated),
         num_row_parameters=sum(parameter[0].numel() for parameter in sharded if len(parameter)),
         peak_tensor_bytes=peak_bytes,
+        buffer_bytes=buffer_bytes,
+        kept_bytes=kept_bytes,
         needs=first.needs,
         transposed=first.transposed(),
     )
@@ -130,7 +138,8 @@ def _work(job: PlannedJob, num_rows: int) -> "Operations":
     """The operations of a step on ``num_rows`` rows, by one rank alone, whose blocks have no edges."""
     num_train = min(num_rows, round(job.graph.num_train * (num_rows / job.graph.num_nodes)))
     part = replace(job.graph, num_nodes=num_rows, nnz=num_rows, num_train=num_train)
-    alone = dict(job.cfg.scheme) | {"replication": 1, "split_rows": True, "exchange": "broadcast"}
+    keys = {"replication": 1, "split_rows": True, "exchange": "broadcast", "fetch": "stages", "piece_rows": None}
+    alone = dict(job.cfg.scheme) | keys
     skeleton = _Skeleton(estimated_job(replace(job.cfg, scheme=alone), 1, part), 0, torch.device("meta"), padded=False)
     set_epoch(skeleton.model, 1)
     if skeleton.needs.edges:
@@ -225,7 +234,7 @@ class _Skeleton:
             ),
             device=device,
             wire_dtype=job.options.torch_wire_dtype,
-            shared_memory=job.local and grid.num_ranks > 1 and job.options.shared_memory,
+            shared_memory=job.shares_memory("cpu"),
             pads_rows=padded,
             buffers=BufferPool(device, lambda number: SharedSlots(grid.num_ranks, rank, 1.0, True, number)),
         )
@@ -247,6 +256,17 @@ class _Skeleton:
         with peak.watch(*self.graph.tensors(), *runner.state.tensors()):
             runner(1)
         return peak.bytes
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of the buffers of its exchanges; known after an epoch."""
+        return sum(tensor.nbytes for tensor in self.context.buffers.tensors())
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of A^k @ H0, which may replace the features."""
+        kept = self.graph.features
+        return sum(tensor.nbytes for tensor in kept.tensors()) if isinstance(kept, PropagatedInput) else 0
 
     def _task(self) -> Task:
         labels = LabelFacts(self.job.graph.num_classes, num_train=self.graph.num_split_nodes[0])
@@ -359,7 +379,7 @@ class _Skeleton:
                 np.zeros(product.num_parts, np.int64) if product.halo is None else product.halo[:, self.part, slice_]
             )
             boundary, halo = [np.arange(count) for count in counts], [*map(columns_read, self._matrices(name))]
-            self._exchanges[name] = Exchange(self.context, product, halo, boundary)
+            self._exchanges[name] = exchange_of(self.context, product, halo, boundary)
         return self._exchanges[name]
 
     def _operator(self, name: str) -> _TracedOperator:

@@ -75,7 +75,7 @@ class Axis:
     def __init__(self, group: dist.ProcessGroup | None, meter: Meter):
         self.group, self.meter = group, meter
         self.size, self.index = (1, 0) if group is None else (group.size(), group.rank())
-        # gloo accepts GPU tensors in collectives, but not in point-to-point messages, which go through the host.
+        # gloo accepts GPU tensors in some collectives only: messages, and all-to-alls of rows, go through the host.
         self._by_host = "cuda:gloo" in dist.get_backend_config(group)
 
     def broadcast(self, tensor: Tensor, source: int) -> Work:
@@ -159,6 +159,32 @@ class Axis:
         received[self.index] = own
         self._all_pairs(tensors, received, others, name)
         return received
+
+    def all_to_all_rows(
+        self, sent: Tensor, num_sent: list[int], arriving: Tensor, num_arriving: list[int], name: str
+    ) -> Work:
+        """Start one all-to-all of rows that are packed side by side. Every rank of the axis calls it.
+
+        Args:
+            sent: (sum of num_sent, ...), contiguous: the rows for axis index 0, then those for index 1, and so on. They
+                must not change before the end of ``wait``.
+            num_sent: the number of rows for each axis index.
+            arriving: (sum of num_arriving, ...), contiguous, for the rows of each axis index in the same order.
+            num_arriving: the number of rows that each axis index sends to this rank.
+            name: the name under which the received bytes are counted; rows of this rank itself do not count.
+
+        Returns:
+            the transfer of ``arriving`` in progress.
+        """
+        if arriving.numel():
+            own = num_arriving[self.index] * arriving[0].numel() * arriving.itemsize
+            self.meter.received(name, arriving.nbytes - own)
+        if dist.get_backend(self.group) == "fake":  # its all-to-all is not for ranks that send nothing
+            return Work(arriving, None, self.meter)
+        out, rows = self._travelling(arriving, filled=False), self._travelling(sent, filled=True)
+        with self.meter.phase("comm"):
+            work = dist.all_to_all_single(out, rows, num_arriving, num_sent, group=self.group, async_op=True)
+        return Work(arriving, work, self.meter, host=None if out is arriving else out)
 
     def _all_pairs(self, sent: list[Tensor], received: list[Tensor], others: list[int], name: str) -> None:
         sends = [(sent[index].contiguous(), index) for index in others]

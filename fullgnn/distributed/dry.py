@@ -74,6 +74,13 @@ class CountingAxis(Axis):
     def all_to_all(self, tensors: list[Tensor], name: str, num_rows: list[int] | None = None) -> list[Tensor]:
         raise UnsupportedError(NOT_WITHOUT_OTHERS)
 
+    def all_to_all_rows(
+        self, sent: Tensor, num_sent: list[int], arriving: Tensor, num_arriving: list[int], name: str
+    ) -> Work:
+        width = arriving.nbytes // max(1, len(arriving))
+        self.meter.received(name, arriving.nbytes - num_arriving[self.index] * width)
+        return Work(arriving, None, self.meter)
+
     def all_reduce(self, tensor: Tensor, operation: Literal["sum", "max"] = "sum") -> Tensor:
         self.meter.received("all_reduce", 2 * (self.size - 1) * tensor.nbytes // self.size)
         return tensor

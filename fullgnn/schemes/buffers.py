@@ -15,6 +15,8 @@ from fullgnn.distributed import SharedSlots
 from fullgnn.kernels.support.aligned import aligned_stride
 from fullgnn.kernels.support.cuda_graph import is_capturing
 
+_KINDS = ("arriving", "padded", "leaving", "gradients")
+
 
 class BufferPool:
     """The buffers of one rank. A buffer is valid until the next one of the same kind is requested.
@@ -29,11 +31,19 @@ class BufferPool:
     def __init__(self, device: torch.device, make_slots: Callable[[int], SharedSlots]):
         self.slots, self.row_slots, self.gradient_slots = make_slots(2), make_slots(1), make_slots(1)
         self._device = device
-        self._arriving, self._padded = _Allocation(device), _Allocation(device)
+        self._allocations = {kind: _Allocation(device) for kind in _KINDS}
 
     def arriving(self, num_buffers: int, num_rows: int, width: int, dtype: torch.dtype) -> Tensor:
         """Return (num_buffers, num_rows, width), contiguous, for rows that arrive. The contents are arbitrary."""
-        return self._arriving.view((num_buffers, num_rows, width), dtype)
+        return self._allocations["arriving"].view((num_buffers, num_rows, width), dtype)
+
+    def leaving(self, num_numbers: int, dtype: torch.dtype) -> Tensor:
+        """Return (num_numbers,), for rows that are packed before they leave. The contents are arbitrary."""
+        return self._allocations["leaving"].view((num_numbers,), dtype)
+
+    def gradients(self, num_buffers: int, num_rows: int, width: int, dtype: torch.dtype) -> Tensor:
+        """``arriving``, for gradients that come home while rows arrive."""
+        return self._allocations["gradients"].view((num_buffers, num_rows, width), dtype)
 
     def padded(self, num_rows: int, width: int, dtype: torch.dtype) -> Tensor:
         """Return (num_rows, width), each of whose rows begins at a memory line, see ``aligned.py``.
@@ -41,14 +51,14 @@ class BufferPool:
         The contents are arbitrary, the padding included: a product may read the padding but never uses it.
         """
         stride = aligned_stride(self._device, width, dtype)
-        return self._padded.view((num_rows, stride), dtype)[:, :width]
+        return self._allocations["padded"].view((num_rows, stride), dtype)[:, :width]
 
     def release(self) -> None:
         """Free all buffers. Every rank calls this function, between products.
 
         No CUDA graph that was captured with these buffers may be replayed afterwards.
         """
-        self._arriving, self._padded = _Allocation(self._device), _Allocation(self._device)
+        self._allocations = {kind: _Allocation(self._device) for kind in _KINDS}
         self.slots.release()
         self.row_slots.release()
         self.gradient_slots.release()
@@ -56,8 +66,7 @@ class BufferPool:
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, each once, for counting memory."""
         return [
-            *self._arriving.tensors(),
-            *self._padded.tensors(),
+            *(tensor for allocation in self._allocations.values() for tensor in allocation.tensors()),
             *self.slots.tensors(),
             *self.row_slots.tensors(),
             *self.gradient_slots.tensors(),

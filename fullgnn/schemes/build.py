@@ -25,6 +25,7 @@ from fullgnn.schemes.halo import Halo
 from fullgnn.schemes.layout import Layout
 from fullgnn.schemes.nodes import numpy_dtype
 from fullgnn.schemes.operator import Operator, local_csr
+from fullgnn.schemes.packed import exchange_of
 
 _NO_ROWS = np.empty(0, np.int64)
 
@@ -149,7 +150,7 @@ class BlockBuilder:
             halo = [self._arrays.get(f"{name}.{stage}.halo", _NO_ROWS) for stage in stages]
             counts = self._arrays[f"{name}.num_boundary"]
             boundary = np.split(self._arrays[f"{name}.boundary"], np.cumsum(counts)[:-1])
-            self._exchanges[name] = Exchange(self._context, product, halo, boundary)
+            self._exchanges[name] = exchange_of(self._context, product, halo, boundary)
         return self._exchanges[name]
 
     def _restricted(self, name: str, make: Callable[[str], list[csr_array]]) -> list[csr_array]:

@@ -13,6 +13,9 @@ rank never receives rows that it holds. The next stage's rows travel while the c
 take turns, where the rows of more than one stage arrive. With ``shared_memory``, on one machine without GPUs, nothing
 is sent: the ranks read each other's rows in place.
 
+These transports are for CPUs, and for the experiments of papers on GPUs. Where no key asks for one of them, rows travel
+on GPUs as ``packed.py`` has it.
+
 On a GPU, a product reads rows that are padded, so that each begins at a memory line (``aligned.py``), while rows travel
 without padding. The rows that have arrived are copied to a padded matrix before their product, while the next stage's
 rows arrive. A rank's own rows are padded; where the rank sends whole blocks, it sends a copy without padding.
@@ -30,6 +33,11 @@ from fullgnn.kernels.support.aligned import as_rows, empty_aligned, is_aligned, 
 from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.step_plan import StepPlans
 from fullgnn.schemes.traffic import BROADCAST, OWN, DistributedProduct
+
+StageRows = tuple[int, slice, Tensor | None]
+"""The step of some rows, the columns of X that they have, and the rows; None in a step without rows of this rank."""
+
+EVERY_COLUMN = slice(None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,14 +78,25 @@ class Exchange:
 
     Args:
         halo, boundary: see ``StepPlans``.
+        index_device: where the indices of the plans are needed; None: on the device of the rank.
     """
 
+    packed = False
+    """Whether rows travel side by side, by one all-to-all a piece."""
+    cuts_columns = False
+    """Whether ``pieces`` yields some rows a few columns at a time."""
+
     def __init__(
-        self, context: RankContext, product: DistributedProduct, halo: list[np.ndarray], boundary: list[np.ndarray]
+        self,
+        context: RankContext,
+        product: DistributedProduct,
+        halo: list[np.ndarray],
+        boundary: list[np.ndarray],
+        index_device: torch.device | None = None,
     ):
         self.context, self.rows, self.num_steps = context, product.in_rows, product.num_steps
         place = context.part, context.replica
-        planned = StepPlans(product, place, halo, boundary, context.device)
+        planned = StepPlans(product, place, halo, boundary, index_device or context.device)
         self.plans, self.holders, self.readers = planned.steps, planned.holders, planned.readers
         self._sends = [
             [reader for reader in of_step if product.transports[reader.part, context.part] != BROADCAST]
@@ -118,6 +137,11 @@ class Exchange:
             yield from [None] * (self.num_steps - len(self.plans))
         else:
             yield from self._receive(self._own(x, scale))
+
+    def pieces(self, x: Tensor, scale: Tensor | None) -> Iterator[StageRows]:
+        """Yield ``steps`` for a product that may take a few columns at a time."""
+        for step, rows in enumerate(self.steps(x, scale)):
+            yield step, EVERY_COLUMN, rows
 
     def _own(self, x: Tensor, scale: Tensor | None) -> Tensor:
         """Return this rank's rows times ``scale``.

@@ -8,11 +8,12 @@ and the gradients at these rows need a way back to the ranks that own them.
     gather_targets  own targets of a block row            all targets of the block row            ``reduce``
     reduce          partial sums of all targets           own targets, summed over the replicas   ``gather_targets``
 
-``arrivals`` uses the transports of ``exchange.py``. In the adjoint the same rows travel the other way: in step t, the
-reader of a stage sends the gradient of each row that it has read to the rank that owns the row, and the owner adds what
-it receives in this step, in rank order. So a repeated run has the same bits. The adjoint of a broadcast, too, consists
-of sends and ordered additions, not of a reduction by the backend. With ``shared_memory`` the owners read the gradients
-in place.
+On GPUs rows travel side by side, see ``packed.py``, ``packed_push.py`` and ``replicas.py``. What follows is the way
+of CPUs, and of experiments of papers. ``arrivals`` uses the transports of ``exchange.py``. In the adjoint the same rows
+travel the other way: in step t, the reader of a stage sends the gradient of each row that it has read to the rank that
+owns the row, and the owner adds what it receives in this step, in rank order. So a repeated run has the same bits. The
+adjoint of a broadcast, too, consists of sends and ordered additions, not of a reduction by the backend. With
+``shared_memory`` the owners read the gradients in place.
 
 Where the replicas hold the same rows (``split_rows=False``), such a row is one row of X with r copies: the gradients of
 the copies are added by an all-reduce, and every copy gets the sum.
@@ -27,6 +28,9 @@ from torch import Tensor
 from fullgnn.distributed import Work, all_gather_objects
 from fullgnn.schemes.edges import EdgeReads
 from fullgnn.schemes.exchange import Exchange
+from fullgnn.schemes.packed import PackedExchange
+from fullgnn.schemes.packed_push import PackedPush
+from fullgnn.schemes.replicas import gather_slices, sum_slices
 from fullgnn.schemes.rows import RowDistribution
 from fullgnn.schemes.step_plan import HeldRows, Reader
 
@@ -65,9 +69,10 @@ class Halo:
         """
         return self.exchange.steps(x, None, self._context.buffers.row_slots)
 
-    def push(self, width: int, like: Tensor) -> "Push":
+    def push(self, width: int, like: Tensor) -> "Push | PackedPush":
         """Begin the adjoint of ``arrivals`` for gradients of ``width`` columns with dtype and device of ``like``."""
-        return Push(self, like.new_zeros(self.exchange.num_own, width))
+        total = like.new_zeros(self.exchange.num_own, width)
+        return PackedPush(self.exchange, total) if isinstance(self.exchange, PackedExchange) else Push(self, total)
 
     # ---- rows of Y along the replicas --------------------------------------------------------------------------------
 
@@ -76,6 +81,8 @@ class Halo:
         if len(self._slices) == 1:
             return own
         axis, replica = self._context.axes.replica, self._context.replica
+        if self.exchange.packed:
+            return gather_slices(own, self._slices, axis)
         whole, own = own.new_empty(self.num_targets, own.shape[1]), own.contiguous()
         whole[self.own] = own
         others = [k for k in range(len(self._slices)) if k != replica]
@@ -92,6 +99,8 @@ class Halo:
             return partial
         if len(self._slices) == 1:
             return axis.all_reduce(partial.clone())
+        if self.exchange.packed:
+            return sum_slices(partial, self._slices, axis)
         others = [k for k in range(len(self._slices)) if k != replica]
         sends = [(partial[self._slices[k]].contiguous(), k) for k in others]
         parts = {k: partial.new_empty(self.own.stop - self.own.start, partial.shape[1]) for k in others}

@@ -4,7 +4,7 @@ These functions use only the grid and the prepared graph, and no process group: 
 cost model (``fullgnn/costs``) counts the bytes and non-zeros that follow from the layout.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from fullgnn.partition.counts import imbalance
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.schemes.base import Balance, Needs
 from fullgnn.schemes.nodes import node_arrays
+from fullgnn.schemes.pieces import all_at_once, packed_pieces
 from fullgnn.schemes.rows import RowDistribution, slice_rows
 from fullgnn.schemes.stages import assign_stages, rank_sums, stage_nnz
 from fullgnn.schemes.traffic import HALO, DistributedProduct, Halos, choose_transports
@@ -28,16 +29,34 @@ class Grid:
     split_rows: bool  # whether each replica holds 1/r of its block's rows; otherwise it holds all of them
     stage_order: str  # diagonal or broadcast
     exchange: str  # auto, broadcast or needed_rows
-    fetch: str = "auto"  # auto, stages or whole; auto is stages
+    fetch: str = "auto"  # auto, stages, whole or packed; auto is stages
+    piece_rows: int | None = None  # the most rows of a piece, see ``pieces.py``; None: any number
 
     @property
     def num_ranks(self) -> int:
         return self.num_parts * self.replication
 
     @property
-    def fetches_whole(self) -> bool:
-        """Whether all rows of other ranks arrive in one exchange instead of stage by stage."""
-        return self.fetch == "whole" and self.num_ranks > 1
+    def packs(self) -> bool:
+        """Whether the rows of other ranks travel side by side, see ``pieces.py``."""
+        return self.fetch == "packed" and self.num_ranks > 1
+
+    def product(
+        self, in_rows: RowDistribution, out_rows: RowDistribution, stages: list[list[int]], halo: np.ndarray | None
+    ) -> DistributedProduct:
+        """The product of a matrix whose rows are distributed as ``out_rows``, and how the rows of X arrive.
+
+        Args:
+            in_rows: distribution of the rows of X.
+            stages: see ``DistributedProduct``.
+            halo: ``Halos.counts``; None if only whole blocks travel.
+        """
+        transports = choose_transports(in_rows, halo, self.stage_order, self.exchange, self.packs)
+        made = DistributedProduct(in_rows, out_rows, stages, self.stage_order, transports, None)
+        if self.packs:
+            return replace(made, pieces=packed_pieces(made.rows_by_place(halo), self.piece_rows))
+        whole = self.fetch == "whole" and self.num_ranks > 1
+        return replace(made, pieces=all_at_once(max(map(len, stages)))) if whole else made
 
     @property
     def broadcasts(self) -> bool:
@@ -105,8 +124,7 @@ def lay_out(source: PreparedGraph, grid: Grid, needs: Needs) -> tuple[Layout, di
         name: str, in_rows: RowDistribution, out_rows: RowDistribution, stages: list[list[int]]
     ) -> DistributedProduct:
         counts = halos[name].counts if needs_halos else None
-        transports = choose_transports(in_rows, counts, grid.stage_order, grid.exchange)
-        return DistributedProduct(in_rows, out_rows, stages, grid.stage_order, transports, grid.fetches_whole)
+        return grid.product(in_rows, out_rows, stages, counts)
 
     products = {"adj": product("adj", rows, rows, forward_stages)}
     products["adj_t"] = product("adj_t", rows, rows, backward_stages)

@@ -85,7 +85,7 @@ class OneAndHalfD(GathersRows):
 
     def __init__(self, world: World, kernel: Kernel, meter: Meter, options: SchemeOptions):
         self.world, self.kernel = world, kernel
-        self.grid = options.grid(world.size)
+        self.grid = options.grid_on(world.device, world.size)
         self.replication, self.num_parts = self.grid.replication, self.grid.num_parts
         self.balance = Balance(1.0, 1.0)
         if options.wire_dtype is not None:
@@ -102,7 +102,7 @@ class OneAndHalfD(GathersRows):
             ),
             device=world.device,
             wire_dtype=options.torch_wire_dtype,
-            shared_memory=options.shared_memory and can_share_memory(world),
+            shared_memory=options.shared_memory and not self.grid.packs and can_share_memory(world),
             pads_rows=pads_rows(world.device),
             buffers=BufferPool(
                 world.device, lambda number: SharedSlots(world.size, world.rank, world.timeout_s, world.dry, number)
@@ -117,9 +117,9 @@ class OneAndHalfD(GathersRows):
         """See ``Scheme``."""
         return self.kernel.name_for(self.world.device, self._dtype)
 
-    def set_fetch(self, fetch: str) -> None:
-        """Let the rows of the graphs that are sharded from now on arrive in ``stages`` or ``whole``."""
-        self.grid = replace(self.grid, fetch=fetch)
+    def set_fetch(self, fetch: str, piece_rows: int | None = None) -> None:
+        """Let the rows of the graphs that are sharded from now on arrive as ``Grid`` has it."""
+        self.grid = replace(self.grid, fetch=fetch, piece_rows=piece_rows)
 
     def shard(self, source: PreparedGraph, needs: Needs) -> ShardedGraph:
         """See ``Scheme.shard``. A rank builds the blocks that it multiplies, one after the other."""

@@ -25,7 +25,8 @@ from torch import Tensor
 from fullgnn.distributed import Work
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, Kernel, LocalCSR
-from fullgnn.schemes.exchange import Exchange, RankContext
+from fullgnn.schemes.exchange import EVERY_COLUMN, Exchange, RankContext, StageRows
+from fullgnn.schemes.replicas import sum_slices
 from fullgnn.schemes.traffic import DistributedProduct
 
 
@@ -73,7 +74,7 @@ class Operator:
         for step, plan in enumerate(exchange.plans):
             matrix = plan.matrix(matrices)
             last = step == len(exchange.plans) - 1
-            slices = self._send_order if last else [slice(0, self.num_rows)]
+            slices = self._send_order if last and not exchange.packed else [slice(0, self.num_rows)]
             self._stages.append([self._piece(matrix, rows, pattern) for rows in slices])
             self.nnz += matrix.nnz
 
@@ -114,8 +115,8 @@ class Operator:
             scaled: whether ``x`` is diag(input_scale) X already.
         """
         assert self._col_scale is not None or not scaled
-        stages = self.exchange.steps(x, None if scaled else self._col_scale)
-        return self.multiply_stages(stages, x.new_empty(self.num_rows, x.shape[1]), epilogue)
+        pieces = self.exchange.pieces(x, None if scaled else self._col_scale)
+        return self._multiply_pieces(pieces, x.new_empty(self.num_rows, x.shape[1]), epilogue)
 
     def multiply_stages(self, stages: Iterable[Tensor | None], out: Tensor, epilogue: Epilogue = NO_EPILOGUE) -> Tensor:
         """Multiply the rows of each stage in turn, as ``__call__`` does, and apply ``epilogue``.
@@ -127,22 +128,28 @@ class Operator:
         Returns:
             (own rows of Y, F).
         """
+        return self._multiply_pieces(((step, EVERY_COLUMN, h) for step, h in enumerate(stages)), out, epilogue)
+
+    def _multiply_pieces(self, pieces: Iterable[StageRows], out: Tensor, epilogue: Epilogue) -> Tensor:
+        """Implement ``multiply_stages``. The pieces of a step follow each other, and have all columns together."""
         assert epilogue.scale is None
         self._meter.count("spmm_columns", out.shape[1])
         self._meter.count("spmm_rows", self._num_forward_rows)
-        reduction = _Reduction(self, out)
-        complete = self.context.replication == 1  # without replicas the sums need no reduction
+        reduction = (_SumAtEnd if self.exchange.packed else _Reduction)(self, out)
+        # Without replicas the sums need no reduction. A dropout needs all columns of a row.
+        complete = self.context.replication == 1 and not self.exchange.cuts_columns
         last_epilogue = replace(epilogue if complete else NO_EPILOGUE, scale=self._row_scale)
-        written = False
-        for step, h in enumerate(stages):
+        first: int | None = None  # the step that writes; those after it add
+        for step, columns, h in pieces:
             if h is None:
                 continue
+            first = step if first is None else first
             last = step == len(self._stages) - 1
             for piece in self._stages[step]:
-                self._multiply(piece, h, out, written, last_epilogue.of(piece.rows) if last else NO_EPILOGUE)
+                end = last_epilogue.of(piece.rows) if last else NO_EPILOGUE
+                self._multiply(piece, h, out[piece.rows, columns], step != first, end)
                 if last:
                     reduction.send(piece.rows)
-            written = True
         if not self._stages:
             out.zero_()
             for rows in self._send_order:
@@ -150,8 +157,7 @@ class Operator:
         total = reduction.finish()
         return total if complete else apply_epilogue_(total, epilogue)
 
-    def _multiply(self, piece: _Piece, h: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue) -> None:
-        target = out[piece.rows]
+    def _multiply(self, piece: _Piece, h: Tensor, target: Tensor, accumulate: bool, epilogue: Epilogue) -> None:
         if piece.block is not None and h.numel():
             with self._meter.phase("spmm"):
                 self._kernel.spmm(piece.block, h, target, accumulate, epilogue)
@@ -197,6 +203,22 @@ class _Reduction:
         for work in self._sent:
             work.wait()
         return total
+
+
+class _SumAtEnd:
+    """``_Reduction`` for rows that travel side by side: one all-to-all once all rows are complete."""
+
+    def __init__(self, operator: "Operator", out: Tensor):
+        self._axis, self._slices, self._out = operator.context.axes.replica, operator._slices, out
+
+    def send(self, rows: slice) -> None:
+        """Nothing is sent yet."""
+
+    def finish(self) -> Tensor:
+        """See ``_Reduction``."""
+        if len(self._slices) == 1:
+            return self._axis.all_reduce(self._out)
+        return sum_slices(self._out, self._slices, self._axis)
 
 
 def local_csr(matrix: csr_array, pattern: bool, device: torch.device) -> LocalCSR:

@@ -1,7 +1,7 @@
 """The options that 1D and 1.5D share: the keys of ``conf/scheme/base.yaml``, and ``replication``."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from fullgnn.schemes.layout import Grid
 CHOICES = {
     "stage_order": ("diagonal", "broadcast"),
     "exchange": ("auto", "broadcast", "needed_rows"),
-    "fetch": ("auto", "stages", "whole"),
+    "fetch": ("auto", "stages", "whole", "packed"),
     "wire_dtype": (None, "bfloat16"),
 }
 
@@ -33,9 +33,14 @@ class SchemeOptions:
     """``broadcast``: whole blocks of H travel; ``needed_rows``: only the rows that are read travel; ``auto``: the
     cheaper of the two for each block."""
     fetch: str = "auto"
-    """``stages``: the rows of one stage arrive while the previous stage is multiplied; ``whole``: the rows of all other
-    ranks arrive in one exchange while a rank's own rows are multiplied, which needs a buffer for all of them; ``auto``:
-    the planner chooses in a run on several GPUs and with ``scheme=auto``, otherwise ``stages``."""
+    """``packed``: the rows that other ranks read are packed side by side and sent by one all-to-all a piece, while a
+    rank's own rows are multiplied; the way of GPUs. ``stages`` and ``whole`` send a message for each pair of ranks, for
+    CPUs and for the experiments of papers: the rows of one stage arrive while the previous stage is multiplied, or
+    those of all other ranks in one exchange. ``auto``: on GPUs ``packed`` where ``can_pack``; on CPUs the planner
+    chooses one of the others with ``scheme=auto``; otherwise ``stages``."""
+    piece_rows: int | None = None
+    """The most rows that a rank sends or receives in a piece of ``fetch=packed``, which bounds its buffers; None: on a
+    GPU what its memory allows, otherwise any number."""
     split_rows: bool = True
     """Whether each replica holds 1/r of its block's rows; otherwise it holds all of them, as in the published 1.5D."""
     wire_dtype: str | None = None
@@ -49,13 +54,24 @@ class SchemeOptions:
                 known = ", ".join("null" if choice is None else choice for choice in choices)
                 raise ConfigError(f"scheme.{key}={getattr(self, key)} is not known: choose one of {known}")
 
-        if self.fetch == "whole" and self.stage_order == "broadcast":
-            raise ConfigError("scheme.fetch=whole has no stages to broadcast: set scheme.stage_order=diagonal")
+        if self.fetch in ("whole", "packed") and self.stage_order == "broadcast":
+            raise ConfigError(f"scheme.fetch={self.fetch} has no stages to broadcast: set scheme.stage_order=diagonal")
+        if self.fetch == "packed" and self.exchange == "broadcast":
+            raise ConfigError("scheme.fetch=packed sends the rows that are read alone: set scheme.exchange=auto")
+        if self.piece_rows is not None and self.piece_rows < 1:
+            raise ConfigError(f"scheme.piece_rows={self.piece_rows} is no number of rows: give at least 1, or null")
+        if self.piece_rows is not None and self.fetch not in ("auto", "packed"):
+            raise ConfigError(f"scheme.fetch={self.fetch} has no pieces: leave out scheme.piece_rows")
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> "SchemeOptions":
         """Pick the options from ``node``, the ``scheme`` section of a configuration, which may hold other keys too."""
         return cls(**{field.name: node[field.name] for field in fields(cls) if field.name in node})
+
+    @property
+    def can_pack(self) -> bool:
+        """Whether ``fetch=auto`` may be ``packed``: no key asks for an order or a transport of its own."""
+        return self.stage_order == "diagonal" and self.exchange != "broadcast"
 
     @property
     def torch_wire_dtype(self) -> torch.dtype | None:
@@ -75,7 +91,18 @@ class SchemeOptions:
                 f"choose one of {divisors}"
             )
         num_parts = world_size // self.replication
-        return Grid(num_parts, self.replication, self.split_rows, self.stage_order, self.exchange, self.fetch)
+        order, rows = self.stage_order, self.piece_rows
+        return Grid(num_parts, self.replication, self.split_rows, order, self.exchange, self.fetch, rows)
+
+    def grid_on(self, device: torch.device, world_size: int) -> Grid:
+        """``grid`` of ranks on such a ``device``, with ``packed`` for ``auto`` on GPUs, where it can be.
+
+        Raises:
+            ConfigError: as ``grid``.
+        """
+        grid = self.grid(world_size)
+        packs = self.fetch == "auto" and device.type == "cuda" and self.can_pack
+        return replace(grid, fetch="packed") if packs else grid
 
 
 def replications(world_size: int) -> list[int]:

@@ -4,7 +4,7 @@ Every rank computes its own plan without communication; the plans of two ranks m
 transports that rank 0 has computed (``traffic.py``). Rows arrive in one of two ways:
 
     stages   step t brings the rows of the t-th stage of this rank; they travel while the previous stage is multiplied
-    whole    step 0 has this rank's own rows; step 1 brings all others, in one exchange, while step 0 is multiplied
+    pieces   step 0 has this rank's own rows; step 1 + g brings those of other ranks for the stages of group g
 """
 
 from dataclasses import dataclass, field
@@ -14,6 +14,7 @@ import torch
 from scipy.sparse import csr_array, hstack
 from torch import Tensor
 
+from fullgnn.schemes.pieces import Pieces
 from fullgnn.schemes.rows import RowDistribution
 from fullgnn.schemes.traffic import BROADCAST, HALO, OWN, DistributedProduct
 
@@ -90,7 +91,8 @@ class StepPlans:
         self.rank = self._part * self._replication + self._replica
         self._rows: RowDistribution = product.in_rows
         sources = [product.source(self._part, stage) for stage in product.stages[self._replica]]
-        self.steps = self._whole(sources, halo) if product.whole else self._staged(sources, halo)
+        pieces = product.pieces
+        self.steps = self._staged(sources, halo) if pieces is None else self._grouped(sources, halo, pieces)
         self.holders = [self._holders(step) for step in self.steps]
         """For each step, the rows that arrive by their holder, however they travel."""
         self.readers = self._readers(boundary)
@@ -108,13 +110,16 @@ class StepPlans:
             found.append(step)
         return found
 
-    def _whole(self, sources: list[int], halo: list[np.ndarray]) -> list[StepPlan]:
+    def _grouped(self, sources: list[int], halo: list[np.ndarray], pieces: Pieces) -> list[StepPlan]:
         if not sources:
             return []
         own = self._rows.own(self._part, self._replica)
         nothing = np.empty(0, np.int64)
-        first, rest = StepPlan(HALO, -1, [(0, nothing)], 0), StepPlan(HALO, -1, [], 0)
-        for position, (source, read) in enumerate(zip(sources, halo)):
+        first, groups = StepPlan(HALO, -1, [(0, nothing)], 0), [StepPlan(HALO, -1, [], 0) for _ in pieces.slices]
+        # Rows that travel side by side arrive in the order of the ranks that hold them.
+        places = sorted(range(len(sources)), key=sources.__getitem__) if pieces.packed else range(len(sources))
+        for position in places:
+            source, read, rest = sources[position], halo[position], groups[pieces.groups[position]]
             columns = read if self._transport(source) == HALO else np.arange(self._rows.block_size(source))
             if source == self._part:
                 first = StepPlan(OWN, source, [(position, np.arange(own.start, own.stop))], own.stop - own.start)
@@ -122,7 +127,7 @@ class StepPlans:
             rest.columns.append((position, columns))
             rest.parts.extend(self._parts(source, columns, rest.num_rows))
             rest.num_rows += len(columns)
-        return [first, rest]
+        return [first, *groups[: pieces.groups[len(sources) - 1] + 1]]
 
     def _transport(self, source: int) -> int:
         return int(self._product.transports[self._part, source])
@@ -136,7 +141,7 @@ class StepPlans:
                 first, stop = np.searchsorted(columns, [held.start, held.stop]).tolist()
                 chosen, where = columns[first:stop] - held.start, slice(first, stop)
                 every = len(chosen) == held.stop - held.start
-                index = None if every and self._product.whole else self._tensor(chosen)
+                index = None if every and self._product.pieces is not None else self._tensor(chosen)
             if where.stop > where.start:
                 found.append(HeldRows(rank, index, slice(begin + where.start, begin + where.stop)))
         return found

@@ -15,6 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fullgnn.schemes.pieces import Pieces
 from fullgnn.schemes.rows import RowDistribution
 from fullgnn.schemes.stages import rank_sums, stage_source, stage_sources
 
@@ -34,7 +35,7 @@ class DistributedProduct:
     stages: list[list[int]]  # the stages of each replica, ascending
     stage_order: str  # diagonal or broadcast
     transports: np.ndarray  # (b, b) int8, entry [i, j]: how the rows of block j reach block row i
-    whole: bool  # whether all rows of other ranks arrive in one exchange instead of stage by stage
+    pieces: Pieces | None  # in which exchanges the rows of other ranks arrive; None: stage by stage
 
     @property
     def num_parts(self) -> int:
@@ -44,10 +45,10 @@ class DistributedProduct:
     def num_steps(self) -> int:
         """Number of steps of the product.
 
-        In step t each replica multiplies the t-th of its stages, if it has one. If rows arrive whole, it multiplies its
-        own rows in step 0 and all others in step 1.
+        In step t each replica multiplies the t-th of its stages, if it has one. With ``pieces``, it multiplies its own
+        rows in step 0 and those of group g in step 1 + g.
         """
-        return 2 if self.whole else max(map(len, self.stages))
+        return max(map(len, self.stages)) if self.pieces is None else 1 + len(self.pieces.slices)
 
     def source(self, part: int, stage: int) -> int:
         """The block column that block row ``part`` multiplies in ``stage``."""
@@ -57,7 +58,8 @@ class DistributedProduct:
         """The replica of block row ``part`` that multiplies block column ``source``, and the step in which it does."""
         stage = source if self.stage_order == "broadcast" else (source - part) % self.num_parts
         replica, stages = next((replica, own) for replica, own in enumerate(self.stages) if stage in own)
-        return replica, 1 if self.whole else stages.index(stage)
+        place = stages.index(stage)
+        return replica, place if self.pieces is None else 1 + self.pieces.groups[place]
 
     def sends_halo(self, part: int, source: int) -> bool:
         """Whether block row ``part`` receives only those rows of block ``source`` for which it has columns."""
@@ -148,6 +150,26 @@ class DistributedProduct:
         each = 2 * (replication - 1) * sizes * row_bytes // replication  # the gradients of the copies are added
         return {"push": np.stack(of_replicas, axis=1) * wire_bytes, "all_reduce": np.repeat(each, replication, axis=1)}
 
+    def rows_by_place(self, halo: np.ndarray | None) -> np.ndarray:
+        """(2 b r, num_places) int64: for the stages at each place in the lists of the replicas, the rows that each rank
+        receives from others, then those that each rank sends.
+
+        Args:
+            halo: see ``rows_received``.
+        """
+        num_parts, replication, read = self.num_parts, len(self.stages), self._rows_read(halo)
+        num_slices, parts = self.in_rows.num_slices, np.arange(num_parts)
+        received, sent = np.zeros((2, num_parts, replication, max(map(len, self.stages))), np.int64)
+        for replica, stages in enumerate(self.stages):
+            for place, stage in enumerate(stages):
+                sources = stage_sources(num_parts, self.stage_order)[:, stage]
+                rows = read[parts, sources]  # (b, m)
+                rows[sources == parts, replica if num_slices > 1 else 0] = 0  # which the rank itself holds
+                received[parts, replica, place] += rows.sum(axis=1)
+                holders = slice(None) if num_slices > 1 else slice(replica, replica + 1)
+                sent[sources, holders, place] += rows
+        return np.concatenate([received, sent]).reshape(2 * num_parts * replication, -1)
+
     def _rows_read(self, halo: np.ndarray | None) -> np.ndarray:
         """(b, b, m): entry [i, j, q] counts the rows of slice q of block j that block row i reads."""
         sizes = np.diff(self.in_rows.bounds, axis=1)  # (b, m)
@@ -232,7 +254,9 @@ class Halos:
         return Halos(joined, self.in_rows)
 
 
-def choose_transports(rows: RowDistribution, counts: np.ndarray | None, stage_order: str, exchange: str) -> np.ndarray:
+def choose_transports(
+    rows: RowDistribution, counts: np.ndarray | None, stage_order: str, exchange: str, packed: bool = False
+) -> np.ndarray:
     """Choose how the rows of block j reach block row i: (b, b) int8.
 
     In the stage order ``broadcast`` all readers of a block get it by the same transport: one broadcast, or point to
@@ -242,12 +266,13 @@ def choose_transports(rows: RowDistribution, counts: np.ndarray | None, stage_or
         rows: distribution of the rows of X.
         counts: ``Halos.counts``; None if only whole blocks travel.
         exchange: ``broadcast``, ``needed_rows`` or ``auto``.
+        packed: whether rows travel side by side; then no block travels whole.
     """
     sizes = rows.block_sizes
     num_parts, broadcast = len(sizes), stage_order == "broadcast"
     if exchange == "broadcast" or counts is None:
         sparse = np.zeros((num_parts, num_parts), bool)
-    elif exchange == "needed_rows":
+    elif exchange == "needed_rows" or packed:
         sparse = np.ones((num_parts, num_parts), bool)
     else:
         halo = counts.sum(axis=2)

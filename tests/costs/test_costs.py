@@ -25,6 +25,8 @@ CHOICES = {
     "broadcast": ["scheme.stage_order=broadcast", "scheme.exchange=auto", "optimizations.cache_aggregation=false"],
     "whole": ["scheme.fetch=whole", "scheme.shared_memory=false"],
     "whole in place": ["scheme.fetch=whole", "scheme.exchange=broadcast"],
+    "packed": ["scheme.fetch=packed"],
+    "packed in pieces": ["scheme.fetch=packed", "scheme.piece_rows=3", "optimizations.loss_rows_only=true"],
     "on the wire": ["scheme.wire_dtype=bfloat16", "optimizations.skip_input_gradient=false", "model.num_layers=3"],
 }
 

@@ -72,10 +72,10 @@ def test_the_time_of_a_slow_wire_is_its_bytes() -> None:
 
 
 def test_rows_arrive_whole_where_messages_cost_more_than_they_hide() -> None:
-    """With latency alone, one round a product is faster than eight; with bandwidth alone, nothing is won."""
-    slow, wire = machine(latency_s=1e-3), machine(bandwidth=1e9)
+    """With latency alone, one round a product is faster than eight; with bandwidth alone, nothing is won. On CPUs."""
+    slow, wire = (replace(one, device="cpu") for one in (machine(latency_s=1e-3), machine(bandwidth=1e9)))
     (staged,), (whole,), (free,) = (
-        search(hardware, fetch).options([8], ["auto"], [1])
+        search(hardware, "scheme.shared_memory=false", fetch).options([8], ["auto"], [1])
         for hardware, fetch in ((slow, "scheme.fetch=stages"), (slow, "scheme.fetch=auto"), (wire, "scheme.fetch=auto"))
     )
     assert (staged.prediction.fetch, whole.prediction.fetch, free.prediction.fetch) == ("stages", "whole", "stages")
@@ -86,8 +86,21 @@ def test_rows_arrive_whole_where_messages_cost_more_than_they_hide() -> None:
     assert whole.prediction.comm_bytes_per_rank == staged.prediction.comm_bytes_per_rank
     assert whole.prediction.peak_tensor_bytes > staged.prediction.peak_tensor_bytes
     full = replace(slow, memory_bytes=staged.prediction.peak_tensor_bytes)
-    (fitting,) = search(full).options([8], ["auto"], [1])
+    (fitting,) = search(full, "scheme.shared_memory=false").options([8], ["auto"], [1])
     assert fitting.prediction.fetch == "stages"
+
+
+def test_on_gpus_rows_travel_packed_in_the_fewest_pieces_that_fit() -> None:
+    """Unless a key asks for a transport of its own."""
+    wire = machine(bandwidth=1e9)
+    (option,) = search(wire).options([8], ["auto"], [1])
+    assert option.prediction.fetch == "packed" and "fetch" not in option.overrides
+    (broadcast,) = search(wire).options([8], ["broadcast"], [1])
+    assert broadcast.prediction.fetch == "stages"
+    less = replace(wire, memory_bytes=int(0.9 * option.prediction.peak_tensor_bytes))
+    (pieces,) = search(less).options([8], ["auto"], [1])
+    assert pieces.prediction.fits and not replace(option.prediction, memory_bytes=less.memory_bytes).fits
+    assert pieces.prediction.comm_bytes_per_rank == option.prediction.comm_bytes_per_rank
 
 
 def test_latency_is_paid_for_every_message() -> None:

@@ -194,7 +194,8 @@ def halo_kept(world: World, cfg: Config) -> dict[str, Any]:
 def test_the_rows_of_other_ranks_live_for_a_stage(ranks) -> None:
     """GAT with three layers on four ranks holds at most two stages' rows, at its widest layer, and keeps none."""
     heads, width = 8, 8
-    cfg = case("gat", "1d", 1, f"model.heads={heads}", f"model.hidden_channels={width}", "scheme.shared_memory=false")
+    keys = ["scheme.shared_memory=false", "scheme.fetch=stages"]
+    cfg = case("gat", "1d", 1, f"model.heads={heads}", f"model.hidden_channels={width}", *keys)
     for rank in ranks(4)(halo_kept, cfg):
         assert rank["bytes"] <= rank["most_rows"] * (2 * (heads * width + heads) * 8 + rank["padded_row"])
         assert rank["kept"] <= max(rank["num_own"], heads * width)

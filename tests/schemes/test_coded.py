@@ -33,6 +33,7 @@ WAYS = {
     "sent": [],
     "broadcast": ["scheme.stage_order=broadcast", "scheme.exchange=broadcast"],
     "copies": ["scheme.split_rows=false", "scheme.exchange=needed_rows"],
+    "packed": ["scheme.fetch=packed", "scheme.piece_rows=9"],
     "in place": ["scheme.shared_memory=true"],
 }
 

@@ -36,6 +36,10 @@ CHOICES = [
     )
 ]
 CHOICES += [choice | {"scheme.fetch": "whole"} for choice in CHOICES if choice["scheme.stage_order"] == "diagonal"]
+CHOICES += [
+    {"scheme.fetch": "packed", "scheme.piece_rows": piece_rows, "scheme.split_rows": split}
+    for piece_rows, split in product(("null", "5"), ("true", "false"))
+]
 
 
 def whole(seed: Any, num_rows: int) -> np.ndarray:
