@@ -208,7 +208,7 @@ def set_up_run(world: World, cfg: Config, work: HostWork, meter: Meter, checkpoi
         facts = prepared.facts.nodes
         learner = make_learner(cfg, facts, world.device)
         log_default_metric(cfg.task, learner.task)
-        cfg = planner.with_fetch(cfg, world, scheme, prepared)
+        cfg = planner.with_fetch(cfg, world, scheme, prepared, learner.optimizations)
         job = distribute(cfg, world, scheme, learner, prepared)
         if (codec := codec_of(cfg, prepared.facts)) is not None:
             log_inexact(codec)

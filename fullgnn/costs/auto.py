@@ -4,17 +4,16 @@ import logging
 from dataclasses import asdict, replace
 from typing import Any, NoReturn
 
-import torch
-
-from fullgnn.config import Config
+from fullgnn.config import Config, OptimizationConfig
 from fullgnn.config.options import takes_options
 from fullgnn.costs.effort import needed_part_of_dataset
-from fullgnn.costs.hardware import Hardware, load_hardware, profile_of
+from fullgnn.costs.gpu_memory import MemoryNeed, advise, device_bytes, memory_need
+from fullgnn.costs.hardware import Hardware, load_hardware
 from fullgnn.costs.measure import measured_hardware
 from fullgnn.costs.predict import predict
 from fullgnn.costs.search import Option, Search, best, locality
 from fullgnn.costs.statistics import check_plannable, counted_job, why_unplannable
-from fullgnn.distributed import World, broadcast_object, from_rank0
+from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0
 from fullgnn.engine.job import Job, with_supported_optimizations
 from fullgnn.engine.planner import Planner
 from fullgnn.errors import ConfigError
@@ -66,34 +65,71 @@ class CostPlanner(Planner):
         replication = broadcast_object(from_rank0(lambda: work.call(_choose, cfg, world.size, hardware)))
         return _with_replication(cfg, replication)
 
-    def with_fetch(self, cfg: Config, world: World, scheme: Scheme, prepared: PreparedGraph) -> Config:
+    def with_fetch(
+        self, cfg: Config, world: World, scheme: Scheme, prepared: PreparedGraph, optimizations: OptimizationConfig
+    ) -> Config:
         """See ``Planner``.
 
-        A deterministic run keeps the stages, since a choice by measured times could differ from run to run. Where this
-        machine has not been measured, the profile of its GPU decides, and without one the rows arrive in stages.
+        On GPUs, rows travel packed, in the fewest pieces that fit, unless a key asks for another way. On CPUs, a
+        deterministic run keeps the stages, since a choice by measured times could differ from run to run; so does a run
+        whose machine has not been measured.
         """
-        if not isinstance(scheme, OneAndHalfD) or cfg.scheme["fetch"] != "auto":
+        if not isinstance(scheme, OneAndHalfD):
+            return cfg
+        available = [num_bytes for num_bytes in all_gather_objects(device_bytes(world)) if num_bytes is not None]
+        if available:
+            return self._within_memory(cfg, world, scheme, prepared, optimizations, min(available))
+        if cfg.scheme["fetch"] != "auto":
             return cfg
         decided = world.size == 1 or cfg.runtime.deterministic or cfg.scheme["stage_order"] == "broadcast"
-        decided = decided or why_unplannable(cfg) != ""
-        if decided or (self._hardware is None and world.device.type != "cuda"):
+        hardware = self._hardware
+        if decided or hardware is None or why_unplannable(cfg) != "":
             return cfg
 
         def choice() -> str:
-            hardware = self._hardware
-            if hardware is None and (hardware := profile_of(gpu := torch.cuda.get_device_name(world.device))) is None:
-                log.info("scheme.fetch=auto: stages, since there is no profile of %s", gpu)
-                return "stages"
             local = world.size == world.local_size
             run = with_supported_optimizations(cfg)
             job = replace(counted_job(run, world.size, prepared), local=local)
-            fetch = predict(job, hardware).fetch
-            log.info("scheme.fetch=auto: %s, by the profile %s", fetch, hardware.name)
-            return fetch
+            return predict(job, hardware).fetch
 
         fetch = broadcast_object(from_rank0(choice))
         scheme.set_fetch(fetch)
         return replace(cfg, scheme=dict(cfg.scheme) | {"fetch": fetch})
+
+    def _within_memory(
+        self,
+        cfg: Config,
+        world: World,
+        scheme: OneAndHalfD,
+        prepared: PreparedGraph,
+        optimizations: OptimizationConfig,
+        available: int,
+    ) -> Config:
+        """``cfg`` with pieces that fit ``available`` bytes; the log says what a GPU needs.
+
+        Raises:
+            ConfigError: it needs more than it has; the same on every rank.
+        """
+        unknown = why_unplannable(cfg)
+        if optimizations.sparse_features:
+            unknown = "multiplies sparse features, whose memory is not planned"
+        if unknown:
+            log.info("the memory of a GPU is not estimated: model=%s %s", cfg.model["name"], unknown)
+            return cfg
+
+        def need() -> MemoryNeed:
+            job = counted_job(replace(cfg, optimizations=optimizations), world.size, prepared)
+            job = job.fetching(scheme.grid.fetch, scheme.grid.piece_rows)
+            return memory_need(job, world, cfg.runtime, available)
+
+        found = broadcast_object(from_rank0(need))
+        log.info("memory of a GPU, %s", found.text())
+        if not found.fits:
+            advise(found, cfg, world)
+        if not scheme.grid.packs:
+            return cfg
+        scheme.set_fetch("packed", found.piece_rows)
+        return replace(cfg, scheme=dict(cfg.scheme) | {"fetch": "packed", "piece_rows": found.piece_rows})
 
     def predicted(self, cfg: Config, world: World, job: Job, prepared: PreparedGraph) -> dict[str, Any] | None:
         """See ``Planner``."""

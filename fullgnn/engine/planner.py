@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fullgnn.config import Config, build
+from fullgnn.config import Config, OptimizationConfig, build
 from fullgnn.distributed import World
 from fullgnn.engine.job import Job
 from fullgnn.prepare.prepared import PreparedGraph
@@ -24,8 +24,17 @@ class Planner:
         """
         return cfg
 
-    def with_fetch(self, cfg: Config, world: World, scheme: Scheme, prepared: PreparedGraph) -> Config:
-        """``cfg`` with how rows arrive, see ``SchemeOptions.fetch``; the choice is also set on ``scheme``."""
+    def with_fetch(
+        self, cfg: Config, world: World, scheme: Scheme, prepared: PreparedGraph, optimizations: OptimizationConfig
+    ) -> Config:
+        """``cfg`` with how rows arrive, see ``SchemeOptions.fetch``; the choice is also set on ``scheme``.
+
+        Args:
+            optimizations: those that the model supports on this graph.
+
+        Raises:
+            ConfigError: a GPU has too little memory for the run; the same on every rank.
+        """
         return cfg
 
     def predicted(self, cfg: Config, world: World, job: Job, prepared: PreparedGraph) -> dict[str, Any] | None:

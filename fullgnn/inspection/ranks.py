@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from fullgnn.config import Config
+from fullgnn.costs.gpu_memory import GPU_PROFILE
 from fullgnn.costs.hardware import Hardware, load_hardware
 from fullgnn.costs.predict import predict
 from fullgnn.costs.statistics import counted_job, why_unplannable
@@ -44,8 +45,8 @@ def layouts_of(graph: Graph, cfg: Config) -> tuple[tuple[Layout, ...], str]:
     for world_size in WORLD_SIZES:
         for replication in replications(world_size):
             scheme = dict(cfg.scheme) | {"replication": replication}
-            if scheme.get("fetch", "auto") == "auto":
-                scheme["fetch"] = "stages"  # as on CPUs; on GPUs, what takes less memory
+            if scheme.get("fetch", "auto") == "auto" and _device(cfg) == "cpu":
+                scheme["fetch"] = "stages"
             run, prepared = replace(cfg, scheme=scheme), counted.prepared(world_size // replication)
             layout, problem = _layout(run, world_size, prepared, None if unplanned else hardware)
             found.append(layout)

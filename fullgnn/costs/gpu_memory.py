@@ -1,0 +1,161 @@
+"""What a GPU needs in a run, before anything is allocated for it.
+
+Counted: the blocks of A, as ``kernel=csr`` holds them; what an epoch of the rank's real program holds (``trace.py``);
+the buffers of the exchange. Estimated, since only a GPU knows them: CUDA and NCCL, an evaluation beside the pool of a
+CUDA graph, and the parts of the product X^T G.
+"""
+
+import logging
+from dataclasses import dataclass, replace
+
+import torch
+
+from fullgnn.config import Config, RuntimeConfig
+from fullgnn.costs.hardware import Hardware, load_hardware
+from fullgnn.costs.predict import block_bytes, fewest_pieces, heaviest_rank
+from fullgnn.costs.statistics import PlannedJob
+from fullgnn.costs.trace import Gemm, Trace, trace_epoch
+from fullgnn.distributed import World
+from fullgnn.engine.aggregate import OFFLOAD_SHARE
+from fullgnn.engine.cuda_graph import replay_for
+from fullgnn.errors import ConfigError
+from fullgnn.kernels.dense.host_rows import CHUNK_BYTES
+from fullgnn.kernels.support.aligned import aligned_stride, pads_rows
+from fullgnn.telemetry.table import num_bytes
+
+log = logging.getLogger(__name__)
+
+GPU_PROFILE = "h200x8"
+"""The profile whose rates count on GPUs that have not been measured."""
+
+CUDA_BYTES = 600 << 20
+"""Of CUDA itself in a process: its context, and the code of kernels. An estimate; not measured."""
+
+NCCL_BYTES = 400 << 20
+"""Of a communicator of NCCL: its buffers for the other ranks. An estimate; not measured."""
+
+MOST_PART_BYTES = 128 << 20
+"""Of the parts of a product X^T G, at most."""
+
+PART_ROWS = 768
+"""Rows whose products X^T G are one part, see ``_gradient_gpu.py``."""
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """The bytes that a GPU needs, and has."""
+
+    bytes_of: dict[str, int]  # in the order of the report
+    available: int
+    num_pieces: int  # of a product; 1: all rows arrive at once
+    piece_rows: int | None  # see ``SchemeOptions``
+
+    @property
+    def total(self) -> int:
+        return sum(self.bytes_of.values())
+
+    @property
+    def fits(self) -> bool:
+        return self.total <= self.available
+
+    @property
+    def fits_eagerly(self) -> bool:
+        """Whether it fits without a CUDA graph."""
+        return self.total - self.bytes_of[EVALUATION] <= self.available
+
+    def text(self) -> str:
+        """The report in one line."""
+        parts = [f"{name} {num_bytes(count)}" for name, count in self.bytes_of.items() if count]
+        pieces = "" if self.num_pieces == 1 else f"; rows travel in {self.num_pieces} pieces a product"
+        return f"{num_bytes(self.total)} of {num_bytes(self.available)}: {', '.join(parts)}{pieces}"
+
+
+BLOCKS, STEP, BUFFERS = "blocks of A", "features, parameters and activations", "buffers of the exchange"
+CUDA, NCCL = "CUDA (estimated)", "NCCL (estimated)"
+EVALUATION = "an evaluation beside the CUDA graph (estimated)"
+PARTS = "parts of X^T G (estimated)"
+
+
+def device_bytes(world: World) -> int | None:
+    """Bytes of the GPU of this rank; those of one that several ranks share are divided. None: it has no GPU."""
+    if world.device.type != "cuda":
+        return None
+    return torch.cuda.get_device_properties(world.device).total_memory // world.ranks_per_device
+
+
+def advise(need: MemoryNeed, cfg: Config, world: World) -> None:
+    """Refuse a run that needs more memory than a GPU has, or warn of one that needs it beside a CUDA graph alone.
+
+    Raises:
+        ConfigError: one line with the numbers and what would help.
+    """
+    if need.fits_eagerly:
+        log.warning(
+            "an evaluation may not fit beside the CUDA graph of a step (%s): if it does not, set"
+            " runtime.cuda_graph=never",
+            need.text(),
+        )
+        return
+    cures = ["more GPUs (runtime.nproc)", "a smaller model (model.hidden_channels)"]
+    if world.size > 1 and cfg.partition["name"] != "metis":
+        cures.append("fewer rows between ranks (partition=metis)")
+    if world.size > 1 and not (cfg.scheme["fetch"] in ("auto", "packed") and cfg.scheme["exchange"] != "broadcast"):
+        cures.append("rows that travel in pieces (scheme.fetch=packed)")
+    raise ConfigError(
+        f"this run does not fit into a GPU, {need.text()}: take {', or '.join(cures)}; python -m fullgnn.plan shows"
+        " what a rank needs"
+    )
+
+
+def memory_need(job: PlannedJob, world: World, runtime: RuntimeConfig, available: int) -> MemoryNeed:
+    """What the rank that multiplies most needs; where rows travel packed, in the fewest pieces that fit."""
+    profile = replace(load_hardware(GPU_PROFILE, runtime), device=world.device.type)
+    if not job.grid.packs:
+        return _need(job, world, runtime, profile, available)
+    return fewest_pieces(job, lambda one: _need(one, world, runtime, profile, available))
+
+
+def _need(job: PlannedJob, world: World, runtime: RuntimeConfig, profile: Hardware, available: int) -> MemoryNeed:
+    trace = trace_epoch(job, heaviest_rank(job), pads_rows(world.device))
+    pieces = [product.pieces for product in job.products.values()]
+    bytes_of = {
+        BLOCKS: block_bytes(job, trace, profile),
+        STEP: trace.peak_tensor_bytes - trace.buffer_bytes - _offloaded_bytes(job, trace, available),
+        BUFFERS: trace.buffer_bytes,
+        CUDA: CUDA_BYTES,
+        NCCL: NCCL_BYTES * _num_communicators(job, world),
+        EVALUATION: _evaluation_bytes(job, trace, world, runtime),
+        PARTS: max((_part_bytes(gemm, job, world) for gemm in trace.gemms), default=0),
+    }
+    num_pieces = max((one.num_exchanges for one in pieces if one is not None), default=1)
+    return MemoryNeed(bytes_of, available, num_pieces, job.grid.piece_rows)
+
+
+def _num_communicators(job: PlannedJob, world: World) -> int:
+    """Of all ranks, and of the replicas of a block row."""
+    if job.grid.num_ranks == 1 or world.backend != "nccl":
+        return 0
+    return 1 + (job.grid.replication > 1)
+
+
+def _offloaded_bytes(job: PlannedJob, trace: Trace, available: int) -> int:
+    """Bytes of A @ H0 that the trace counts, and that stay on the host; see ``optimizations.offload``."""
+    choice = job.cfg.optimizations.offload
+    stays = choice == "always" or (choice == "auto" and trace.kept_bytes > OFFLOAD_SHARE * available)
+    return max(0, trace.kept_bytes - 2 * CHUNK_BYTES) if stays else 0
+
+
+def _evaluation_bytes(job: PlannedJob, trace: Trace, world: World, runtime: RuntimeConfig) -> int:
+    """Two of the widest rows of each node. The graph keeps the memory of a step, and an evaluation needs its own."""
+    if replay_for(runtime.cuda_graph, world).make_graph is None or job.links is not None:
+        return 0
+    widths = [gemm.n for gemm in trace.gemms if gemm.m >= gemm.k] + [width for _, width in trace.products]
+    stride = aligned_stride(world.device, max(widths, default=0), job.dtype)
+    return 2 * int(job.num_own_rows.max()) * stride * job.dtype.itemsize
+
+
+def _part_bytes(gemm: Gemm, job: PlannedJob, world: World) -> int:
+    """Bytes of the parts of one product, if it is X^T G of tall matrices and a kernel of this project computes it."""
+    if gemm.k <= gemm.m or job.dtype != torch.float32 or world.device.type != "cuda":
+        return 0
+    return min(MOST_PART_BYTES, -(-gemm.k // PART_ROWS) * (gemm.m + 1) * gemm.n * 4)
