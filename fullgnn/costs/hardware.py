@@ -93,8 +93,6 @@ class Hardware:
     edge_gather: dict[int, float] = field(default_factory=dict)
     """``gather`` for a forward pass of attention over edges one by one, with rows of ``EDGE_ROW_BYTES``. Empty: it was
     not measured, and the rates of ``gather`` count."""
-    gpu: str = ""
-    """The name of the GPU, as ``torch.cuda.get_device_name`` gives it; empty: a CPU, or a profile for any GPU."""
     draw_s: float = 1e-7
     """Seconds in which a rank draws a pair and a negative, of a task that finds links; on the host, also of a GPU."""
 
@@ -176,12 +174,6 @@ def load_hardware(
         return read_hardware(path)
     except OSError as error:
         raise ConfigError(f"hardware={name} cannot be read ({error.strerror})") from error
-
-
-def profile_of(gpu: str) -> Hardware | None:
-    """The profile in ``conf/hardware/`` of the GPU with this name; None: there is none."""
-    profiles = (read_hardware(conf_dir() / "hardware" / f"{name}.yaml") for name in choices("hardware"))
-    return next((profile for profile in profiles if profile.gpu == gpu), None)
 
 
 def kept_or_needed(runtime: RuntimeConfig, nproc: int, needed_part: Callable[[], str]) -> tuple[Hardware | None, str]:

@@ -176,7 +176,6 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:  # noqa: B008
         name="auto",
         source=f"measured on {processor}, {ranks}, {date.today()}" + (BUSY if busy else ""),
         device=device.type,
-        gpu=here["gpu"] or "",
         ranks_per_node=world.size,
         memory_bytes=memory_bytes,
         cache_bytes=cache_bytes,
