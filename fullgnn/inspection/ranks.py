@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from fullgnn.config import Config
-from fullgnn.costs.gpu_memory import GPU_PROFILE
 from fullgnn.costs.hardware import Hardware, load_hardware
 from fullgnn.costs.predict import predict
 from fullgnn.costs.statistics import counted_job, why_unplannable

@@ -66,6 +66,8 @@ class FakeEvent:
         self._streams.handler._handle_event_synchronization(id(self))
 
     def query(self) -> bool:
+        """Yes: and then the host knows what was recorded to be over, as after ``synchronize``."""
+        self.synchronize()
         return True
 
     def elapsed_time(self, other: "FakeEvent") -> float:

@@ -3,8 +3,8 @@
 Triton compiles a kernel where it is launched for the first time, and the launch waits. A step of training has dozens of
 kernels, so that the first epoch would wait for one after the other. In a rehearsal the host's code of the step runs as
 always, but a kernel in Triton is not launched: if it has not been compiled yet, a thread begins to compile it. The
-rehearsal ends when all threads have. Operations of torch, and collectives, run; they read whatever is in the memory that
-the kernels would have written. So the caller saves what the step changes, and restores it afterwards.
+rehearsal ends when all threads have ended. Operations of torch, and collectives, run; they read whatever is in the
+memory that the kernels would have written. So the caller saves what the step changes, and restores it afterwards.
 """
 
 import time
