@@ -23,6 +23,7 @@ from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.epilogue.apply import apply_epilogue_
 from fullgnn.kernels.pairs.scores import pair_scores
 from fullgnn.kernels.spmm import Epilogue, Kernel, LocalCSR, Packed, Tile32, TritonCSR
+from fullgnn.kernels.spmm.single_use import SingleUseTriton
 from fullgnn.kernels.support.aligned import aligned_stride, empty_aligned
 from fullgnn.nn import cross_entropy
 from tests.gpu_code.attention_cases import attention_calls
@@ -46,8 +47,8 @@ class Case:
 
 
 def all_cases() -> list[Case]:
-    """The sparse products of each kernel, from the widest X to the narrowest, those of sparse features, the dense
-    operations around them, scores of pairs of rows, and attention."""
+    """The sparse products of each kernel, from the widest X to the narrowest, those of sparse features and of sampled
+    blocks, the dense operations around them, scores of pairs of rows, and attention."""
     widths: dict[int, list[str]] = {}
     around: dict[tuple[str, str], Case] = {}
     for name, shape in LOOKALIKES.items():
@@ -57,7 +58,8 @@ def all_cases() -> list[Case]:
         for case in _dense_cases(shape):
             around.setdefault((case.kernel, case.shape), case).models.append(model)
     attention = [Case(*found) for found in attention_calls()]
-    return [*_sparse_cases(widths), *_feature_cases(widths), *around.values(), *_pair_cases(), *attention]
+    sparse = (*_sparse_cases(widths), *_feature_cases(widths), *_single_use_cases())
+    return [*sparse, *around.values(), *_pair_cases(), *attention]
 
 
 def sparse_kernels() -> dict[str, Kernel]:
@@ -119,6 +121,18 @@ def _feature_cases(models: dict[int, list[str]]) -> Iterator[Case]:
     for name, call in (("sparse X W", product), ("sparse X^T G", gradient)):
         for width in UNALIGNED_WIDTHS:
             yield Case(name, str(width), partial(call, width), models[width])
+
+
+def _single_use_cases() -> Iterator[Case]:
+    """Blocks of sampled batches, at the widths of GraphSAGE on the look-alike of Products."""
+
+    def product(width: int) -> None:
+        kernel, block = SingleUseTriton(), matrix()
+        x, out = (empty_aligned(rows, width, like=torch.empty(0)) for rows in (NUM_COLS, NUM_ROWS))
+        kernel.spmm(kernel.prepare(block, torch.float32), x, out, False)
+
+    for width in (100, 64, 47):
+        yield Case("single use", str(width), partial(product, width))
 
 
 def _dense_cases(model: Lookalike) -> Iterator[Case]:

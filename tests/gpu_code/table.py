@@ -1,16 +1,18 @@
 """The table of compiled kernels: resources and loads of each kernel for sm_90 at the widths of the four models.
 
-    python -m tests.gpu_code.table --out compiled.json --page compiled.md [--before earlier.json]
+    python -m tests.gpu_code.table --out compiled.json --csv compiled.csv [--before earlier.json]
 
 The command needs Triton and no GPU, and runs without TRITON_INTERPRET. The host's own code chooses which kernels are
 compiled (``absent.py``) in the calls of ``cases.py``; ``machine_code.py`` reads the result. A row stands for all
-compiled kernels of one function at one width, and has the worst value in every column. With ``--before``, a cell that
-has changed since that file shows both values. With ``--rare``, the table has the calls of ``rare.py`` instead.
+compiled kernels of one function at one width, and has the worst value in every column. With ``--before``, a cell of the
+table that is printed shows both values where they differ, and the CSV has columns of their own for the earlier values.
+With ``--rare``, the table has the calls of ``rare.py`` instead.
 """
 
 import argparse
+import csv
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +38,6 @@ COLUMNS = {
     "CTAs an SM": lambda row: row["ctas"],
     "barriers an iteration": lambda row: "-" if row["barriers"] is None else row["barriers"],
 }
-
-INTRODUCTION = """## Compiled for sm_90
-
-What the host asks a GPU for at the widths of the four models, compiled without a GPU and read from the PTX and the
-machine code by `python -m tests.gpu_code.table`. A row is one function of a kernel at one width of X, or one
-shape of a dense product (602/608 x 128: X has 602 columns in rows 608 apart), and has the worst of its compiled kernels
-in each column: rows of every number of edges, the parts of heavy rows and of long panels, with and without an
-epilogue. "Loads" are those of X, or of the other tall matrices, that one thread makes in an iteration of the innermost
-loop, by the bytes that a load moves; CTAs an SM follow from registers, shared memory and warps. "a → b" is before and
-after; "none": there is no such kernel.
-"""
 
 
 def compiled_rows(cases: Iterable[Case]) -> list[dict[str, Any]]:
@@ -115,8 +106,33 @@ def worst(found: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def make_page(rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> str:
-    """The section for a page. Widths at which a function has the same cells share a row. Rows that the kernels of
+FIGURES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "compiled": lambda row: row["compiled"],
+    "loads_of_16_bytes": lambda row: row["loads"].get("16", 0),
+    "loads_of_8_bytes": lambda row: row["loads"].get("8", 0),
+    "loads_of_fewer_bytes": lambda row: sum(count for size, count in row["loads"].items() if int(size) < 8),
+    "registers": lambda row: row["registers"],
+    "spilled_bytes": lambda row: row["stack_bytes"],
+    "shared_bytes": lambda row: row["shared_bytes"],
+    "ctas_an_sm": lambda row: row["ctas"],
+    "barriers_an_iteration": lambda row: row["barriers"],
+}
+"""The columns of the CSV, each of which stands there twice: the value before, and now."""
+
+
+def write_csv(rows: list[dict[str, Any]], before: list[dict[str, Any]], path: Path) -> None:
+    """A line for each function of a kernel at one width, before or now."""
+    now, then = ({(row["kernel"], row["width"], row["function"]): row for row in table} for table in (rows, before))
+    with path.open("w", newline="") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(["kernel", "width", "function", *(name for one in FIGURES for name in (f"{one}_before", one))])
+        for key in {**now, **then}:
+            figures = [(then.get(key), now.get(key), of) for of in FIGURES.values()]
+            lines.writerow([*key, *("" if row is None else of(row) for *both, of in figures for row in both)])
+
+
+def make_table(rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> str:
+    """The table in Markdown. Widths at which a function has the same cells share a row. Rows that the kernels of
     panels leave to ``csr`` are not repeated."""
     now, then = ({(row["kernel"], row["width"], row["function"]): row for row in table} for table in (rows, before))
     places = {key[:2]: place for place, key in reversed([*enumerate((*now, *then))])}
@@ -129,7 +145,7 @@ def make_page(rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> str:
         both = [a if a == b else f"{a} → {b}" for a, b in zip(old, new)]
         widths.setdefault((kernel, function, *(both if before else new)), []).append(width)
     cells = [[kernel, "; ".join(found), *rest] for (kernel, *rest), found in widths.items()]
-    return f"{INTRODUCTION}\n{format_table(['kernel', 'width', 'function', *COLUMNS], cells)}\n"
+    return f"{format_table(['kernel', 'width', 'function', *COLUMNS], cells)}\n"
 
 
 def _cells(row: dict[str, Any] | None) -> list[str]:
@@ -144,7 +160,7 @@ def _load_sizes(loads: dict[str, int]) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.gpu_code.table", description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, help="write the JSON here")
-    parser.add_argument("--page", type=Path, help="write the table here instead of printing it")
+    parser.add_argument("--csv", type=Path, help="write the figures here")
     parser.add_argument("--before", type=Path, help="the JSON of an earlier checkout, to compare with")
     parser.add_argument("--kernels", help="only these, separated by commas")
     parser.add_argument("--widths", help="only these, separated by commas")
@@ -161,11 +177,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         body = ",\n".join(json.dumps(row) for row in rows)
         options.out.write_text(f'{{"target": "sm_90", "triton": "{triton.__version__}", "rows": [\n{body}\n]}}\n')
     before = [] if options.before is None else json.loads(options.before.read_text())["rows"]
-    page = make_page(rows, [row for row in before if wanted(row["kernel"], row["width"])])
-    if options.page is None:
-        print(page, end="")
-    else:
-        options.page.write_text(page)
+    before = [row for row in before if wanted(row["kernel"], row["width"])]
+    if options.csv is not None:
+        write_csv(rows, before, options.csv)
+    print(make_table(rows, before), end="")
 
 
 if __name__ == "__main__":
