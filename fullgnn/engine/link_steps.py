@@ -34,7 +34,8 @@ class LinkSteps:
         self._epoch = self._first = 0  # the number of the epoch; of its first step, from 1 over all epochs
         self._fixed: Step | None = None  # what a CUDA graph reads
         self._thread: ThreadPoolExecutor | None = None
-        if not gpu.runs_host_loops(job.graph.labels.device):
+        device = job.graph.labels.device
+        if device.type != "meta" and not gpu.runs_host_loops(device):  # where a step is planned, nothing is drawn
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="fullgnn-draws")
         self._ahead: tuple[int, Future[DrawnPairs]] | None = None  # an epoch, and its pairs
 

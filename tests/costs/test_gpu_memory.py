@@ -119,10 +119,9 @@ def test_too_much_is_an_error_on_every_rank_before_anything_is_sharded(ranks, gr
 
 
 def test_a_gpu_is_asked_and_a_cpu_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    world: Any = SimpleNamespace(device=torch.device("cpu"), local_size=4)
+    world: Any = SimpleNamespace(device=torch.device("cpu"), ranks_per_device=2)
     assert device_bytes(world) is None
     world.device = torch.device("cuda", 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=80 * 10**9))
     assert device_bytes(world) == 40 * 10**9  # two ranks share a GPU
 

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 import pytest
 import torch
 
-from fullgnn.distributed import dry_world, full_precision, init_world, mesh, world_of_one
+from fullgnn.distributed import dry_world, full_precision, init_world, joining, world_of_one
 from fullgnn.distributed.guest import as_guest
 from tests.cases import config
 from tests.commands import ROOT
@@ -26,7 +26,7 @@ ENTERED: dict[str, Callable[[], AbstractContextManager]] = {
 
 @pytest.mark.parametrize("name", ENTERED)
 def test_products_of_a_run_are_not_in_tf32(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mesh, "job_store", lambda use, timeout_s: torch.distributed.HashStore())
+    monkeypatch.setattr(joining, "job_store", lambda use, timeout_s: torch.distributed.HashStore())
     for variable, value in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}.items():
         monkeypatch.setenv(variable, value)
     before = torch.get_float32_matmul_precision()

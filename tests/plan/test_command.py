@@ -82,7 +82,7 @@ def test_a_plan_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.sample(2)
 def test_lines_are_short_and_equal_options_share_one(tmp_path: Path) -> None:
-    text, options = planned(tmp_path, *NUMBERS, "nproc=1,2,4,8", "kernels=auto,torch")
+    text, options = planned(tmp_path, *NUMBERS, "nproc=1,2,4,8", "kernels=auto,torch", "scheme.fetch=stages")
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert max(map(len, table)) <= 120 and max(len(line) for line in text.splitlines()[:6]) <= 120
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[2:]]

@@ -13,6 +13,6 @@ def path_of(x: Tensor) -> Literal["triton", "compiled", "torch"]:
     if x.dtype in (torch.float32, torch.float64):
         if gpu.runs_triton(x.device):
             return "triton"
-        if x.device.type == "cpu":
+        if gpu.runs_host_loops(x.device):
             return "compiled"
     return "torch"

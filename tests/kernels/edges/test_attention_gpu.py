@@ -163,7 +163,11 @@ def test_values_of_edges_in_parts(short_parts: None) -> None:
 def test_a_block_that_is_used_once_is_not_sorted() -> None:
     """It has one bin of all rows, since cutting rows would wait for the GPU; the result is the same. Blocks of sampled
     batches are such."""
-    rows = Rows(torch.tensor([0, 1], dtype=torch.int32), torch.tensor([0], dtype=torch.int32), None, 1, DEVICE)
+
+    def put(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(DEVICE)
+
+    rows = Rows(torch.tensor([0, 1], dtype=torch.int32), torch.tensor([0], dtype=torch.int32), None, 1, put)
     assert rows.pattern.single_use
     inputs = Attention.random(with_hubs(), 2, 5)
     x, of_sources, of_targets = (
