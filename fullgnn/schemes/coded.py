@@ -68,15 +68,20 @@ class Arrived:
                 continue
             found = empty_aligned(len(rows), width, like=rows.new_empty(0, dtype=coded.dtype))
             for some, out in zip(rows.split(ROWS_AT_ONCE), found.split(ROWS_AT_ONCE)):
-                codes = some[:, :num_bytes].contiguous().view(coded.rows.dtype)
+                codes = _own_copy(some[:, :num_bytes]).view(coded.rows.dtype)
                 columns = coded.codec.decode(codes, coded.dtype)[:, chosen]
                 if self.operator.input_scale is None:
                     out.copy_(columns)
                 else:
-                    torch.mul(columns, some[:, num_bytes:].contiguous().view(coded.dtype), out=out)
+                    torch.mul(columns, _own_copy(some[:, num_bytes:]).view(coded.dtype), out=out)
             yield found
 
 
 def _as_bytes(rows: Tensor) -> Tensor:
     """The (n, bytes) uint8 that (n, W) ``rows`` take."""
     return rows.contiguous().view(torch.uint8)
+
+
+def _own_copy(part: Tensor) -> Tensor:
+    """The same bytes in memory of their own, from whose beginning on they can be read as another dtype."""
+    return part.clone(memory_format=torch.contiguous_format)

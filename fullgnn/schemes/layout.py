@@ -60,8 +60,8 @@ class Grid:
 
     @property
     def broadcasts(self) -> bool:
-        """Whether rows of some stages may be broadcast along the block rows."""
-        return self.stage_order == "broadcast" and self.exchange != "needed_rows"
+        """Whether rows of some stages may be broadcast along the block rows; a single block is, to no one."""
+        return self.stage_order == "broadcast" and (self.exchange != "needed_rows" or self.num_parts == 1)
 
     @property
     def num_slices(self) -> int:
