@@ -21,6 +21,7 @@ from fullgnn.engine.cuda_graph import replay_for
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.dense.host_rows import CHUNK_BYTES
 from fullgnn.kernels.support.aligned import aligned_stride, pads_rows
+from fullgnn.kernels.support.tuning import PARTS_BYTES, DenseTuning
 from fullgnn.telemetry.table import num_bytes
 
 log = logging.getLogger(__name__)
@@ -34,10 +35,7 @@ CUDA_BYTES = 600 << 20
 NCCL_BYTES = 400 << 20
 """Of a communicator of NCCL: its buffers for the other ranks. An estimate; not measured."""
 
-MOST_PART_BYTES = 128 << 20
-"""Of the parts of a product X^T G, at most."""
-
-PART_ROWS = 768
+PART_ROWS = DenseTuning.gradient_steps * DenseTuning.gradient_rows
 """Rows whose products X^T G are one part, see ``_gradient_gpu.py``."""
 
 
@@ -158,4 +156,4 @@ def _part_bytes(gemm: Gemm, job: PlannedJob, world: World) -> int:
     """Bytes of the parts of one product, if it is X^T G of tall matrices and a kernel of this project computes it."""
     if gemm.k <= gemm.m or job.dtype != torch.float32 or world.device.type != "cuda":
         return 0
-    return min(MOST_PART_BYTES, -(-gemm.k // PART_ROWS) * (gemm.m + 1) * gemm.n * 4)
+    return min(PARTS_BYTES, -(-gemm.k // PART_ROWS) * (gemm.m + 1) * gemm.n * 4)

@@ -82,6 +82,9 @@ class DenseTuning:
     """Numbers that such a program adds at once, in all of these parts together."""
 
 
+PARTS_BYTES = 128 << 20
+"""Memory of the parts of a product X^T G that exist at one time, at most, but at least those of one range of rows."""
+
 T = TypeVar("T", CSRTuning, PanelTuning, DenseTuning)
 
 
