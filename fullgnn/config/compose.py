@@ -66,6 +66,7 @@ _CHOICES: dict[str, tuple[str | bool, ...]] = {
     "runtime.device": ("auto", "cpu", "cuda"),
     "runtime.backend": ("auto", "gloo", "nccl"),
     "runtime.dtype": ("float32", "float64"),
+    "runtime.precision": ("float32", "tf32"),
     "runtime.cuda_graph": ("auto", "never"),
 }
 _MINIMA = {

@@ -22,7 +22,7 @@ from fullgnn.distributed.launch import launch_workers
 from fullgnn.distributed.leaving import is_group_left_behind
 from fullgnn.distributed.mesh import World, default_nproc, warn_of_crowding
 from fullgnn.distributed.outer_launcher import SeveralTasksError, check_tasks
-from fullgnn.distributed.precision import full_precision
+from fullgnn.distributed.precision import product_precision
 from fullgnn.distributed.shared_memory import SharedSlots, can_share_memory
 from fullgnn.distributed.stop import StopRequest, stop_requests
 from fullgnn.distributed.store import under_torchrun
@@ -43,7 +43,7 @@ __all__ = [
     "default_nproc",
     "dry_world",
     "from_rank0",
-    "full_precision",
+    "product_precision",
     "init_world",
     "can_fork",
     "fork_workers",

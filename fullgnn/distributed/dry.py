@@ -17,7 +17,7 @@ from torch import Tensor
 from fullgnn.config import RuntimeConfig
 from fullgnn.distributed.collectives import NOT_WITHOUT_OTHERS, Axis, Work
 from fullgnn.distributed.mesh import World, device_of, num_threads
-from fullgnn.distributed.precision import full_precision
+from fullgnn.distributed.precision import product_precision
 from fullgnn.errors import UnsupportedError
 from fullgnn.telemetry.meter import Meter
 
@@ -40,7 +40,7 @@ def dry_world(runtime: RuntimeConfig, rank: int, size: int) -> Iterator[World]:
     hook = sys.excepthook  # init_process_group wraps it once more for each rank
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=size)
     try:
-        with full_precision():
+        with product_precision(runtime.precision):
             yield World(rank, size, local_size, device, "fake", runtime.timeout_s, dry=True)
     finally:
         dist.destroy_process_group()

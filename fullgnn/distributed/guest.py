@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from fullgnn.config import RuntimeConfig
-from fullgnn.distributed.precision import full_precision
+from fullgnn.distributed.precision import product_precision
 from fullgnn.distributed.stop import STOP_SIGNALS, StopRequest
 from fullgnn.kernels.support.process import give_back_freed_memory
 from fullgnn.kernels.support.threads import end_threads
@@ -48,7 +48,7 @@ def as_guest(runtime: RuntimeConfig, seed: int) -> Iterator[None]:
     with ExitStack() as stack:
         for part in (_environment(), _hooks(), _logger(), _memory(uses_gpu), _random_states(seed, uses_gpu)):
             stack.enter_context(part)
-        for mode in (_torch_settings(), full_precision(), _torch_modes()):
+        for mode in (_torch_settings(), product_precision(runtime.precision), _torch_modes()):
             stack.enter_context(mode)
         stack.enter_context(np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"))
         yield

@@ -20,7 +20,7 @@ from fullgnn.distributed.determinism import prepare_environment
 from fullgnn.distributed.failure import WAIT_S, is_lost_connection, is_timeout
 from fullgnn.distributed.leaving import destroy_group_left_behind, leave_group
 from fullgnn.distributed.mesh import World, device_of, num_threads, open_connections, resolve
-from fullgnn.distributed.precision import full_precision
+from fullgnn.distributed.precision import product_precision
 from fullgnn.distributed.presence import LostRank, Presence, Process, join
 from fullgnn.distributed.store import AbsentRank, another_connection, is_file, job_store, under_torchrun
 from fullgnn.errors import ConfigError, FullGNNError, UnsupportedError
@@ -87,7 +87,7 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
         raise LostRank(f"{error} within runtime.timeout_s={runtime.timeout_s:g} s: see whether it runs") from error
     presence = Presence(store, place.rank, processes, runtime.timeout_s, polls=is_file())
     group = _joined(runtime, store, place, device, backend, presence)
-    with full_precision(), _naming_lost_ranks(presence), group as world:
+    with product_precision(runtime.precision), _naming_lost_ranks(presence), group as world:
         with join(presence, lambda: another_connection("world", runtime.timeout_s)):
             yield world
 
@@ -177,14 +177,14 @@ def world_of_one(where: torch.device | RuntimeConfig) -> Iterator[World]:
         UnsupportedError: this machine does not have the device.
     """
     if isinstance(where, RuntimeConfig):
-        device, timeout_s = device_of(where), where.timeout_s
+        device, timeout_s, precision = device_of(where), where.timeout_s, where.precision
         prepare_environment(where)
         torch.set_num_threads(num_threads(where, 1))
     else:
-        device, timeout_s = where, _TIMEOUT_S
+        device, timeout_s, precision = where, _TIMEOUT_S, "float32"
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
-        with full_precision():
+        with product_precision(precision):
             yield World(0, 1, 1, device, "gloo", timeout_s)
     finally:
         dist.destroy_process_group()

@@ -176,4 +176,9 @@ def resolve(runtime: RuntimeConfig) -> tuple[str, str, FullGNNError | None]:
         problem = ConfigError("runtime.backend=nccl needs GPUs: use runtime.backend=gloo")
     elif backend == "nccl" and not dist.is_nccl_available():
         problem = UnsupportedError("runtime.backend=nccl but this torch has no NCCL: use runtime.backend=gloo")
+    elif runtime.precision == "tf32" and (device == "cpu" or runtime.dtype == "float64"):
+        why = "is for GPUs" if device == "cpu" else "rounds products of float32"
+        problem = ConfigError(
+            f"runtime.precision=tf32 {why}, and this run has {device} and {runtime.dtype}: leave it out"
+        )
     return device, backend, problem

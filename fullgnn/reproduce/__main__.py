@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from fullgnn.bench.harness import reason_of
-from fullgnn.distributed import check_tasks, full_precision
+from fullgnn.distributed import check_tasks, product_precision
 from fullgnn.distributed.command import help_with_keys, make_folder, run_command
 from fullgnn.errors import FullGNNError
 from fullgnn.kernels.support.process import keep_freed_memory
@@ -59,7 +59,7 @@ def run_target(target: str, cfg: TargetConfig, arguments: list[str], folder: Pat
     make_folder(folder)
     Cache(cfg.cache_dir).check()
     torch.set_num_threads(cfg.threads or torch.get_num_threads())
-    with full_precision():
+    with product_precision():
         result = module_of(target).run(cfg)
     seconds = time.perf_counter() - begin
     command = shlex.join(["python", "-m", "fullgnn.reproduce", f"target={target}", *arguments])

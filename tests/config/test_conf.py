@@ -82,6 +82,7 @@ KEYS = {
     "runtime.device": str,
     "runtime.backend": str,
     "runtime.dtype": str,
+    "runtime.precision": str,
     "runtime.threads": NoneType,
     "runtime.cache_dir": NoneType,
     "runtime.cuda_graph": str,

@@ -9,8 +9,9 @@ from contextlib import AbstractContextManager
 import pytest
 import torch
 
-from fullgnn.distributed import dry_world, full_precision, init_world, joining, world_of_one
+from fullgnn.distributed import dry_world, init_world, joining, mesh, product_precision, world_of_one
 from fullgnn.distributed.guest import as_guest
+from fullgnn.errors import ConfigError
 from tests.cases import config
 from tests.commands import ROOT
 
@@ -46,9 +47,9 @@ def test_products_of_a_run_are_not_in_tf32(name: str, monkeypatch: pytest.Monkey
 
 SCRIPT = """
 import torch
-from fullgnn.distributed.precision import full_precision
+from fullgnn.distributed.precision import product_precision
 {given}
-with full_precision():
+with product_precision():
     assert torch.backends.cuda.matmul.fp32_precision == "ieee" and not torch.backends.cuda.matmul.allow_tf32
 assert torch.backends.cuda.matmul.fp32_precision == "tf32"
 """
@@ -74,6 +75,33 @@ def test_who_has_asked_for_tf32_otherwise(variables: dict[str, str], given: str)
 
 def test_blocks_may_be_nested() -> None:
     before = torch.get_float32_matmul_precision()
-    with full_precision(), full_precision():
+    with product_precision(), product_precision():
         assert torch.get_float32_matmul_precision() == "highest"
     assert torch.get_float32_matmul_precision() == before
+
+
+def test_a_run_may_ask_for_tf32_and_the_process_keeps_its_own_setting() -> None:
+    before = torch.get_float32_matmul_precision()
+    with product_precision("tf32"):
+        assert torch.get_float32_matmul_precision() == "high" and torch.backends.cuda.matmul.allow_tf32
+    assert torch.get_float32_matmul_precision() == before
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (["runtime.device=cpu"], "is for GPUs, and this run has cpu and float32: leave it out"),
+        (
+            ["runtime.device=cuda", "runtime.dtype=float64"],
+            "rounds products of float32, and this run has cuda and float64",
+        ),
+    ],
+)
+def test_tf32_has_an_effect_or_is_refused(keys: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    _, _, problem = mesh.resolve(config(*keys, "runtime.backend=gloo", "runtime.precision=tf32").runtime)
+    assert isinstance(problem, ConfigError) and said in str(problem)
+    _, _, problem = mesh.resolve(
+        config("runtime.device=cuda", "runtime.backend=gloo", "runtime.precision=tf32").runtime
+    )
+    assert problem is None

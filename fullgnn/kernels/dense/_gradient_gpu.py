@@ -34,10 +34,7 @@ from torch import Tensor
 
 from fullgnn.kernels.support.aligned import as_rows, empty_aligned
 from fullgnn.kernels.support.gpu import row_unit, vector_unit
-from fullgnn.kernels.support.tuning import DenseTuning, tuning_for
-
-PARTS_BYTES = 128 << 20
-"""Memory of the parts of a product that exist at one time, at most, but at least those of one range."""
+from fullgnn.kernels.support.tuning import PARTS_BYTES, DenseTuning, tuning_for
 
 
 class _Split(NamedTuple):
@@ -148,6 +145,7 @@ def linear_gradients_gpu(
             part_unit,
             split.sum_rows,
             *split[2:7],
+            "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32",
             num_warps=split.num_warps,
             num_stages=split.num_stages,
         )
@@ -186,6 +184,7 @@ def _outer(
     ROWS: tl.constexpr,
     INPUTS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr,  # tf32x3: all digits of float32
 ):
     """Strides, and the columns that may be read (``x_columns``, ``g_columns``), are in units of ``*_UNIT`` elements.
 
@@ -230,7 +229,7 @@ def _outer(
                 masked += ROWS * masked_stride
         sums += tl.sum(tl.reshape(gradient, (ROWS // SUM_ROWS, SUM_ROWS, COLUMNS)), 0)
         # G'^T X instead of X^T G': Triton would load only 4 bytes at a time of a matrix that it transposes on loading.
-        total += tl.dot(tl.trans(gradient), x_tile, input_precision="tf32x3")
+        total += tl.dot(tl.trans(gradient), x_tile, input_precision=PRECISION)
         x += ROWS * x_stride
         g += ROWS * g_stride
     part_at = parts + part * part_stride * (num_inputs + 1)
@@ -423,7 +422,7 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         signature |= {"num_inputs": "i32", "x_columns": "i32", "num_columns": "i32", "g_columns": "i32"}
         constants: dict[str, Any] = {name: None for name in ("output", "masked") if name not in parts}
         constants |= {"X_UNIT": 4, "G_UNIT": 4, "MASKED_UNIT": 4, "PART_UNIT": 4}
-        constants["SUM_ROWS"] = split.sum_rows
+        constants |= {"SUM_ROWS": split.sum_rows, "PRECISION": "tf32x3"}
         constants |= {"INPUT_TILES": split.input_tiles, "COLUMN_TILES": split.column_tiles}
         constants |= {"ROWS": split.rows, "INPUTS": split.inputs, "COLUMNS": split.columns}
         signature = {name: kind for name, kind in signature.items() if name not in constants}

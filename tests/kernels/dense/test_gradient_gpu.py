@@ -1,6 +1,6 @@
 """X^T G, masks and column sums in Triton against float64. Numbers are small integers where sums must be exact."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fullgnn.distributed import product_precision
 from fullgnn.kernels.dense import dense
 from fullgnn.kernels.dense.dense import activation_gradients, linear_gradients, weight_gradient
 from fullgnn.kernels.support import gpu, tuning
@@ -251,3 +252,25 @@ def test_the_gradient_of_the_loss_lies_in_lines() -> None:
     _, gradient = cross_entropy(torch.randn(9, 41, device=DEVICE), torch.zeros(9, dtype=torch.int64, device=DEVICE), 1)
     assert gpu.row_unit(gradient) == 4 and gradient.shape == (9, 41)
     assert torch.as_strided(gradient, (9, 44), gradient.stride()).isfinite().all(), "padding is written, too"
+
+
+@pytest.mark.parametrize(("choice", "expected"), [("float32", "tf32x3"), ("tf32", "tf32")])
+def test_factors_have_the_precision_of_the_run(choice: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the products of cuBLAS have it: see ``distributed/precision.py``."""
+    from fullgnn.kernels.dense import _gradient_gpu
+
+    kernel, seen = _gradient_gpu._outer, []
+
+    class Seen:
+        def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+            def launch(*args: Any, **options: Any) -> None:
+                seen.append(args[-1])
+                kernel[grid](*args, **options)
+
+            return launch
+
+    monkeypatch.setattr(_gradient_gpu, "_outer", Seen())
+    x = torch.ones(40, 8, device=DEVICE)
+    with product_precision(choice):
+        found, _, _ = _gradient_gpu.linear_gradients_gpu(x, x, None, 1.0, keep_masked=False)
+    assert seen == [expected] and found.eq(40).all()
