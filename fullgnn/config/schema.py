@@ -116,7 +116,7 @@ class RuntimeConfig:
     deterministic: bool = False
     """Get the same bits in every run of one configuration on the same machines; see ``distributed/determinism.py``."""
     precision: str = "float32"
-    """Of dense float32 products on a GPU: ``float32``, or ``tf32``, which keeps 11 significant bits of each factor."""
+    """``float32``; or ``tf32``, which keeps 11 significant bits of each factor of a dense product on a GPU."""
     independent_tasks: bool = False
     """Let each of several processes that srun or mpirun has started be a run of its own; see
     ``distributed/outer_launcher.py``."""

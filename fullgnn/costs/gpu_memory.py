@@ -30,10 +30,10 @@ GPU_PROFILE = "h200x8"
 """The profile whose rates count on GPUs that have not been measured."""
 
 CUDA_BYTES = 600 << 20
-"""Of CUDA itself in a process: its context, and the code of kernels. An estimate; not measured."""
+"""Bytes that CUDA itself takes in a process: its context, and the code of kernels. Estimated, not measured."""
 
 NCCL_BYTES = 400 << 20
-"""Of a communicator of NCCL: its buffers for the other ranks. An estimate; not measured."""
+"""Bytes that NCCL takes for one communicator: its buffers for the other ranks. Estimated, not measured."""
 
 PART_ROWS = DenseTuning.gradient_steps * DenseTuning.gradient_rows
 """Rows whose products X^T G are one part, see ``_gradient_gpu.py``."""
@@ -130,7 +130,7 @@ def _need(job: PlannedJob, world: World, runtime: RuntimeConfig, profile: Hardwa
 
 
 def _num_communicators(job: PlannedJob, world: World) -> int:
-    """Of all ranks, and of the replicas of a block row."""
+    """The number of NCCL's communicators: one has all ranks, a second one the replicas of a block row."""
     if job.grid.num_ranks == 1 or world.backend != "nccl":
         return 0
     return 1 + (job.grid.replication > 1)

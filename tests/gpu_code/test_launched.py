@@ -33,7 +33,7 @@ SPILLED = {
     "dynamic": {("attend_rows", "one edge")},
     "wide": {("sum_rows", "41")},
 }
-"""Of a family, the kernels and shapes whose registers do not suffice."""
+"""The kernels and shapes of each family that spill registers to memory."""
 
 
 @needs_triton

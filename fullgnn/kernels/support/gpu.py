@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 MIN_TRITON = (3, 6)
 """The oldest Triton that compiles all kernels for compute capability 8.0, 9.0 and 10.0. Torch 2.10 brings it."""
 
-INTERPRETED = False  # tests set it to run kernels on a CPU, in Triton's interpreter, which TRITON_INTERPRET=1 selects
+INTERPRETED = False
+"""Tests set it to run kernels on a CPU, in Triton's interpreter, which TRITON_INTERPRET=1 selects."""
 
-AS_ON_GPU = (
-    False  # tests set it, beside ``INTERPRETED``: a CPU takes the way of a GPU where loops are compiled for CPUs
-)
+AS_ON_GPU = False
+"""Tests set it, beside ``INTERPRETED``: a CPU takes the way of a GPU where loops are compiled for CPUs."""
 
 
 def runs_host_loops(device: torch.device) -> bool:

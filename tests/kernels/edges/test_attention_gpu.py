@@ -112,7 +112,7 @@ def test_long_rows_are_cut(kind: str, heads: int, depth: int, short_parts: None)
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", COMPUTED)
 def test_a_row_of_thousands_of_edges(kind: str) -> None:
-    """Of the gradients, those of the sources are many programs in the interpreter, so the rows alone are compared."""
+    """Only the forward pass: a gradient at 3,000 sources is many programs, for which the interpreter takes long."""
     mask = torch.zeros(3, 3000, dtype=torch.bool)
     mask[1], mask[2, ::400] = True, True
     inputs, (expected, _) = exact(kind, mask, 1, 9)

@@ -13,7 +13,7 @@ from tests.triton_device import DEVICE, needs_triton
 pytestmark = needs_triton
 
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-14}
-"""Of an element's error over the sum of the magnitudes of its addends."""
+"""The largest error of an element, over the sum of the magnitudes of its addends."""
 
 
 @pytest.fixture(autouse=True)
