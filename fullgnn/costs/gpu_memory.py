@@ -85,7 +85,7 @@ def advise(need: MemoryNeed, cfg: Config, world: World) -> None:
     """Refuse a run that needs more memory than a GPU has, or warn of one that needs it beside a CUDA graph alone.
 
     Raises:
-        ConfigError: one line with the numbers and what would help.
+        ConfigError: one line with the numbers and what would help; a warning with ``runtime.check_memory=false``.
     """
     if need.fits_eagerly:
         log.warning(
@@ -99,9 +99,13 @@ def advise(need: MemoryNeed, cfg: Config, world: World) -> None:
         cures.append("fewer rows between ranks (partition=metis)")
     if world.size > 1 and not (cfg.scheme["fetch"] in ("auto", "packed") and cfg.scheme["exchange"] != "broadcast"):
         cures.append("rows that travel in pieces (scheme.fetch=packed)")
+    problem = f"this run does not fit into a GPU, {need.text()}"
+    if not cfg.runtime.check_memory:
+        log.warning("%s; it starts all the same, since runtime.check_memory=false", problem)
+        return
     raise ConfigError(
-        f"this run does not fit into a GPU, {need.text()}: take {', or '.join(cures)}; python -m fullgnn.plan shows"
-        " what a rank needs"
+        f"{problem}: take {', or '.join(cures)}; python -m fullgnn.plan shows what a rank needs, and"
+        " runtime.check_memory=false starts it all the same"
     )
 
 

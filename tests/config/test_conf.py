@@ -87,6 +87,7 @@ KEYS = {
     "runtime.cache_dir": NoneType,
     "runtime.cuda_graph": str,
     "runtime.deterministic": bool,
+    "runtime.check_memory": bool,
     "runtime.independent_tasks": bool,
 }
 """The public keys and the types of their defaults."""

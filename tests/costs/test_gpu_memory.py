@@ -144,8 +144,17 @@ def test_an_evaluation_beside_a_graph_is_a_warning(caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.WARNING):
         advise(MemoryNeed(bytes_of, 31, 1, None), cfg, world)  # type: ignore[arg-type]
     assert "runtime.cuda_graph=never" in caplog.text
-    with pytest.raises(ConfigError, match="does not fit into a GPU, 40 B of 30 B"):
-        advise(MemoryNeed(bytes_of, 30, 1, None), cfg, world)  # type: ignore[arg-type]
+
+
+def test_a_run_that_does_not_fit_is_refused_unless_a_key_lets_it_start(caplog: pytest.LogCaptureFixture) -> None:
+    need, world = MemoryNeed({BLOCKS: 10, STEP: 30, EVALUATION: 0}, 30, 1, None), SimpleNamespace(size=1)
+    with pytest.raises(
+        ConfigError, match="does not fit into a GPU, 40 B of 30 B.*runtime.check_memory=false starts it"
+    ):
+        advise(need, config(), world)  # type: ignore[arg-type]
+    with caplog.at_level(logging.WARNING):
+        advise(need, config("runtime.check_memory=false"), world)  # type: ignore[arg-type]
+    assert "does not fit into a GPU, 40 B of 30 B" in caplog.text and "it starts all the same" in caplog.text
 
 
 def test_an_input_on_the_host_is_not_counted() -> None:
