@@ -93,9 +93,8 @@ class _Attend(torch.autograd.Function):
         x, out, logit_target, maximum, total = ctx.saved_tensors
         num_heads, width = attention.num_heads, out.shape[1]
         dot = (by_head(grad, total) * by_head(out, total)).sum(2)
-        of_targets = moves.gather_targets(torch.cat([logit_target, maximum, total, grad, dot], dim=1))
-        parts = of_targets.split([num_heads] * 3 + [width, num_heads], dim=1)
-        logit_of, maximum_of, total_of, grad_of, dot_of = (part.contiguous() for part in parts)
+        parts = at_all_targets(block, [logit_target, maximum, total, grad, dot])
+        logit_of, maximum_of, total_of, grad_of, dot_of = parts
         rows_of = AttentionRows(logit_of, maximum_of, total_of, grad_of, dot_of, torch.zeros_like(logit_of))
         stages, push = block.stages(attention.edge_set), moves.push(width + num_heads, x)
         size = x.element_size()
@@ -109,19 +108,27 @@ class _Attend(torch.autograd.Function):
                     of_logits, of_rows = attend_backward(*edges, logits, arrived, attention.slope, mask, rows_of)
                 gradients = torch.cat([of_rows, of_logits], dim=1)
             push.step(gradients)
-        of_x = x.new_zeros(x.shape)
-        of_x[:, : width + num_heads] = push.finish()
-        of_logit_target = moves.reduce(rows_of.grad_logit_target)
-        if block.target_index is None:
-            of_x[:, width + num_heads :] = of_logit_target
-        else:
-            of_x[block.target_index, width + num_heads :] = of_logit_target
-        return of_x, None, None
+        of_arrived, of_logit_target = push.finish(), moves.reduce(rows_of.grad_logit_target)
+        if block.target_index is not None:
+            of_all_rows = x.new_zeros(len(x), num_heads)
+            of_logit_target = of_all_rows.index_copy_(0, block.target_index, of_logit_target)
+        return torch.cat([of_arrived, of_logit_target], dim=1), None, None
+
+
+def at_all_targets(block: Block, parts: list[Tensor]) -> list[Tensor]:
+    """The rows of all targets of the block row, contiguous, of tensors with a row for each own target, which travel
+    side by side."""
+    if not block.moves.joins_targets:
+        return [part.contiguous() for part in parts]
+    rows = block.moves.gather_targets(torch.cat(parts, dim=1))
+    return [part.contiguous() for part in rows.split([part.shape[1] for part in parts], dim=1)]
 
 
 def join_states(state: SoftmaxState, block: Block) -> SoftmaxState:
     """The state of this rank's own targets, from what each replica has found for all targets of the block row."""
     moves, num_heads = block.moves, state.maximum.shape[1]
+    if not moves.joins_targets:
+        return state
     part = state.rebased(moves.maximum(state.maximum))
     sums = moves.reduce(torch.cat([part.total, part.weighted], dim=1))
     return SoftmaxState(part.maximum[moves.own].contiguous(), sums[:, :num_heads].contiguous(), sums[:, num_heads:])

@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from fullgnn.kernels.edges.dynamic_attention import attend_dynamic, attend_dynamic_backward
 from fullgnn.kernels.edges.dynamic_rows import DynamicRows
 from fullgnn.kernels.edges.softmax_state import SoftmaxState, by_head
-from fullgnn.nn.attention import AttentionBase, join_states
+from fullgnn.nn.attention import AttentionBase, at_all_targets, join_states
 from fullgnn.schemes.block import Block
 from fullgnn.schemes.edges import EdgeReads
 
@@ -66,9 +66,8 @@ class _AttendDynamic(torch.autograd.Function):
         x, x_target, vector, out, maximum, total = ctx.saved_tensors
         num_heads, width = attention.num_heads, out.shape[1]
         dot = (by_head(grad, total) * by_head(out, total)).sum(2)
-        of_targets = moves.gather_targets(torch.cat([x_target, maximum, total, grad, dot], dim=1))
-        parts = of_targets.split([width, num_heads, num_heads, width, num_heads], dim=1)
-        x_target_of, maximum_of, total_of, grad_of, dot_of = (part.contiguous() for part in parts)
+        parts = at_all_targets(block, [x_target, maximum, total, grad, dot])
+        x_target_of, maximum_of, total_of, grad_of, dot_of = parts
         sums = (torch.zeros_like(x_target_of), torch.zeros_like(x_target_of))
         rows_of = DynamicRows(x_target_of, maximum_of, total_of, grad_of, dot_of, *sums)
         stages, push = block.stages(attention.edge_set), moves.push(width, x)

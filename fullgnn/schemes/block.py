@@ -125,6 +125,7 @@ class Movements(Protocol):
     """How the rows that a block reads and computes move between ranks, and their gradients back; see ``halo.py``."""
 
     num_steps: int  # every rank takes part in each step
+    joins_targets: bool  # whether a block row has several replicas, each with a part of the edges of each target
     has_copies: bool  # whether the replicas of a block row hold the same rows
 
     @property

@@ -46,6 +46,7 @@ class Halo:
     def __init__(self, exchange: Exchange, out_rows: RowDistribution):
         self.exchange, self._context = exchange, exchange.context
         self.num_steps = exchange.num_steps
+        self.joins_targets = self._context.replication > 1
         self.has_copies = exchange.rows.num_slices == 1 and self._context.replication > 1
         self._slices = out_rows.slices(self._context.part)
         self.own = out_rows.own(self._context.part, self._context.replica)

@@ -17,6 +17,7 @@ class LocalMovements:
     num_targets: int
 
     num_steps = 1
+    joins_targets = False
     has_copies = False
 
     @property
