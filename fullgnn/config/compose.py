@@ -19,7 +19,15 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fullgnn.config import Config, MinibatchConfig, conf_dir, target_of
-from fullgnn.config.overrides import RENAMED, pasteable, quote, removed, removed_target, with_current_names
+from fullgnn.config.overrides import (
+    RENAMED,
+    pasteable,
+    quote,
+    removed,
+    removed_target,
+    with_current_names,
+    without_only_values,
+)
 from fullgnn.config.schema import TABLES
 from fullgnn.config.updates import LENGTHS, WARMUP, check_updates, drop_zero_momentum
 from fullgnn.errors import ConfigError, quoted
@@ -175,6 +183,8 @@ def load_config(cfg: DictConfig) -> Config:
             )
         _check_dry_run(cfg)
         drop_zero_momentum(cfg)
+        if isinstance(cfg.kernel, DictConfig):
+            cfg.kernel = OmegaConf.create(without_only_values(cfg.kernel))
         for group in (group for group in OPEN_GROUPS if group in cfg):
             cfg[group] = _typed(group, cfg[group], schema)
             if "name" not in cfg[group]:
@@ -322,11 +332,11 @@ def _unknown_key(key: str, schema: type[Config]) -> str:
     if key in RENAMED:
         return f"unknown configuration key {key}: it is now called {RENAMED[key]}"
     group, _, name = key.rpartition(".")
+    if sentence := removed(key):
+        return sentence
     if key in known:
         choices = " or ".join(f"{group}={choice}" for choice in sorted(known[key]))
         return f"{key} is not a key of the chosen {group}: it belongs to {choices}"
-    if sentence := removed(key):
-        return sentence
     siblings = {other.rpartition(".")[2]: other for other in known if other.rpartition(".")[0] == group}
     near = difflib.get_close_matches(name, siblings, n=1, cutoff=0.7)
     elsewhere = [other for other in sorted(known) if other.rpartition(".")[2] == name]

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from fullgnn.config.compose import OPEN_GROUPS
-from fullgnn.config.overrides import MOVED_TARGETS, removed, removed_target
+from fullgnn.config.overrides import MOVED_TARGETS, removed, removed_target, without_only_values
 from fullgnn.config.schema import conf_dir, target_of
 from fullgnn.errors import DataError, quoted
 
@@ -61,7 +61,7 @@ def plain_config(config: Any) -> dict[str, Any]:
         if depth > _MAX_DEPTH or budget[0] < 0:
             raise DataError("its configuration is nested more deeply, or has more values, than any of a run")
         if isinstance(value, dict) and all(isinstance(key, str) and len(key) < _MAX_TEXT for key in value):
-            return {key: plain(below, depth + 1) for key, below in value.items()}
+            return {key: plain(below, depth + 1) for key, below in without_only_values(value).items()}
         if isinstance(value, (list, tuple)):
             return [plain(below, depth + 1) for below in value]
         if type(value) is str and value in MOVED_TARGETS:

@@ -6,6 +6,7 @@ are chosen from a list, the fields of ``record.json``, and the keys of the other
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fullgnn.bench.config import BenchConfig
-from fullgnn.config import Config, conf_dir
+from fullgnn.config import Config, build, conf_dir
 from fullgnn.config.compose import _CHOICES, _known_keys, compose, load_config
 from fullgnn.config.overrides import REMOVED, REMOVED_TARGETS, RENAMED, defer_keys_of_swept_groups, with_current_names
 from fullgnn.errors import ConfigError
@@ -38,7 +39,7 @@ def test_every_key_is_there_with_its_choices() -> None:
     known = _known_keys(Config)
     for key, choices in BEFORE["keys"].items():
         if key in REMOVED:
-            assert key not in known
+            assert known.get(key, set()) < set(choices)
             continue
         assert current(key) in known, key
         if not current(key).startswith("optimizer"):  # was a part of train
@@ -157,6 +158,60 @@ def test_what_was_removed_is_refused_with_what_to_write_instead(tmp_path: Path) 
     }.items():
         with pytest.raises(ConfigError, match=said):
             load_config(compose(*given.split(), folders=[str(tmp_path)]))
+
+
+MODE = f"^kernel.mode {REMOVED['kernel.mode']}$"
+
+
+@pytest.fixture
+def of_mode(tmp_path: Path) -> Callable[[str], dict[str, Any]]:
+    """Composes with files of a user, in which a target and a choice have the mode bf16x3 or bf16."""
+    packed = "_target_: fullgnn.kernels.spmm.Packed\nname: packed\n"
+    experiment = "# @package _global_\ndefaults:\n  - override /kernel: tile32\nkernel:\n"
+    for folder, text in {"kernel": packed, "experiment": f"{experiment}  "}.items():
+        (tmp_path / folder).mkdir()
+        for mode in ("bf16x3", "bf16"):
+            (tmp_path / folder / f"{mode}.yaml").write_text(f"{text}mode: {mode}\n")
+    return lambda given: load_config(compose(*given.split(), folders=[str(tmp_path)])).kernel
+
+
+def test_the_mode_that_every_product_has_now_is_left_out(of_mode: Callable[[str], dict[str, Any]]) -> None:
+    packed = {"_target_": "fullgnn.kernels.spmm.Packed", "name": "packed"}
+    tile32 = {"_target_": "fullgnn.kernels.spmm.Tile32", "name": "tile32", "density_threshold": 0.05}
+    sweep = defer_keys_of_swept_groups(with_current_names(["-m", "kernel=packed,tile32", "kernel.mode=bf16x3"]))[1:]
+    jobs = BasicSweeper.split_arguments(OverridesParser.create().parse_overrides(sweep), None)[0]
+    for given, node in {
+        "kernel=packed kernel.mode=bf16x3": packed,
+        "kernel=tile32 +kernel.mode='bf16x3'": tile32,
+        "kernel=csr kernel._target_=fullgnn.kernels.spmm.Packed kernel.name=packed kernel.mode=bf16x3": packed,
+        "kernel=bf16x3": packed,
+        "experiment=bf16x3": tile32,
+        " ".join(jobs[0]): packed,
+        " ".join(jobs[1]): tile32,
+    }.items():
+        assert of_mode(given) == node, given
+
+
+def test_every_other_mode_is_refused_with_what_to_write_instead(of_mode: Callable[[str], dict[str, Any]]) -> None:
+    for given in (
+        "kernel=packed kernel.mode=bf16",
+        "kernel=packed kernel.mode=ieee",
+        "kernel=tile32 ++kernel.mode=bf16x2",
+        "kernel=csr kernel._target_=fullgnn.kernels.spmm.Tile32",
+        "kernel=bf16",
+        "experiment=bf16",
+        "kernel.mode=bf16x3",
+    ):
+        with pytest.raises(ConfigError, match=MODE):
+            of_mode(given)
+
+
+def test_the_modes_of_csr_stay() -> None:
+    for given, mode in {"": "ieee", "kernel.mode=bf16": "bf16", "kernel.mode=bf16x3": "bf16x3"}.items():
+        kernel = load_config(compose("kernel=csr", *given.split())).kernel
+        assert kernel["mode"] == mode
+    with pytest.raises(ConfigError, match="^kernel.mode=bf16x3 is not known to kernel=csr: choose one of ieee, bf16$"):
+        build(kernel)
 
 
 def test_a_momentum_for_adam_is_refused_under_its_old_name_too() -> None:

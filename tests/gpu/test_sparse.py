@@ -8,16 +8,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.bench.exact import error_of
-from fullgnn.bench.gpu.contestants import (
-    BASELINE,
-    CONTESTANTS,
-    CSR,
-    FIRST,
-    FLOAT32,
-    PACKED,
-    TILE32,
-    Contestant,
-)
+from fullgnn.bench.gpu.contestants import BASELINE, CONTESTANTS, CSR, FIRST, FLOAT32, PACKED, TILE32, Contestant
 from fullgnn.kernels.dropout.mask import Mask
 from fullgnn.kernels.spmm import NO_EPILOGUE, AutoKernel, Epilogue, LocalCSR
 from fullgnn.kernels.support.aligned import empty_aligned
@@ -28,8 +19,7 @@ from tests.triton_device import DEVICE, needs_triton
 pytestmark = [needs_triton, pytest.mark.filterwarnings("ignore::RuntimeWarning")]  # NumPy warns of padding
 
 KERNELS = CONTESTANTS if ON_GPU else {one.name: one for one in FIRST if one != BASELINE}
-AUTO = Contestant("auto", "bf16x3", AutoKernel)
-PANELS = [one for one in KERNELS.values() if one.mode == "bf16x3"]
+AUTO = Contestant("auto", AutoKernel)
 EVERY_KIND = [CSR, TILE32, PACKED]
 WIDTHS = (128, 41, 100, 47, 8, 1, 602) if ON_GPU else (10,)
 EPILOGUE_WIDTHS = (10, 41, 128) if ON_GPU else (10,)
@@ -129,7 +119,7 @@ def test_no_bit_changes_in_100_products(one: Contestant, width: int) -> None:
 
 
 @pytest.mark.parametrize("width", (8, 128) if ON_GPU else (8,))
-@pytest.mark.parametrize("one", [CSR, *PANELS], ids=name_of)
+@pytest.mark.parametrize("one", EVERY_KIND, ids=name_of)
 def test_equal_addends(one: Contestant, width: int) -> None:
     """Every element of X is 0.1, the worst case of a running sum in float32: a row of 4 million edges, and panels of
     131,072 columns."""

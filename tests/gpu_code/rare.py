@@ -43,7 +43,7 @@ def products() -> None:
             multiply(TritonCSR(), adj, width, torch.float32, accumulate, finished(200, width, torch.float32, seed))
     multiply(TritonCSR("bf16"), adj, 100, torch.float32, False, Epilogue())
     multiply(TritonCSR(), weighted, 41, torch.float64, True, finished(200, 41, torch.float64, 0))
-    for kernel in (Tile32(0.0), Packed(), Packed("bf16"), Packed("bf16x2")):
+    for kernel in (Tile32(0.0), Packed()):
         multiply(kernel, adj, 41, torch.float32, True, Epilogue())
 
 

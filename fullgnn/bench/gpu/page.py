@@ -95,7 +95,7 @@ def densities(graph: Entry) -> list[Entry]:
 def products(graph: Entry) -> list[dict[str, Any]]:
     """By width, in the order of the record; speed-ups are over torch's CSR on the same graph in the same order."""
     spmm, shuffled = graph.get("spmm", []), graph.get("spmm_shuffled", [])
-    base = {one["width"]: one["median_ms"] for one in spmm if one["kernel"] == "torch ieee"}
+    base = {one["width"]: one["median_ms"] for one in spmm if one["kernel"] == "torch"}
     rows = [{**one, "label": one["kernel"]} for one in spmm]
     widths = {one["width"] for one in rows}
     rows += [{**one, "label": f"{one['kernel']}, shuffled graph"} for one in shuffled if one["width"] in widths]

@@ -78,10 +78,9 @@ class Products:
             "share_of_gather_rate": None if rate is None else gathered * sectors / (width * 4) / rate,
         }
 
-    def release(self, *keep: Contestant) -> None:
-        """Free the inputs, and what was prepared for other kernels than ``keep``."""
-        names = {one.name for one in keep}
-        self._prepared = {name: kept for name, kept in self._prepared.items() if name in names}
+    def release(self) -> None:
+        """Free the inputs and the prepared kernels."""
+        self._prepared = {}
         self._width, self._inputs = 0, []
         self._expected = self._magnitude = torch.empty(0)
 

@@ -1,4 +1,4 @@
-"""Panels on a CPU: the groups and the rounding of ``_planes_gpu.py``, with small dense products."""
+"""Panels on a CPU: the groups and the planes of ``_planes_gpu.py``, with small dense products."""
 
 import torch
 from torch import Tensor
@@ -8,17 +8,14 @@ from fullgnn.kernels.spmm.tiles import GROUP, PANEL, Panels
 CPU_GROUPS = 1 << 10  # groups that are unpacked at a time
 
 
-def split_planes(x: Tensor, mode: str) -> list[Tensor]:
-    """Float32 ``x`` as the addends that ``mode`` multiplies: float32 with values of bfloat16.
+def split_planes(x: Tensor) -> list[Tensor]:
+    """Float32 ``x`` as three addends: float32 with values of bfloat16.
 
-    In ``bf16x3`` the values are truncated, not rounded: 8 + 8 + 8 bits are the 24 of float32, and no number overflows.
+    The values are truncated, not rounded: 8 + 8 + 8 bits are the 24 of float32, and no number overflows.
     """
-    if mode == "bf16x3":
-        hi = _cut_off(x)
-        mid = _cut_off(x - hi)
-        return [hi, mid, (x - hi - mid).bfloat16().float()]
-    hi = x.bfloat16().float()
-    return [hi, (x - hi).bfloat16().float()] if mode == "bf16x2" else [hi]
+    hi = _cut_off(x)
+    mid = _cut_off(x - hi)
+    return [hi, mid, (x - hi - mid).bfloat16().float()]
 
 
 def _cut_off(x: Tensor) -> Tensor:
@@ -26,7 +23,7 @@ def _cut_off(x: Tensor) -> Tensor:
     return (x.view(torch.int32) & -(1 << 16)).view(torch.float32)
 
 
-def multiply_on_cpu(panels: Panels, x: Tensor, out: Tensor, accumulate: bool, mode: str) -> None:
+def multiply_on_cpu(panels: Panels, x: Tensor, out: Tensor, accumulate: bool) -> None:
     """Write panels @ x to ``out``, or with ``accumulate`` add it to ``out``. ``CPU_GROUPS`` are unpacked at a time.
 
     The sum inside a group is float32, as on tensor cores, and the sum of groups is float64.
@@ -34,7 +31,7 @@ def multiply_on_cpu(panels: Panels, x: Tensor, out: Tensor, accumulate: bool, mo
     num_panels, width = len(panels.ptr) - 1, out.shape[1]
     padded = torch.zeros(panels.num_cols + GROUP, width)  # columns past the last have no entries
     padded[: panels.num_cols] = x
-    planes = split_planes(padded, mode)
+    planes = split_planes(padded)
     panel = torch.arange(num_panels).repeat_interleave(panels.ptr.diff().long())
     sums = torch.zeros(num_panels, PANEL, width, dtype=torch.float64)
     for groups in torch.arange(panels.num_groups).split(CPU_GROUPS):

@@ -6,7 +6,7 @@ exactly 0 and 1 in any precision, so only X needs care: as hi + mid + lo in bflo
 
 A kernel of its own splits X, once per product, and writes the planes of a row side by side, padded to 16 columns:
 
-    hi of row 0 | mid of row 0 | lo of row 0 | hi of row 1 | ...        6 bytes a number in bf16x3, 4 in bf16x2
+    hi of row 0 | mid of row 0 | lo of row 0 | hi of row 1 | ...        6 bytes a number
 
 so that 16 bytes at a time go from global to shared memory and on to the tensor cores, not through registers. The
 pattern of the next group is unpacked one group ahead and carried into the next iteration.
@@ -29,21 +29,14 @@ from fullgnn.kernels.spmm.panel_plan import CHAIN_GROUPS, REGISTERS, UNIT, plane
 from fullgnn.kernels.spmm.reading import Reading
 from fullgnn.kernels.support.tuning import PanelTuning
 
-PLANES = {"bf16x3": 3, "bf16x2": 2, "bf16": 1}
 GROUP, PANEL = tl.constexpr(tiles.GROUP), tl.constexpr(tiles.PANEL)
 MAX_COLUMNS, ELEMENTS = 64, 2048  # bounds of one program's tile in ``_split``
 
 
-def split_rows(x: Tensor, mode: str) -> Tensor:
-    """(n, planes, padded width) bfloat16 whose planes add up to the (n, width) ``x``; padding is undefined.
-
-    Args:
-        x: float32; in the mode bf16 the result of ``reading.rounded``, which is the only plane.
-    """
-    if mode == "bf16":
-        return x.as_strided((len(x), 1, x.stride(0)), (x.stride(0), x.stride(0), 1))
+def split_rows(x: Tensor) -> Tensor:
+    """(n, 3, padded width) bfloat16 whose planes add up to the (n, width) float32 ``x``; padding is undefined."""
     padded = -(-x.shape[1] // UNIT) * UNIT
-    planes = torch.empty(len(x), PLANES[mode], padded, dtype=torch.bfloat16, device=x.device)
+    planes = torch.empty(len(x), 3, padded, dtype=torch.bfloat16, device=x.device)
     if len(x):
         reading = Reading.of(x)
         columns = min(MAX_COLUMNS, triton.next_power_of_2(padded))
@@ -55,7 +48,6 @@ def split_rows(x: Tensor, mode: str) -> Tensor:
             padded // UNIT,
             reading.column_units,
             reading.stride_units,
-            MODE=mode,
             ALIGNED=reading.aligned,
             ROWS=rows,
             COLUMNS=columns,
@@ -66,12 +58,11 @@ def split_rows(x: Tensor, mode: str) -> Tensor:
 @triton.jit(do_not_specialize=["num_rows", "plane", "readable", "x_stride"])
 def _split(
     x,  # (num_rows, readable) float32
-    planes,  # (num_rows, 3 or 2, plane) bfloat16
+    planes,  # (num_rows, 3, plane) bfloat16
     num_rows,
     plane,  # columns of a plane, in units of 16
     readable,  # columns of X that there is memory for, in units of ALIGNED, as x_stride is
     x_stride,
-    MODE: tl.constexpr,
     ALIGNED: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -85,19 +76,13 @@ def _split(
     at = x + (row * x_stride)[:, None] + column[None, :]
     part = tl.load(at, mask=there[:, None] & (column < readable)[None, :], other=0)  # of X
     within = there[:, None] & (column < plane)[None, :]
-    if MODE == "bf16x3":
-        to = planes + (row * (3 * plane))[:, None] + column[None, :]
-        hi = truncate_to_bfloat16(part)
-        part -= hi
-        mid = truncate_to_bfloat16(part)
-        tl.store(to, hi.to(tl.bfloat16), mask=within)
-        tl.store(to + plane, mid.to(tl.bfloat16), mask=within)
-        tl.store(to + 2 * plane, (part - mid).to(tl.bfloat16), mask=within)
-    else:
-        to = planes + (row * (2 * plane))[:, None] + column[None, :]
-        high = part.to(tl.bfloat16)
-        tl.store(to, high, mask=within)
-        tl.store(to + plane, (part - high.to(tl.float32)).to(tl.bfloat16), mask=within)
+    to = planes + (row * (3 * plane))[:, None] + column[None, :]
+    hi = truncate_to_bfloat16(part)
+    part -= hi
+    mid = truncate_to_bfloat16(part)
+    tl.store(to, hi.to(tl.bfloat16), mask=within)
+    tl.store(to + plane, mid.to(tl.bfloat16), mask=within)
+    tl.store(to + 2 * plane, (part - mid).to(tl.bfloat16), mask=within)
 
 
 @triton.jit
@@ -114,7 +99,7 @@ def multiply_planes(
     target,  # (num_items,) int32: the panel of ``out`` to which an item is stored
     columns,  # (num_groups, 32) int32 rows of X, or (num_groups,) the first of 32 consecutive ones
     bits,  # (num_groups, PANEL) int32
-    planes,  # (num_cols, PLANES, plane) bfloat16
+    planes,  # (num_cols, 3, plane) bfloat16
     out,  # (num_rows, width)
     num_rows,
     num_cols,  # a column id from here on stands for no column
@@ -124,7 +109,6 @@ def multiply_planes(
     plane,  # columns of a plane, in units of 16
     PIECE: tl.constexpr,
     EVEN: tl.constexpr,  # all columns of the piece are in a plane
-    PLANES: tl.constexpr,
     OUT_ALIGNED: tl.constexpr,
     ADJACENT: tl.constexpr,  # the columns of a group are 32 consecutive ones
     CHAIN: tl.constexpr,  # groups that are added up on tensor cores
@@ -150,8 +134,8 @@ def multiply_planes(
         pattern = ahead
         here = source < num_cols
         source = source.to(tl.int64) if WIDE else source
-        row = planes + source * (plane * PLANES)
-        chain = _add(chain, pattern, row, plane, first_column, here, EVEN, PLANES, INTERPRETED)
+        row = planes + source * (plane * 3)
+        chain = _add(chain, pattern, row, plane, first_column, here, EVEN, INTERPRETED)
         ahead = _pattern(bits, group + 1, last, INTERPRETED)
         if (group - first) % CHAIN == CHAIN - 1:
             total += chain
@@ -179,7 +163,6 @@ def _add(
     first_column,
     here,
     EVEN: tl.constexpr,
-    PLANES: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):
     """``total`` + ``pattern`` X; all planes are loaded before the products."""
@@ -187,16 +170,11 @@ def _add(
     at = row[:, None] + column[None, :]
     within = here[:, None] if EVEN else here[:, None] & (column < plane)[None, :]
     hi = tl.load(at, mask=within, other=0)  # of X
-    if PLANES > 1:
-        mid = tl.load(at + plane, mask=within, other=0)  # of X
-    if PLANES > 2:
-        lo = tl.load(at + 2 * plane, mask=within, other=0)  # of X
+    mid = tl.load(at + plane, mask=within, other=0)  # of X
+    lo = tl.load(at + 2 * plane, mask=within, other=0)  # of X
     total = _dot(pattern, hi, total, INTERPRETED)
-    if PLANES > 1:
-        total = _dot(pattern, mid, total, INTERPRETED)
-    if PLANES > 2:
-        total = _dot(pattern, lo, total, INTERPRETED)
-    return total
+    total = _dot(pattern, mid, total, INTERPRETED)
+    return _dot(pattern, lo, total, INTERPRETED)
 
 
 @triton.jit
@@ -215,22 +193,21 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
     signature = dict.fromkeys(("begin", "end", "target", "columns", "bits"), "*i32:16")
     sizes = ("num_rows", "num_cols", "first_column", "width", "out_stride", "plane")
     signature |= dict.fromkeys(sizes, "i32") | {"out": "*fp32:16", "planes": "*bf16:16"}
-    calls = [  # width, planes, adjacent columns, wide
-        *((width, 3, False, False) for width in (128, 64, 47, 41, 8, 100)),
-        (128, 3, True, False),
-        (128, 2, False, False),
-        (41, 1, False, True),
+    calls = [  # width, adjacent columns, wide
+        *((width, False, False) for width in (128, 64, 47, 41, 8, 100)),
+        (128, True, False),
+        (41, False, True),
     ]
-    for width, num_planes, adjacent, wide in calls:
+    for width, adjacent, wide in calls:
         for cut in planes_columns(width, tuning):
             constants: dict[str, Any] = dict(PIECE=cut.total, EVEN=cut.end <= -(-width // UNIT) * UNIT)
-            constants |= dict(ADJACENT=adjacent, PLANES=num_planes, WIDE=wide, CHAIN=CHAIN_GROUPS)
+            constants |= dict(ADJACENT=adjacent, WIDE=wide, CHAIN=CHAIN_GROUPS)
             constants |= dict(OUT_ALIGNED=1 if width % 4 else 4, ACCUMULATE=wide, INTERPRETED=False)
             options: dict[str, Any] = {"num_warps": tuning.planes_warps, "num_stages": tuning.planes_stages}
             options |= {"maxnreg": REGISTERS}
             yield multiply_planes, signature, constants, options
     signature = dict.fromkeys(("num_rows", "plane", "readable", "x_stride"), "i32")
     signature |= {"x": "*fp32:16", "planes": "*bf16:16"}
-    for mode, columns in (("bf16x3", 64), ("bf16x3", 16), ("bf16x2", 64)):
-        constants = dict(MODE=mode, ALIGNED=4, ROWS=ELEMENTS // columns, COLUMNS=columns)
+    for columns in (64, 16):
+        constants = dict(ALIGNED=4, ROWS=ELEMENTS // columns, COLUMNS=columns)
         yield _split, signature, constants, {"num_warps": 4}

@@ -9,13 +9,7 @@ class Packed(PanelKernel):
 
     The columns of a group need not be adjacent, so an order only has to bring rows with common neighbours together.
     ``Tile32`` is the special case of adjacent columns.
-
-    Args:
-        mode: ``bf16x3``, ``bf16x2`` or ``bf16``; see ``panels.py``.
-
-    Raises:
-        ConfigError: ``mode`` is not one of these.
     """
 
-    def __init__(self, mode: str = "bf16x3"):
-        super().__init__("packed", mode, split_columns)
+    def __init__(self) -> None:
+        super().__init__("packed", split_columns)

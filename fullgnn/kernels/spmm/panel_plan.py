@@ -53,12 +53,12 @@ class PanelPlan:
         else:
             self._sums = split_levels(begin, end, target, FEW_SUMS)
 
-    def multiply(self, x: Tensor, out: Tensor, accumulate: bool, mode: str) -> None:
+    def multiply(self, x: Tensor, out: Tensor, accumulate: bool) -> None:
         """Write panels @ x to ``out``, or with ``accumulate`` add it to ``out``. The planes of X are freed then."""
         # Imported here, since it imports Triton, which only GPUs need.
         from fullgnn.kernels.spmm._planes_gpu import split_rows
 
-        planes = split_rows(x, mode)
+        planes = split_rows(x)
         if self._parts is not None:  # the longest first
             sums = empty_aligned(len(self._parts.target) * PANEL, out.shape[1], like=out)
             self._launch(self._parts, planes, sums, False)
@@ -70,7 +70,7 @@ class PanelPlan:
         """Store the panels of ``items`` in ``out``.
 
         Args:
-            planes: (num_cols, planes, columns) bfloat16, from ``split_rows``.
+            planes: (num_cols, 3, columns) bfloat16, from ``split_rows``.
         """
         from fullgnn.kernels.spmm._planes_gpu import multiply_planes
 
@@ -93,7 +93,6 @@ class PanelPlan:
                 planes.stride(1) // UNIT,
                 PIECE=columns.total,
                 EVEN=columns.end <= planes.stride(1),
-                PLANES=planes.shape[1],
                 OUT_ALIGNED=unit,
                 ADJACENT=panels.adjacent,
                 CHAIN=CHAIN_GROUPS,

@@ -3,22 +3,19 @@
 on a GPU    panels on tensor cores (``_planes_gpu.py``), then the rows (``triton_csr.py``), which add to the panels'
             sums and apply the epilogue. A panel with many groups is cut into parts, whose sums are added in order.
 on a CPU    the same split: groups as small dense products, then the rows (``blocked.py``). It shows what a GPU would
-            do (threshold, coverage, rounding); ``kernel=blocked`` is faster.
+            do (threshold, coverage, planes); ``kernel=blocked`` is faster.
 
-The modes say into which bfloat16 planes float32 X is split for tensor cores, once per product:
-
-    bf16x3    X = hi + mid + lo in bfloat16, three products of 8 bits of the 24 each: exact, so that only the order of
-              the sums differs from a float32 product. Numbers below 2^-103 may lose bits below 2^-126
-    bf16x2    X = hi + lo, two products: relative error up to 2^-17; not float32 quality
-    bf16      X rounded to bfloat16: half the bytes, relative error up to 2^-8, also in the rows
+For tensor cores, float32 X is split once per product into three bfloat16 planes, X = hi + mid + lo, of 8 bits of the 24
+each. That is exact, so that only the order of the sums differs from a float32 product. Numbers below 2^-103 may lose
+bits below 2^-126.
 
 A chain of products on tensor cores, which may truncate sums, is only a few groups long. Chains are added in float32; a
 part of a panel has few chains, and the sums of a panel's parts are added as csr adds those of a row's
 parts (``panel_plan.py``).
 
-On a GPU the planes take 6 bytes a number in bf16x3 and are freed after the product.
+On a GPU the planes take 6 bytes a number and are freed after the product.
 
-Every mode multiplies X by all entries of a group, also by those that are 0, and 0 times infinity is NaN: an infinity
+X is multiplied by all entries of a group, also by those that are 0, and 0 times infinity is NaN: an infinity
 or NaN in a row of X becomes NaN in its column of all rows of the panels that gather the row, and is never hidden.
 
 All sums are float32. Tensor cores get no float64 and no weighted edges: these edges all go to the rows.
@@ -33,12 +30,10 @@ from fullgnn.kernels.spmm._panels_cpu import multiply_on_cpu
 from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, Kernel, LocalCSR
 from fullgnn.kernels.spmm.blocked import BlockedCSR
 from fullgnn.kernels.spmm.panel_plan import PanelPlan
-from fullgnn.kernels.spmm.reading import check_mode, check_supported, rounded
+from fullgnn.kernels.spmm.reading import check_supported
 from fullgnn.kernels.spmm.tiles import Panels
 from fullgnn.kernels.spmm.triton_csr import TritonCSR
 from fullgnn.kernels.support import gpu
-
-MODES = ("bf16x3", "bf16x2", "bf16")
 
 Split = Callable[[LocalCSR], tuple[Panels, LocalCSR]]
 
@@ -46,9 +41,8 @@ Split = Callable[[LocalCSR], tuple[Panels, LocalCSR]]
 class PanelKernel:
     """The common part of ``Tile32`` and ``Packed``: everything but the choice of the edges for tensor cores."""
 
-    def __init__(self, name: str, mode: str, split: Split):
-        check_mode(name, mode, MODES)
-        self._name, self.mode, self._split = name, mode, split
+    def __init__(self, name: str, split: Split):
+        self._name, self._split = name, split
 
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> "PanelMatrix":
         device = adj.indices.device
@@ -57,7 +51,7 @@ class PanelKernel:
         panels = None
         if adj.nnz and adj.values is None and dtype == torch.float32:
             panels, adj = self._split(adj)
-        return PanelMatrix(panels, rows, adj, dtype, self.mode)
+        return PanelMatrix(panels, rows, adj, dtype)
 
     def spmm(
         self, block: "PanelMatrix", x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE
@@ -71,15 +65,15 @@ class PanelKernel:
     def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
         if not BlockedCSR.supports(device, dtype):
             check_supported(self._name, device, dtype)
-        return f"{self._name} {self.mode}"
+        return self._name
 
 
 class PanelMatrix:
     """One block, split into panels and rows."""
 
-    def __init__(self, panels: Panels | None, rows: Kernel, rest: LocalCSR, dtype: torch.dtype, mode: str):
+    def __init__(self, panels: Panels | None, rows: Kernel, rest: LocalCSR, dtype: torch.dtype):
         self.panels = panels if panels is not None and panels.num_groups else None
-        self.rest_nnz, self._mode, self._rows = rest.nnz, mode, rows
+        self.rest_nnz, self._rows = rest.nnz, rows
         self._rest = rows.prepare(rest, dtype)
         self._plan = None
         if self.panels is not None and isinstance(rows, TritonCSR):
@@ -87,16 +81,14 @@ class PanelMatrix:
 
     def multiply(self, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue) -> None:
         """``Kernel.spmm``."""
-        if self._mode == "bf16" and x.dtype == torch.float32:
-            x = rounded(x)
         if self.panels is not None:
             if self._plan is not None:
-                self._plan.multiply(x, out, accumulate, self._mode)
+                self._plan.multiply(x, out, accumulate)
             else:
-                multiply_on_cpu(self.panels, x, out, accumulate, self._mode)
+                multiply_on_cpu(self.panels, x, out, accumulate)
             accumulate = True
         if self.rest_nnz or not accumulate or not epilogue.is_empty:
-            self._rows.spmm(self._rest, x.to(out.dtype) if out.device.type == "cpu" else x, out, accumulate, epilogue)
+            self._rows.spmm(self._rest, x, out, accumulate, epilogue)
 
     def tensors(self) -> list[Tensor]:
         held = self._rows.tensors(self._rest)

@@ -1,18 +1,15 @@
 """How a Triton kernel reads a dense matrix: columns in pieces, rows in vectors, offsets in 32 or 64 bits; and how many
 numbers it may add one after the other."""
 
-import logging
 import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from fullgnn.errors import ConfigError, UnsupportedError
+from fullgnn.errors import UnsupportedError
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.aligned import empty_aligned
-
-log = logging.getLogger(__name__)
 
 FULL_PIECE = 128  # columns; the rest of a width is cut into smaller pieces
 MIN_PIECE = 8  # columns; in float32, a sector of 32 bytes
@@ -31,19 +28,6 @@ def check_supported(kernel: str, device: torch.device, dtype: torch.dtype) -> No
         raise UnsupportedError(
             f"kernel={kernel} multiplies float32 and float64 on a GPU, not {dtype} on {device}: choose kernel=auto"
         )
-
-
-def check_mode(kernel: str, mode: str, known: tuple[str, ...]) -> None:
-    """Refuse a mode that the kernel ``kernel`` does not know, and log if the mode is not exact."""
-    if mode == "ieee" and mode not in known:
-        raise ConfigError(
-            f"kernel.mode=ieee of kernel={kernel} was removed, since kernel=csr multiplies float32 without tensor"
-            " cores: leave it out, for bf16x3, which holds all bits, or choose kernel=csr"
-        )
-    if mode not in known:
-        raise ConfigError(f"kernel.mode={mode} is not known to kernel={kernel}: choose one of {', '.join(known)}")
-    if mode in ("bf16x2", "bf16"):
-        log.info("kernel.mode=%s rounds the dense operand: the run is not exact", mode)
 
 
 def rounded(x: Tensor) -> Tensor:

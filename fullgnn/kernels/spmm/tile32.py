@@ -14,13 +14,12 @@ class Tile32(PanelKernel):
 
     Args:
         density_threshold: in [0, 1); 0.05 as in the paper.
-        mode: ``bf16x3``, ``bf16x2`` or ``bf16``; see ``panels.py``.
 
     Raises:
-        ConfigError: ``density_threshold`` or ``mode`` is not one of these.
+        ConfigError: ``density_threshold`` is no such number.
     """
 
-    def __init__(self, density_threshold: float = 0.05, mode: str = "bf16x3"):
+    def __init__(self, density_threshold: float = 0.05):
         if not 0 <= density_threshold < 1:
             raise ConfigError(f"kernel.density_threshold={density_threshold} is no fraction: choose a value in [0, 1)")
-        super().__init__("tile32", mode, lambda adj: split_tiles(adj, density_threshold))
+        super().__init__("tile32", lambda adj: split_tiles(adj, density_threshold))

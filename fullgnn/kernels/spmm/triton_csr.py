@@ -19,18 +19,18 @@ of X that are read whole and coalesced; Huang et al., "GE-SpMM", SC'20, for seve
 """
 
 import copy
+import logging
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from fullgnn.errors import PartitionError
+from fullgnn.errors import ConfigError, PartitionError
 from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.spmm.reading import (
     CHAIN,
     FULL_PIECE,
     Reading,
-    check_mode,
     check_supported,
     rounded,
     split_columns,
@@ -39,6 +39,8 @@ from fullgnn.kernels.spmm.reading import (
 from fullgnn.kernels.support.aligned import empty_aligned
 from fullgnn.kernels.support.gpu import vector_unit
 from fullgnn.kernels.support.tuning import CSRTuning, tuning_for
+
+log = logging.getLogger(__name__)
 
 BINS = (4, 16, 64)  # the largest number of edges of a row in each bin; a last bin has longer rows that are not cut
 MIN_LANES, MAX_LANES = 16, 128  # of a program
@@ -52,10 +54,16 @@ class TritonCSR:
 
     Args:
         mode: ``ieee``; or ``bf16``, which rounds X to bfloat16, reads half the bytes, and is not exact.
+
+    Raises:
+        ConfigError: ``mode`` is neither of these.
     """
 
     def __init__(self, mode: str = "ieee"):
-        check_mode("csr", mode, ("ieee", "bf16"))
+        if mode not in ("ieee", "bf16"):
+            raise ConfigError(f"kernel.mode={mode} is not known to kernel=csr: choose one of ieee, bf16")
+        if mode == "bf16":
+            log.info("kernel.mode=bf16 rounds the dense operand: the run is not exact")
         self.mode = mode
 
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> "RowPlan":

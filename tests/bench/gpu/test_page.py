@@ -7,7 +7,7 @@ from fullgnn.bench.gpu.record import NOT_MEASURED, Record
 
 
 def product(kernel, median_ms, **more):
-    entry = {"kernel": f"{kernel} ieee", "width": 41, "median_ms": median_ms, "p20_ms": 1.0, "p80_ms": 3.0}
+    entry = {"kernel": kernel, "width": 41, "median_ms": median_ms, "p20_ms": 1.0, "p80_ms": 3.0}
     entry |= {"error": 1e-7, "correct": True, "gathered_gb_s": 4000.0, "x_fits_l2": True}
     return entry | {"share_of_gather_rate": 0.8} | more
 
@@ -24,7 +24,7 @@ def check(passed=True, **more):
 def swept(median_ms, **changed):
     entry = {
         "section": "csr",
-        "kernel": "csr ieee",
+        "kernel": "csr",
         "graph": "reddit-like",
         "width": 128,
         "median_ms": median_ms,
@@ -42,7 +42,7 @@ TREE = {
         "num_nodes": 100, "nnz": 1000, "scale": 1.0, "order": "metis", "tile_density": [0.1, 0.2, 0.3, 0.2, 0.1, 0.1],
         "spmm": [product("torch", 8.0), product("csr", 2.0), product("tile32", 1.0, correct=False, error=0.5)],
         "spmm_shuffled": [product("torch", 16.0)],
-        "setup": {"csr ieee": {"setup_s": 0.5, "bytes": 1_000_000}},
+        "setup": {"csr": {"setup_s": 0.5, "bytes": 1_000_000}},
         "epoch": [epoch("naive", 60.0, 0.0), epoch("full", 6.0, 0.0), epoch("full", 8.0, 0.5)],
         "launches": [{
             "preset": "full", "dropout": 0.0, "epochs": 5, "busy_ms": 5.5, "idle_ms": 0.5,
@@ -50,7 +50,7 @@ TREE = {
             "gaps": [{"after": "sum_rows", "before": "_mask", "gaps": 2.0, "total_ms": 0.4}]}]}},
     "sweep": [swept(2.0), swept(1.5, elements=8192)],
     "hits": {"launches": [{
-        "kernel": "csr ieee", "launched": "sum_rows", "width": 128,
+        "kernel": "csr", "launched": "sum_rows", "width": 128,
         "hit_rate_percent": 61.5, "l1_hit_rate_percent": 12.5, "dram_bytes_per_second": 4.1e12,
         "l2_bytes_per_second": 5e12}]},
     "plan": {"reddit-like": [{"world_size": 1, "predicted_epoch": "10.7 ms"},
@@ -60,8 +60,8 @@ TREE = {
         {"job": "rates", "item": "copy", "state": "failed", "reason": "no"},
         {"job": "checks 1", "item": "csr bf16", "state": "missing", "reason": "none"},
         {"job": "checks 2", "item": "csr bf16", "state": "missing", "reason": "none"},
-        {"job": "reddit-like", "item": "csr ieee, width 8", "state": "left out", "reason": "0 s are left"},
-        {"job": "reddit-like", "item": "csr ieee, width 16", "state": "left out", "reason": "0 s are left"},
+        {"job": "reddit-like", "item": "csr, width 8", "state": "left out", "reason": "0 s are left"},
+        {"job": "reddit-like", "item": "csr, width 16", "state": "left out", "reason": "0 s are left"},
     ],
 }  # fmt: skip
 
@@ -77,12 +77,12 @@ def row(page, *cells):
 
 def test_speed_ups_are_over_torch_on_the_same_graph():
     page = make_page(TREE)
-    assert row(page, "csr ieee", "41")[2:] == ["2", "1", "3", "4.00", "1.0e-07", "4000", "80 % (L2)"]
-    assert row(page, "torch ieee, shuffled graph", "41")[5] == "0.50"
-    assert row(page, "tile32 ieee", "41")[6] == "0.5 WRONG"
+    assert row(page, "csr", "41")[2:] == ["2", "1", "3", "4.00", "1.0e-07", "4000", "80 % (L2)"]
+    assert row(page, "torch, shuffled graph", "41")[5] == "0.50"
+    assert row(page, "tile32", "41")[6] == "0.5 WRONG"
     assert row(page, "full", "0.0")[2:4] == ["6", "10.00"] and row(page, "full", "0.5")[2:4] == ["8", "-"]
     assert "- missing: none (1: csr bf16)" in page
-    assert "- reddit-like: no time was left (2: csr ieee, width 8; csr ieee, width 16)" in page
+    assert "- reddit-like: no time was left (2: csr, width 8; csr, width 16)" in page
     assert "- rates: failed: no (1: copy)" in page
 
 
@@ -97,10 +97,10 @@ def test_checks_are_counted_and_failures_named():
 
 def test_the_sweep_the_launches_the_counts_and_the_plan():
     page = make_page(TREE)
-    assert row(page, "csr", "csr ieee", "reddit-like", "128", "elements 8192")[5:] == ["1.5", "0.750"]
+    assert row(page, "csr", "csr", "reddit-like", "128", "elements 8192")[5:] == ["1.5", "0.750"]
     assert row(page, "sum_rows", "4") == ["sum_rows", "4", "3"] and "5.5 ms at work and 0.5 ms idle" in page
     assert row(page, "sum_rows", "_mask") == ["sum_rows", "_mask", "2", "0.4"]
-    assert row(page, "csr ieee", "sum_rows")[2:] == ["128", "61.5", "12.5", "4100", "5000", "-"]
+    assert row(page, "csr", "sum_rows")[2:] == ["128", "61.5", "12.5", "4100", "5000", "-"]
     assert row(page, "reddit-like", "1") == ["reddit-like", "1", "10.7 ms", "6"]
     assert row(page, "reddit-like", "8")[3] == "-" and "> # Figure 8" in page
     assert "Not read: ncu is not on the PATH" in make_page({"hits": {"reason": "ncu is not on the PATH"}})

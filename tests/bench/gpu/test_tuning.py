@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 NAMES = [one.name for one in fields(Tuning)]
 
 
-def row(ms, width=128, section="csr", graph="reddit-like", correct=True, kernel="csr ieee", **changed):
+def row(ms, width=128, section="csr", graph="reddit-like", correct=True, kernel="csr", **changed):
     where = {"section": section, "kernel": kernel, "graph": graph, "width": width}
     return where | {"changed": changed, "median_ms": ms, "correct": correct}
 
@@ -114,7 +114,7 @@ class Products:
         ms = 4096 / csr.elements * (1.0 if csr.elements_per_warp == 1024 else 0.5)
         return {"median_ms": ms, "correct": not keep}
 
-    def release(self, *keep):
+    def release(self):
         pass
 
 

@@ -25,7 +25,7 @@ from tests.triton_device import DEVICE, needs_triton
 
 pytestmark = needs_triton
 ROWS = ["torch", "csr"]
-FLOAT32 = [*ROWS, "packed bf16x3"]
+FLOAT32 = [*ROWS, "packed"]
 
 
 class Clock:
@@ -91,7 +91,7 @@ def test_the_fastest_stays(best: int, clock, caplog) -> None:
 
 
 def test_every_width_is_measured_and_only_winners_stay_prepared(clock) -> None:
-    winners = "torch", "packed bf16x3", "csr"
+    winners = "torch", "packed", "csr"
     times = clock(*(1.0 if name == winner else 2.0 for winner in winners for name in FLOAT32))
     kernel, (adj, dense) = AutoKernel(), block()
     prepared = kernel.prepare(adj, torch.float32)
@@ -99,7 +99,7 @@ def test_every_width_is_measured_and_only_winners_stay_prepared(clock) -> None:
         multiplied(kernel, prepared, dense, width, torch.float32)
         assert {*prepared[1]._prepared} == {*winners[:formats]}, "what was not chosen is freed"
     assert times.asked == 3 * len(FLOAT32)
-    assert kernel.name_for(DEVICE, torch.float32) == "csr (128); packed bf16x3 (41); torch (8)"
+    assert kernel.name_for(DEVICE, torch.float32) == "csr (128); packed (41); torch (8)"
     held = kernel.tensors(prepared)
     assert sum(tensor is adj.indices for tensor in held) >= 1 and len(held) > 2
 
@@ -127,7 +127,7 @@ def test_a_candidate_that_fails_is_left_out(clock, caplog) -> None:
     clock(5, RuntimeError("out of\n memory"), 4)
     kernel, (adj, dense) = AutoKernel(), block()
     multiplied(kernel, kernel.prepare(adj, torch.float32), dense, 16, torch.float32)
-    assert kernel.name_for(DEVICE, torch.float32) == "packed bf16x3 (16)"
+    assert kernel.name_for(DEVICE, torch.float32) == "packed (16)"
     assert "kernel=auto: csr is disabled (out of memory)" in caplog.text
 
 

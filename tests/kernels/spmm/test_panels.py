@@ -1,6 +1,4 @@
-"""The precision that the modes of ``packed`` and ``tile32`` keep, in a product and in a training run."""
-
-import logging
+"""The precision that ``packed`` and ``tile32`` keep, in a product and in a training run."""
 
 import numpy as np
 import pytest
@@ -10,15 +8,14 @@ from torch import Tensor
 
 from fullgnn.distributed import World
 from fullgnn.graph import Graph
-from fullgnn.kernels.spmm import Packed, Tile32, autotune, panel_plan
+from fullgnn.kernels.spmm import Packed, panel_plan
 from fullgnn.kernels.spmm._panels_cpu import multiply_on_cpu, split_planes
 from fullgnn.kernels.spmm.panel_plan import CHAIN_GROUPS, PART_GROUPS, SPLIT_GROUPS, PanelPlan, planes_columns
-from fullgnn.kernels.spmm.panels import MODES, PanelKernel
 from fullgnn.kernels.spmm.tiles import PANEL, Panels
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.tuning import PanelTuning
 from tests.cases import config
-from tests.kernels.spmm.test_gpu_kernels import dense_mask, on_device
+from tests.kernels.spmm.test_gpu_kernels import on_device
 from tests.kernels.spmm.test_kernels import local_csr
 from tests.schemes.training import final_losses
 from tests.triton_device import DEVICE, needs_triton
@@ -43,46 +40,36 @@ def floats() -> Tensor:
     return x
 
 
-def product(kernel: PanelKernel, mask: np.ndarray, x: Tensor, device: torch.device) -> Tensor:
+def product(mask: np.ndarray, x: Tensor, device: torch.device) -> Tensor:
+    """The product of ``packed``."""
+    kernel = Packed()
     adj, _ = local_csr(mask, weighted=False)
     adj, out = on_device(adj) if device == DEVICE else adj, torch.empty(len(mask), x.shape[1], device=device)
     kernel.spmm(kernel.prepare(adj, torch.float32), x.to(device), out, accumulate=False)
     return out.cpu()
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_one_entry_a_row_gives_back_what_a_mode_keeps(mode: str, device: torch.device) -> None:
-    """With one entry in each row, only the split of X rounds; bf16x3 keeps all bits, however bfloat16 is rounded."""
+def test_one_entry_a_row_gives_back_every_bit(device: torch.device) -> None:
+    """With one entry in each row, only the split of X could round."""
     x = floats()
-    if mode in ("bf16x2", "bf16"):
-        x[x.abs() > 1e38] = 1.3  # they may round to infinity
     mask = np.zeros((131, 64), bool)
     mask[np.arange(131), np.arange(131) // 2 % 64] = True  # each column twice in its panel
-    found, expected = product(Packed(mode), mask, x, device), x[torch.arange(131) // 2 % 64]
-    if mode == "bf16x3":
-        assert torch.equal(found, expected)
-    else:
-        error = ((found.double() - expected) / expected.double().where(expected != 0, 1)).abs()
-        kept = {"bf16x2": 15, "bf16": 7}[mode]  # bits where bfloat16 is truncated, as by the interpreter
-        assert 2.0 ** -(kept + 4) < error.max() <= 2.0**-kept
+    assert torch.equal(product(mask, x, device), x[torch.arange(131) // 2 % 64])
 
 
 def test_planes_add_up_to_the_number() -> None:
     """Each plane has at most 8 bits; the smallest numbers lose only bits below 2^-126."""
     x = floats()
-    hi, mid, lo = split_planes(x, "bf16x3")
+    hi, mid, lo = split_planes(x)
     assert torch.equal(hi.double() + mid.double() + lo.double(), x.double())
     for plane in (hi, mid, lo):
         assert torch.equal(plane.bfloat16().float(), plane)
     tiny = torch.arange(1, 5000).float() * torch.tensor(2.0) ** -149
-    assert (sum(plane.double() for plane in split_planes(tiny, "bf16x3")) - tiny.double()).abs().max() <= 2.0**-126
+    assert (sum(plane.double() for plane in split_planes(tiny)) - tiny.double()).abs().max() <= 2.0**-126
 
 
 @pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
-@pytest.mark.parametrize("mode", MODES)
-def test_what_is_not_finite_spreads_in_its_panels_and_is_not_hidden(
-    mode: str, value: float, device: torch.device
-) -> None:
+def test_what_is_not_finite_spreads_in_its_panels_and_is_not_hidden(value: float, device: torch.device) -> None:
     """0 times infinity is NaN, so every row of a panel that reads the value is NaN or infinite in that column."""
     mask = np.zeros((64, 40), bool)
     mask[:32, :20] = True
@@ -90,27 +77,11 @@ def test_what_is_not_finite_spreads_in_its_panels_and_is_not_hidden(
     mask[32:, 20:] = True
     x = torch.ones(40, 3)
     x[3, 1] = value
-    found = product(Packed(mode), mask, x, device)
+    found = product(mask, x, device)
     finite = torch.ones(64, 3, dtype=torch.bool)
     finite[:32, 1] = False
     assert torch.equal(found.isfinite(), finite)
     assert torch.equal(found[finite], torch.from_numpy(mask.sum(axis=1)).float()[:, None].expand(64, 3)[finite])
-
-
-def test_only_modes_of_float32_quality_are_the_default_and_chosen(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    monkeypatch.setattr(autotune, "FEW_EDGES", 1)
-    monkeypatch.setattr(autotune, "SOME_EDGES", 1)
-    adj, _ = local_csr(dense_mask(20, 50), weighted=False)
-    chosen = [kernel for kernel in autotune.candidates(adj, torch.float32) if isinstance(kernel, PanelKernel)]
-    assert {kernel.mode for kernel in (*chosen, Packed(), Tile32())} == {"bf16x3"} and not caplog.records
-    for number, mode in enumerate(("bf16x2", "bf16")):
-        Packed(mode=mode)
-        assert caplog.records[number].getMessage() == (
-            f"kernel.mode={mode} rounds the dense operand: the run is not exact"
-        )
 
 
 def hub_graph() -> Graph:
@@ -135,12 +106,12 @@ def device_type(world: World) -> str:
 
 
 def test_loss_of_100_epochs_is_that_of_float32_sums(ranks) -> None:
-    """The mode is the default. In longer runs, memorising labels amplifies the last bits of any sum."""
+    """In longer runs, memorising labels amplifies the last bits of any sum."""
     training = ["model.dropout=0.0", "train.epochs=100", "train.eval_every=0"]
     (device,) = ranks(1)(device_type)
     cases = [["kernel=blocked" if device == "cpu" else "kernel=torch"], ["kernel=packed"]]
-    exact, default = ranks(1)(final_losses, [config(*case, *training) for case in cases], hub_graph())[0]
-    assert default == pytest.approx(exact, rel=1e-6, abs=0)
+    exact, found = ranks(1)(final_losses, [config(*case, *training) for case in cases], hub_graph())[0]
+    assert found == pytest.approx(exact, rel=1e-6, abs=0)
 
 
 def one_row(num_groups: int) -> Panels:
@@ -157,7 +128,7 @@ def test_four_million_equal_addends_on_a_cpu() -> None:
     x = torch.full((panels.num_cols, 2), 0.1)
     x[:, 1] = 1 / 3
     out = torch.empty(1, 2)
-    multiply_on_cpu(panels, x, out, False, "bf16x3")
+    multiply_on_cpu(panels, x, out, False)
     assert out[0].double().tolist() == pytest.approx((x[0].double() * panels.num_cols).tolist(), rel=1e-6, abs=0)
 
 
@@ -193,7 +164,7 @@ def test_sums_on_tensor_cores_that_cut_off_do_not_drift(
     def error(**constants: int) -> float:
         for name, number in constants.items():
             monkeypatch.setattr(panel_plan, name, number)
-        PanelPlan(panels).multiply(value.expand(panels.num_cols, 3).contiguous(), out, False, "bf16x3")
+        PanelPlan(panels).multiply(value.expand(panels.num_cols, 3).contiguous(), out, False)
         return float(((out - expected).abs() / expected).max())
 
     assert error() <= 1e-6 and error(SPLIT_GROUPS=32, PART_GROUPS=16) <= 1e-6
