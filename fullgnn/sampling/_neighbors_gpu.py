@@ -21,7 +21,7 @@ def draw(
     targets,
     starts,
     places,
-    num_targets,
+    count,
     fanout,
     hop: tl.int64,
     epoch: tl.int64,
@@ -35,13 +35,14 @@ def draw(
 
     Args:
         indptr: (n + 1,) int64 of the graph.
-        targets: (num_targets,) int32 GLOBAL ids.
-        starts: (num_targets + 1,) int64, the first edge of each target.
-        places: (num_edges,) int64, written.
+        targets: int32 GLOBAL ids of ``count`` targets, and of any nodes behind them.
+        starts: int64, the first edge of each target.
+        places: int64, written for the edges of the targets.
+        count: (1,) int64.
         key: both words of the key of the random stream.
     """
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    is_row = row < num_targets
+    is_row = row < tl.load(count)
     node = tl.load(targets + row, mask=is_row, other=0).to(tl.int64)
     first = tl.load(indptr + node, mask=is_row, other=0)
     degree = tl.load(indptr + node + 1, mask=is_row, other=0) - first
@@ -149,9 +150,9 @@ def list_nodes(bits, before, nodes, num_words, BLOCK: tl.constexpr):
 
 @triton.jit
 def rename(ids, local, count, bits, before, BLOCK: tl.constexpr):
-    """Write the LOCAL id of each of the first ``count`` int32 ``ids``: the number of ones before its bit."""
+    """Write the LOCAL id of each of the first ``count[0]`` int32 ``ids``: the number of ones before its bit."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < count
+    inside = at < tl.load(count)
     node = tl.load(ids + at, mask=inside, other=0)
     word = tl.load(bits + (node >> 5), mask=inside, other=0)
     lower = (tl.full([BLOCK], 1, tl.int32) << (node & 31)) - 1
@@ -166,7 +167,7 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
         "targets": "*i32",
         "starts": "*i64:16",
         "places": "*i64:16",
-        "num_targets": "i32",
+        "count": "*i64",
         "fanout": "i32",
         "hop": "i64",
         "epoch": "i64",
@@ -178,4 +179,4 @@ def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, 
     yield mark, {"nodes": "*i32", "count": "*i64", **bits}, block, options
     yield count_bits, {**bits, "counts": "*i32:16", "num_words": "i32"}, block, options
     yield list_nodes, {**bits, "before": "*i32", "nodes": "*i32:16", "num_words": "i32"}, block, options
-    yield rename, {"ids": "*i32", "local": "*i32:16", "count": "i64", **bits, "before": "*i32"}, block, options
+    yield rename, {"ids": "*i32", "local": "*i32:16", "count": "*i64", **bits, "before": "*i32"}, block, options

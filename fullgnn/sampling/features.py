@@ -53,24 +53,30 @@ class FeatureSource(ABC):
         """Those of the (m,) nodes ``ids`` for whose rows the host is read, in their order."""
 
     @abstractmethod
-    def place(self, ids: np.ndarray, rows: Tensor) -> Tensor:
+    def place(self, ids: np.ndarray | Tensor, rows: Tensor) -> Tensor:
         """(m, F) rows of the (m,) nodes ``ids``, on the device.
 
         Args:
             rows: those of ``missing(ids)``, as the host has them, on the host or on the device.
         """
 
-    def held(self, ids: np.ndarray) -> tuple[Tensor, Tensor] | None:
+    def held(self, ids: np.ndarray | Tensor) -> tuple[Tensor, Tensor] | None:
         """A table on the device, and the (m,) int64 rows of it that hold the nodes ``ids``, so that a codec gathers and
         decodes at once; None: some of them are not there."""
         return None
+
+    @property
+    def has_all(self) -> bool:
+        """Whether the rows of all nodes that a batch may read stay on the device. Then no row is missing, and ``held``
+        and ``place`` take ids that are a tensor on the device too."""
+        return False
 
     def fetch(self, ids: np.ndarray) -> Tensor:
         """(m, F) rows of the (m,) nodes ``ids``, on the device."""
         return self.place(ids, self.host.gather(self.missing(ids)))
 
-    def num_read(self, ids: np.ndarray, rows: Tensor) -> int:
-        """For how many of the (m,) nodes ``ids`` the host is read, of which ``rows`` are those of ``missing(ids)``."""
+    def num_read(self, num_ids: int, rows: Tensor) -> int:
+        """For how many of ``num_ids`` nodes the host is read, of which ``rows`` are the missing ones."""
         return len(rows)
 
     @abstractmethod
@@ -122,7 +128,7 @@ class HostRows(FeatureSource):
         """See ``FeatureSource``: all of them."""
         return ids
 
-    def place(self, ids: np.ndarray, rows: Tensor) -> Tensor:
+    def place(self, ids: np.ndarray | Tensor, rows: Tensor) -> Tensor:
         """See ``FeatureSource``."""
         return rows.to(self.device)
 
@@ -152,8 +158,12 @@ class _Wrapping(FeatureSource):
     def missing(self, ids: np.ndarray) -> np.ndarray:
         return self.source.missing(ids)
 
-    def place(self, ids: np.ndarray, rows: Tensor) -> Tensor:
+    def place(self, ids: np.ndarray | Tensor, rows: Tensor) -> Tensor:
         return self.source.place(ids, rows)
+
+    @property
+    def has_all(self) -> bool:
+        return self.source.has_all
 
     def begin(self, epoch: int) -> int:
         return self.source.begin(epoch)
@@ -176,9 +186,9 @@ class InPlace(_Wrapping):
         """See ``FeatureSource``: none of them is gathered."""
         return ids[:0]
 
-    def num_read(self, ids: np.ndarray, rows: Tensor) -> int:
+    def num_read(self, num_ids: int, rows: Tensor) -> int:
         """See ``FeatureSource``: all of them."""
-        return len(ids)
+        return num_ids
 
     def input(self, ids: np.ndarray) -> Input:
         """The input of a model, of the (m,) nodes ``ids``."""
@@ -220,7 +230,7 @@ class Decoded(_Wrapping):
         if self._state:
             codec.load_state(self._state)  # type: ignore[attr-defined]
 
-    def place(self, ids: np.ndarray, rows: Tensor) -> Tensor:
+    def place(self, ids: np.ndarray | Tensor, rows: Tensor) -> Tensor:
         """See ``FeatureSource``."""
         decode_rows = getattr(self._codec, "decode_rows", None)
         held = None if decode_rows is None else self.source.held(ids)
@@ -237,7 +247,7 @@ class Cached(_Wrapping):
     """Rows of ``source``, some of which stay on the device.
 
     The table that tells where a node's row lies is in memory that this process shares with its forks, so that workers
-    know what has changed between two epochs.
+    know what has changed between two epochs. Where every row stays on the device, so does that table.
 
     Args:
         cache: chooses the nodes.
@@ -253,6 +263,8 @@ class Cached(_Wrapping):
         self._slot[:] = -1
         self._node = np.empty(0, np.int64)  # (num_slots,) whose row lies there; -1: nobody's
         self._rows: Tensor | None = None  # (num_slots, F)
+        self._has_all: bool | None = None  # None: nobody has asked since the rows have changed
+        self._slot_on_device: Tensor | None = None  # copied when a batch whose ids are on the device first asks for it
 
     @property
     def is_cached(self) -> bool:
@@ -263,8 +275,11 @@ class Cached(_Wrapping):
         """See ``FeatureSource``."""
         return self.source.missing(ids[self._slot[ids] < 0])
 
-    def place(self, ids: np.ndarray, rows: Tensor) -> Tensor:
+    def place(self, ids: np.ndarray | Tensor, rows: Tensor) -> Tensor:
         """See ``FeatureSource``."""
+        if isinstance(ids, Tensor):
+            table, index = self._held_on_device(ids)
+            return table.index_select(0, index)
         if self._rows is None:
             return self.source.place(ids, rows)
         slot = self._slot[ids]
@@ -278,12 +293,27 @@ class Cached(_Wrapping):
         result.index_copy_(0, self._moved(hits), self._rows.index_select(0, self._moved(slot[hits])))
         return result.index_copy_(0, self._moved(misses), found)
 
-    def held(self, ids: np.ndarray) -> tuple[Tensor, Tensor] | None:
+    def held(self, ids: np.ndarray | Tensor) -> tuple[Tensor, Tensor] | None:
         """See ``FeatureSource``."""
+        if isinstance(ids, Tensor):
+            return self._held_on_device(ids)
         slot = self._slot[ids]
         if self._rows is None or not len(slot) or slot.min() < 0:
             return None
         return self._rows, self._moved(slot.astype(np.int64))
+
+    @property
+    def has_all(self) -> bool:
+        """See ``FeatureSource``."""
+        if self._has_all is None:
+            self._has_all = self._rows is not None and bool((self._slot[self._accesses.nodes] >= 0).all())
+        return self._has_all
+
+    def _held_on_device(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.has_all and self._rows is not None, "some rows are on the host"
+        if self._slot_on_device is None:
+            self._slot_on_device = self._moved(self._slot)
+        return self._rows, self._slot_on_device.index_select(0, ids).long()
 
     def begin(self, epoch: int) -> int:
         """See ``FeatureSource``; asks the cache which rows to keep from now on, if it is time."""
@@ -307,7 +337,8 @@ class Cached(_Wrapping):
 
     def tensors(self) -> list[Tensor]:
         """See ``FeatureSource``."""
-        return [*self.source.tensors(), *([] if self._rows is None else [self._rows])]
+        own = self._rows, self._slot_on_device
+        return [*self.source.tensors(), *(one for one in own if one is not None)]
 
     @property
     def _is_automatic(self) -> bool:
@@ -332,6 +363,7 @@ class Cached(_Wrapping):
             self._rows.index_copy_(0, self._moved(free[some]), self.source.fetch(new[some]))
         self._node[free] = new
         self._slot[new] = free
+        self._has_all = self._slot_on_device = None
         return len(self.source.missing(new))
 
     def _resize(self, num_slots: int) -> None:

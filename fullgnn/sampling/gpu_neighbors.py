@@ -6,10 +6,19 @@
     number      the ones in each word are counted and added up; the nodes whose bits are set are listed
     rename      the LOCAL id of a node is the number of ones before its bit
 
-The host waits once in each hop, for the numbers of edges and sources, which are the shapes of the next hop. Uniform
-draws have the same bits as on a CPU. In draws by weight without replacement, a logarithm may be rounded otherwise, and
-with it the factors; the edges are the same unless two keys are as close as that.
+The host waits once for a batch. Until then it knows no numbers of edges and sources, only how many there may be at
+most: the *capacity* of the tensors of a hop, which follows from the number of targets and the fan-outs. The numbers
+stay in device memory, where the kernels read them, and what lies behind them in a tensor is 0, a valid node and a valid
+place. After the last hop the host reads the numbers of all hops at once, and cuts the tensors.
+
+The fan-out ``ALL`` and draws by weight without replacement look at all edges of the targets, a number that nothing
+bounds but the graph. The host waits once more for it in each hop of these.
+
+Uniform draws have the same bits as on a CPU. In draws by weight without replacement, a logarithm may be rounded
+otherwise, and with it the factors; the edges are the same unless two keys are as close as that.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -25,7 +34,42 @@ from fullgnn.sampling.hop import PADDING, HopTensors
 from fullgnn.sampling.neighbors import ALL, Draw, NeighborSampler
 
 Places = tuple[Tensor, Tensor, Tensor | None]
-"""The first edge of each target; the places of the edges, with further elements of any valid place; their factors."""
+"""The first edge of each target, and the places of the edges and their factors, as long as their capacity."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Targets:
+    """The targets of a hop; tensors are as long as the capacity of the targets."""
+
+    nodes: Tensor  # int32 GLOBAL ids; 0 behind the last one
+    count: Tensor  # (1,) int64, how many there are
+    first: Tensor  # int64, the place of the first edge of each
+    degree: Tensor  # int64; 0 behind the last one
+
+
+@dataclass(frozen=True, eq=False)
+class _Padded:
+    """A hop whose numbers of targets, edges and sources the host does not know yet; see ``HopTensors``."""
+
+    sources: Tensor
+    target_index: Tensor
+    starts: Tensor
+    indices: Tensor
+    places: Tensor
+    factors: Tensor | None
+    counts: tuple[Tensor, ...]  # each (1,) int64: targets, edges, sources; then edges to oneself, if they are counted
+
+    def cut(self, keep_places: bool, num_targets: int, num_edges: int, num_sources: int, *loops: int) -> HopTensors:
+        """The hop with these numbers."""
+        return HopTensors(
+            self.sources[:num_sources],
+            self.target_index[:num_targets],
+            self.starts[: num_targets + 1].int(),
+            self.indices[:num_edges],
+            self.places[:num_edges] if keep_places else None,
+            None if self.factors is None else self.factors[:num_edges],
+            num_loops=loops[0] if loops else None,
+        )
 
 
 class GpuNeighborSampler:
@@ -34,133 +78,157 @@ class GpuNeighborSampler:
     Args:
         on_host: the sampler whose hops this one makes.
         device: a GPU that runs Triton.
+        counts_loops: whether the hops tell how many edges lead from a target to itself.
 
     Raises:
         ConfigError: Triton does not run on ``device``.
     """
 
-    def __init__(self, on_host: NeighborSampler, device: torch.device):
+    def __init__(self, on_host: NeighborSampler, device: torch.device, counts_loops: bool = False):
         if not gpu.runs_triton(device):
             raise ConfigError(
                 f"loader.sample_on_gpu=true needs a GPU and Triton, and the run is on {device.type}"
                 f"{'' if gpu.has_triton() else ' without Triton'}: set it to false"
             )
         self.device, self.fanouts, self.how = device, on_host.fanouts, on_host.draw
-        self._key, self._keep_places = on_host.key, on_host.keep_places
+        self._key, self._keep_places, self._counts_loops = on_host.key, on_host.keep_places, counts_loops
+        self._num_nodes, self._num_edges = on_host.num_nodes, len(on_host.indices)
         arrays = on_host.indptr, on_host.indices, *on_host.by_weight
-        self._indptr, indices, self._weights, self._cumulative = (read_only_tensor(one).to(device) for one in arrays)
-        self._indices = indices if len(indices) else indices.new_zeros(1)  # a place that is not used is 0
-        num_words = -(-on_host.num_nodes // 32)
-        self._bits = torch.zeros(num_words, dtype=torch.int32, device=device)
+        self._indptr, *of_edges = (read_only_tensor(one).to(device) for one in arrays)
+        # A place that is not used is 0, and must be there.
+        self._indices, self._weights, self._cumulative = (one if len(one) else one.new_zeros(1) for one in of_edges)
+        if self.how == Draw.WEIGHTED_REPLACE:
+            self._last = torch.from_numpy(_last_places(on_host.indptr, *on_host.by_weight)).to(device)
+            self._turns = (int(np.diff(on_host.indptr).max(initial=1)) - 1).bit_length()
+        self._bits = torch.zeros(-(-on_host.num_nodes // 32), dtype=torch.int32, device=device)
 
     def sample(self, targets: np.ndarray, epoch: int) -> list[HopTensors]:
         """See ``NeighborSampler.sample``; the tensors are on the device."""
-        nodes, hops = move(torch.from_numpy(targets.astype(np.int32)), self.device), list[HopTensors]()
+        nodes, hops = move(torch.from_numpy(targets.astype(np.int32)), self.device), list[_Padded]()
+        count = torch.full((1,), len(nodes), device=self.device)
+        if len(nodes):
+            self._mark(nodes, count)
         for hop, fanout in enumerate(self.fanouts):
-            hops.append(self._hop(nodes, fanout, hop, epoch))
-            nodes = hops[-1].sources
+            hops.append(self._hop(nodes, count, fanout, hop, epoch))
+            nodes, count = hops[-1].sources, hops[-1].counts[2]
         self._bits.zero_()
-        return hops
+        if not hops:
+            return []
+        counts = torch.cat([one for hop in hops for one in hop.counts]).view(len(hops), -1).tolist()  # the host waits
+        return [hop.cut(self._keep_places, *numbers) for hop, numbers in zip(hops, counts)]
 
-    def _hop(self, targets: Tensor, fanout: int, hop: int, epoch: int) -> HopTensors:
-        from fullgnn.sampling._neighbors_gpu import THREADS, count_bits, list_nodes, mark, rename  # imports Triton
+    def _hop(self, nodes: Tensor, count: Tensor, fanout: int, hop: int, epoch: int) -> _Padded:
+        """Draw the edges of ``count`` of the ``nodes``, whose bits are set."""
+        from fullgnn.sampling._neighbors_gpu import THREADS, count_bits, list_nodes, rename  # imports Triton
 
+        targets = self._rows_of(nodes, count)
         starts, places, factors = self._draw(targets, fanout, hop, epoch)
-        num_targets, num_words = len(targets), len(self._bits)
-        sources_of_edges = self._indices[places]
-        for ids, count in ((targets, starts.new_full((1,), num_targets)), (sources_of_edges, starts[-1:])):
-            if len(ids):
-                mark[(-(-len(ids) // THREADS),)](ids, count, self._bits, THREADS)
-        counts = torch.empty_like(self._bits)
+        sources_of_edges, num_edges, num_words = self._indices[places], starts[-1:], len(self._bits)
+        if len(places):
+            self._mark(sources_of_edges, num_edges)
+        ones = torch.empty_like(self._bits)
         grid = (-(-num_words // THREADS),)
-        count_bits[grid](self._bits, counts, num_words, THREADS)
-        after = counts.cumsum(0, dtype=torch.int32)
-        before = after - counts
-        num_edges, num_sources = torch.stack([starts[-1], after[-1].long()]).tolist()  # the host waits
+        count_bits[grid](self._bits, ones, num_words, THREADS)
+        after = ones.cumsum(0, dtype=torch.int32)
+        before = after - ones
 
-        sources = torch.empty(num_sources, dtype=torch.int32, device=self.device)
+        most = min(self._num_nodes, len(nodes) + len(places))
+        sources = torch.zeros(most, dtype=torch.int32, device=self.device)
         list_nodes[grid](self._bits, before, sources, num_words, THREADS)
-        target_index = torch.empty_like(targets)
-        indices = torch.zeros(num_edges + PADDING, dtype=torch.int32, device=self.device)[:num_edges]
-        for ids, local in ((targets, target_index), (sources_of_edges[:num_edges], indices)):
+        target_index = torch.empty_like(nodes)
+        indices = torch.zeros(len(places) + PADDING, dtype=torch.int32, device=self.device)
+        for ids, local, number in ((nodes, target_index, count), (sources_of_edges, indices, num_edges)):
             if len(ids):
-                rename[(-(-len(ids) // THREADS),)](ids, local, len(ids), self._bits, before, THREADS)
-        return HopTensors(
-            sources,
-            target_index,
-            starts.int(),
-            indices,
-            places[:num_edges] if self._keep_places else None,
-            None if factors is None else factors[:num_edges],
-        )
+                rename[(-(-len(ids) // THREADS),)](ids, local, number, self._bits, before, THREADS)
+        loops = (_num_loops(nodes, starts, sources_of_edges),) if self._counts_loops else ()
+        counts = count, num_edges, after[-1:].long(), *loops
+        return _Padded(sources, target_index, starts, indices, places, factors, counts)
 
-    def _draw(self, targets: Tensor, fanout: int, hop: int, epoch: int) -> Places:
-        first = self._indptr[targets]
-        degree = self._indptr[targets + 1] - first
+    def _mark(self, nodes: Tensor, count: Tensor) -> None:
+        """Set the bits of ``count`` of the ``nodes``."""
+        from fullgnn.sampling._neighbors_gpu import THREADS, mark  # imports Triton
+
+        mark[(-(-len(nodes) // THREADS),)](nodes, count, self._bits, THREADS)
+
+    def _rows_of(self, nodes: Tensor, count: Tensor) -> _Targets:
+        first = self._indptr[nodes]
+        degree = self._indptr[nodes + 1] - first
+        behind = torch.arange(len(nodes), device=self.device) >= count
+        return _Targets(nodes, count, first, degree.masked_fill(behind, 0))
+
+    def _draw(self, targets: _Targets, fanout: int, hop: int, epoch: int) -> Places:
         if fanout == ALL:
-            starts, places = _rows(first, degree)
+            starts, places, _ = self._all_edges(targets)
             return starts, places, torch.ones_like(places, dtype=torch.float64) if self.how.weighted else None
-        if self.how.weighted:
-            rows = targets, first, degree, fanout, hop, epoch
-            return self._by_weight_replaced(*rows) if self.how == Draw.WEIGHTED_REPLACE else self._by_weight(*rows)
-        replace = self.how == Draw.UNIFORM_REPLACE
-        starts = _running((degree > 0) * fanout if replace else degree.clamp(max=fanout))
-        places = torch.zeros(len(targets) * fanout, dtype=torch.int64, device=self.device)  # at most
-        if len(targets):
+        if self.how == Draw.WEIGHTED_REPLACE:
+            return self._by_weight_replaced(targets, fanout, hop, epoch)
+        if self.how == Draw.WEIGHTED:
+            return self._by_weight(targets, fanout, hop, epoch)
+        replace, most = self.how == Draw.UNIFORM_REPLACE, len(targets.nodes) * fanout
+        starts = _running((targets.degree > 0) * fanout if replace else targets.degree.clamp(max=fanout))
+        most = most if replace and self._num_edges else min(most, self._num_edges)
+        places = torch.zeros(most, dtype=torch.int64, device=self.device)
+        if most:
             from fullgnn.kernels.dropout._philox_gpu import signed
             from fullgnn.sampling._neighbors_gpu import THREADS, draw
 
             key = signed(self._key[0] | self._key[1] << 32)
-            grid = (-(-len(targets) // THREADS),)
-            draw[grid](
-                self._indptr, targets, starts, places, len(targets), fanout, hop, epoch & LOW, key, replace, THREADS
-            )
+            rows = self._indptr, targets.nodes, starts, places, targets.count
+            draw[(-(-len(targets.nodes) // THREADS),)](*rows, fanout, hop, epoch & LOW, key, replace, THREADS)
         return starts, places, None
 
-    def _by_weight_replaced(
-        self, targets: Tensor, first: Tensor, degree: Tensor, fanout: int, hop: int, epoch: int
-    ) -> Places:
-        """Draw from the running sums of each row; see ``_neighbors_cpu._draw_weighted``."""
-        end = first + degree
-        padded = torch.cat([self._cumulative, self._cumulative.new_zeros(1)])  # [-1] for a row at the start: 0
-        total = torch.where(degree > 0, padded[end - 1], 0)
-        drawn = (total > 0).nonzero()[:, 0]
-        starts = _running((total > 0) * fanout)
-        total, low, high = total[drawn, None], first[drawn, None], end[drawn, None] - 1
-        wanted = self._units(targets[drawn], torch.arange(fanout, device=self.device), hop, epoch) * total
-        low, high = low.expand_as(wanted).contiguous(), high.expand_as(wanted).contiguous()
-        while bool((low < high).any()):  # the first place whose running sum is above the wanted one
+    def _by_weight_replaced(self, targets: _Targets, fanout: int, hop: int, epoch: int) -> Places:
+        """Draw from the running sums of each row; see ``_neighbors_cpu._draw_weighted``.
+
+        A drawn place is at most the last one with a positive weight, to which the host goes back from the end of the
+        row where rounding has carried it there.
+        """
+        last = self._last[targets.nodes]
+        is_drawn = (last >= 0) & (targets.degree > 0)
+        starts = _running(is_drawn * fanout)
+        draw, rows = torch.arange(fanout, device=self.device), is_drawn[:, None].expand(-1, fanout)
+        low, high = torch.where(rows, targets.first[:, None], 0), torch.where(rows, last[:, None], 0)
+        total = self._cumulative[high]
+        wanted = self._units(targets.nodes, draw, hop, epoch) * total
+        for _ in range(self._turns):  # the first place whose running sum is above the wanted one
             middle = (low + high) // 2
             above = self._cumulative[middle] > wanted
             low, high = torch.where(above, low, middle + 1).minimum(high), torch.where(above, middle, high)
-        while bool((empty := self._weights[low] <= 0).any()):  # rounding has carried it to the end of the row
-            low = low - empty.long()
         factors = total / (self._weights[low] * fanout)
-        return starts, low.flatten(), factors.flatten()
+        edge = torch.where(rows, starts[:-1, None] + draw, rows.numel())
+        return starts, _scatter(low, edge, rows.numel()), _scatter(factors, edge, rows.numel())
 
-    def _by_weight(self, targets: Tensor, first: Tensor, degree: Tensor, fanout: int, hop: int, epoch: int) -> Places:
+    def _by_weight(self, targets: _Targets, fanout: int, hop: int, epoch: int) -> Places:
         """The edges with the smallest keys Exp(1) / weight; see ``_neighbors_cpu._draw_weighted``."""
-        starts, places = _rows(first, degree)
-        row = torch.arange(len(targets), device=self.device).repeat_interleave(degree)
-        weight, whole = self._weights[places], degree[row] <= fanout
-        number = places - first[row]
-        key = -self._units(targets[row], number[:, None], hop, epoch)[:, 0].log() / weight
+        starts, places, row = self._all_edges(targets)
+        weight, whole = self._weights[places], targets.degree[row] <= fanout
+        number = places - targets.first[row]
+        key = -self._units(targets.nodes[row], number[:, None], hop, epoch)[:, 0].log() / weight
         key = torch.where(whole, torch.zeros_like(key), torch.where(weight > 0, key, torch.inf))
         order = torch.sort(key, stable=True).indices
         order = order[torch.sort(row[order], stable=True).indices]  # by row, then by key
         place_in_row = torch.empty_like(order)
         place_in_row[order] = torch.arange(len(order), device=self.device) - starts[row[order]]
         won = whole | ((place_in_row < fanout) & (weight > 0))
-        num_positive = torch.zeros_like(degree).index_add_(0, row, (weight > 0).long())
+        num_rows, is_positive = len(targets.nodes), (weight > 0).long()
+        num_positive = torch.zeros_like(targets.degree).index_add_(0, row, is_positive)
         # The smallest key that has not won, where there is one.
-        losing = (~whole & (place_in_row == fanout) & (weight > 0)).nonzero()[:, 0]
-        threshold = torch.full((len(targets),), torch.inf, dtype=torch.float64, device=self.device)
-        threshold[row[losing]] = key[losing]
+        losing = ~whole & (place_in_row == fanout) & (weight > 0)
+        threshold = _scatter(key, torch.where(losing, row, num_rows), num_rows, torch.inf)
         factor = -1 / torch.expm1(-weight * threshold[row])
         factor = torch.where(whole | (num_positive[row] <= fanout), 1.0, factor)
-        kept = won.nonzero()[:, 0]
-        counts = torch.zeros_like(degree).index_add_(0, row[kept], torch.ones_like(kept))
-        return _running(counts), places[kept], factor[kept]
+        most = min(len(places), num_rows * fanout)
+        edge = torch.where(won, won.cumsum(0) - 1, most)
+        counts = torch.zeros_like(targets.degree).index_add_(0, row, won.long())
+        return _running(counts), _scatter(places, edge, most), _scatter(factor, edge, most)
+
+    def _all_edges(self, targets: _Targets) -> tuple[Tensor, Tensor, Tensor]:
+        """Where each row's edges begin, and the places and rows of all edges of all rows. The host waits."""
+        starts = _running(targets.degree)
+        num_edges = int(starts[-1])
+        row = torch.arange(len(targets.nodes), device=self.device)
+        row = row.repeat_interleave(targets.degree, output_size=num_edges)
+        return starts, torch.arange(num_edges, device=self.device) + (targets.first - starts[:-1])[row], row
 
     def _units(self, nodes: Tensor, numbers: Tensor, hop: int, epoch: int) -> Tensor:
         """Float64 numbers in (0, 1) for each of (m,) ``nodes`` and the (k,) or (m, k) ``numbers`` of its draws."""
@@ -177,8 +245,26 @@ def _running(counts: Tensor) -> Tensor:
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
-def _rows(first: Tensor, degree: Tensor) -> tuple[Tensor, Tensor]:
-    """Where each row's edges begin, and the places of all edges of all rows."""
-    starts = _running(degree)
-    shift = (first - starts[:-1]).repeat_interleave(degree)
-    return starts, torch.arange(len(shift), device=first.device) + shift
+def _scatter(values: Tensor, places: Tensor, num_places: int, fill: float = 0) -> Tensor:
+    """(num_places,) ``values`` at their ``places``, and ``fill`` elsewhere; a value whose place is ``num_places`` is
+    left out."""
+    found = values.new_full((num_places + 1,), fill)
+    found[places] = values
+    return found[:num_places]
+
+
+def _num_loops(nodes: Tensor, starts: Tensor, sources_of_edges: Tensor) -> Tensor:
+    """(1,) int64, how many edges lead from a target to itself. Ids are GLOBAL, tensors as long as their capacity."""
+    most = len(sources_of_edges)
+    lengths = torch.cat([starts.diff(), most - starts[-1:]])  # what is behind the last edge is in a row of its own
+    row = torch.arange(len(lengths), device=nodes.device).repeat_interleave(lengths, output_size=most)
+    return (torch.cat([nodes, nodes.new_full((1,), -1)])[row] == sources_of_edges).sum()[None]
+
+
+def _last_places(indptr: np.ndarray, weights: np.ndarray, cumulative: np.ndarray) -> np.ndarray:
+    """(n,) int64, the place of the last positive weight of each row; -1: the sum of its weights is 0."""
+    positive = np.flatnonzero(weights > 0)
+    last = np.concatenate([[-1], positive])[np.searchsorted(positive, indptr[1:])]
+    has_weight = last >= indptr[:-1]
+    has_weight[has_weight] = cumulative[last[has_weight]] > 0
+    return np.where(has_weight, last, -1)

@@ -51,6 +51,8 @@ class HopTensors:
     places: Tensor | None = None
     factors: Tensor | None = None
     sums: Tensor | None = None
+    num_loops: int | None = None
+    """How many edges lead from a target to itself, which a host need not wait for then; None: nobody has counted."""
 
     @classmethod
     def of(cls, hop: Hop) -> "HopTensors":

@@ -7,7 +7,8 @@
 
 Nothing is gathered where the first layer reads the features on the host (``features.InPlace``).
 
-With ``sample_on_gpu`` the hops are drawn on the device, and the host still gathers.
+With ``sample_on_gpu`` the hops are drawn on the device. The host waits once for their sizes. It gathers features as
+before, for which it waits once more, for the ids of the inputs, unless the device holds the features of all nodes.
 
 A cache of automatic size takes what the first batch of the run leaves of the device, as in PaGraph (Lin et al., SoCC
 2020): that batch is made without it, and the rows are filled in before the second one. Workers make no batch ahead of
@@ -126,10 +127,10 @@ class Loader:
             made = self._arrivals.epoch(epoch, first, stop)
         for sample, rows in made:
             self._meter.count("sampled_edges", sample.num_edges)
-            self._meter.count("input_rows", len(sample.inputs))
-            num_read = self._features.num_read(sample.inputs, rows)
+            self._meter.count("input_rows", sample.num_inputs)
+            num_read = self._features.num_read(sample.num_inputs, rows)
             self._meter.count("fetched_bytes", num_read * self._features.host.row_bytes)
-            self._meter.count("hits", len(sample.inputs) - num_read)
+            self._meter.count("hits", sample.num_inputs - num_read)
             with self._meter.clock("load"):
                 batch = self._load(sample, rows)
             yield batch
@@ -148,7 +149,9 @@ class Loader:
             with self._meter.clock("sample"):
                 sample = self._sampler.sample(epoch, number)
             with self._meter.clock("gather"):
-                rows = self._features.host.gather(self._features.missing(sample.inputs))
+                ids = self._ids(sample)
+                missing = self._features.missing(ids) if isinstance(ids, np.ndarray) else np.empty(0, np.int64)
+                rows = self._features.host.gather(missing)
                 rows = self._transfer.moved(rows)
             yield sample, rows
 
@@ -162,8 +165,14 @@ class Loader:
     def _input(self, sample: Sample, rows: Tensor, blocks: list[Block]) -> Input:
         if isinstance(self._features, InPlace):
             return self._features.input(sample.inputs)
-        x = self._features.place(sample.inputs, rows)
+        x = self._features.place(self._ids(sample), rows)
         return x if self._precomputed is None else self._precomputed.input(blocks[0], x)
+
+    def _ids(self, sample: Sample) -> np.ndarray | Tensor:
+        """The inputs of ``sample``: on the device where they were drawn there, and so are the features; else on the
+        host, which waits for them if they were drawn on the device."""
+        on_device = sample.inputs_on_device
+        return sample.inputs if on_device is None or not self._features.has_all else on_device
 
 
 class _Arrivals:

@@ -100,17 +100,20 @@ def with_self_loops(hop: HopTensors) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def with_self_loops_torch(hop: HopTensors) -> tuple[Tensor, Tensor, Tensor]:
-    """``with_self_loops`` as torch operations."""
+    """``with_self_loops`` as torch operations, for none of which the host waits where the hop has ``num_loops``."""
     row = edge_targets(LocalCSR(hop.indptr, hop.indices, None, hop.num_targets, len(hop.sources)))
-    kept = (hop.indices != hop.target_index[row]).nonzero()[:, 0]
-    indptr = torch.zeros_like(hop.indptr)
-    indptr[1:] = (torch.bincount(row[kept], minlength=hop.num_targets) + 1).cumsum(0)
-    indices = torch.empty(len(kept) + hop.num_targets, dtype=torch.int32, device=indptr.device)
+    is_kept = hop.indices != hop.target_index[row]
+    num_loops = int((~is_kept).sum()) if hop.num_loops is None else hop.num_loops
+    count = hop.num_edges - num_loops + hop.num_targets
+    kept_before = torch.cat([row.new_zeros(1), is_kept.cumsum(0)])
+    indptr = kept_before[hop.indptr] + torch.arange(hop.num_targets + 1, device=row.device)
+    indices = torch.empty(count + 1, dtype=torch.int32, device=row.device)  # the last one is nobody's
     edge = torch.full_like(indices, -1, dtype=torch.int64)
-    indices[indptr[:-1].long()] = hop.target_index
-    place = torch.arange(len(kept), device=indptr.device) + row[kept] + 1  # one added edge in each row up to its own
-    indices[place], edge[place] = hop.indices[kept], kept
-    return indptr, indices, edge
+    indices[indptr[:-1]] = hop.target_index
+    # One added edge lies in each row up to an edge's own.
+    place = torch.where(is_kept, kept_before[:-1] + row + 1, count)
+    indices[place], edge[place] = hop.indices, torch.arange(hop.num_edges, device=row.device)
+    return indptr.int(), indices[:count], edge[:count]
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.sampling.batches import batch_of, epoch_order, num_batches
@@ -28,7 +29,18 @@ class Sample:
     def inputs(self) -> np.ndarray:
         """(num_inputs,) the nodes whose features are read, ascending."""
         found = self.hops[-1].sources if self.hops else self.targets
-        return found if isinstance(found, np.ndarray) else found.cpu().numpy()
+        return found if isinstance(found, np.ndarray) else found.cpu().numpy()  # the host waits
+
+    @property
+    def inputs_on_device(self) -> Tensor | None:
+        """``inputs`` where they were drawn on a device; None: on the host."""
+        found = self.hops[-1].sources if self.hops else self.targets
+        return None if isinstance(found, np.ndarray) else found
+
+    @property
+    def num_inputs(self) -> int:
+        """How many nodes ``inputs`` are."""
+        return len(self.hops[-1].sources if self.hops else self.targets)
 
     @property
     def num_edges(self) -> int:

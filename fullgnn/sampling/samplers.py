@@ -4,7 +4,8 @@ Contract: ``sampler(graph, num_hops, seed, **own keys) -> Sampler``. A sampler t
 first, such as clusters, has an attribute ``prepare(graph, seed, **own keys)``, a function that rank 0 calls; the arrays
 that it returns by name are then in ``graph.extra`` on every rank; ``remarks(graph.extra)`` may say what was found, see
 ``graph/remarks.py``, and ``check(graph, needs)`` refuse a graph before. A sampler that can draw on a GPU has a method
-``on_gpu(device)``, which returns a ``Sampler`` whose hops are ``HopTensors`` there. The ``sample`` of a sampler with
+``on_gpu(device, counts_loops)``, which returns a ``Sampler`` whose hops are ``HopTensors`` there, with ``num_loops`` if
+these are to be counted. The ``sample`` of a sampler with
 the attribute ``reads_batch`` = True is also given the items of the whole batch, over all ranks. A sampler that counts
 the reads of an epoch without drawing each batch has a method ``counts(batches, epoch)``, see ``NeighborBatches``.
 """
@@ -62,17 +63,17 @@ class TrainingNodes:
 class NeighborBatches(TrainingNodes):
     """Batches of training nodes with drawn neighbours."""
 
-    def __init__(self, graph: HostGraph, drawing: NeighborSampler, gpu: torch.device | None = None):
+    def __init__(self, graph: HostGraph, drawing: NeighborSampler, gpu: GpuNeighborSampler | None = None):
         self.items, self.drawing = graph.train, drawing
-        self._graph, self._gpu = graph, None if gpu is None else GpuNeighborSampler(drawing, gpu)
+        self._graph, self._gpu = graph, gpu
 
-    def on_gpu(self, device: torch.device) -> "NeighborBatches":
+    def on_gpu(self, device: torch.device, counts_loops: bool) -> "NeighborBatches":
         """The same batches, drawn on ``device``.
 
         Raises:
             ConfigError: it is no GPU that runs Triton.
         """
-        return NeighborBatches(self._graph, self.drawing, device)
+        return NeighborBatches(self._graph, self.drawing, GpuNeighborSampler(self.drawing, device, counts_loops))
 
     def sample(self, items: np.ndarray, epoch: int) -> Sequence[Hop | HopTensors]:
         """See ``Sampler``."""

@@ -40,7 +40,7 @@ from fullgnn.sampling.sample import BatchSampler
 from fullgnn.sampling.samplers import Sampler
 from fullgnn.sampling.sharing import share_arrays
 from fullgnn.sampling.workers import SlotLayout, Workers
-from fullgnn.schemes.base import Scheme
+from fullgnn.schemes.base import Needs, Scheme
 from fullgnn.storage.cache import Cache
 from fullgnn.tasks import lacks_examples, log_default_metric, refuse_without_examples, takes_links
 from fullgnn.tasks.task import NodeTask, Task
@@ -177,7 +177,7 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     remarks = {} if look is None else noted(look(host.extra))
     if graph is not None:
         say(graph.name, noted(graph.remarks, remarks))
-    sampler, home = _sampler(cfg, world, host, num_hops)
+    sampler, home = _sampler(cfg, world, host, num_hops, learner.needs)
     dtype = getattr(torch, cfg.runtime.dtype)
     maker = BlockMaker(host, learner.needs, dtype, world.device, num_rows, world.size == 1, home)
     split = _split(cfg, host, sampler)
@@ -225,7 +225,9 @@ def _load(cfg: MinibatchConfig, graph: Graph | None) -> tuple[Graph, dict[str, A
     return graph, identity
 
 
-def _sampler(cfg: MinibatchConfig, world: World, graph: HostGraph, num_hops: int) -> tuple[Sampler, torch.device]:
+def _sampler(
+    cfg: MinibatchConfig, world: World, graph: HostGraph, num_hops: int, needs: Needs
+) -> tuple[Sampler, torch.device]:
     """The sampler, and the device on which its hops are."""
     sampler: Sampler = build(cfg.sampler, graph=graph, num_hops=num_hops, seed=cfg.seed)
     if not cfg.loader.sample_on_gpu:
@@ -233,7 +235,7 @@ def _sampler(cfg: MinibatchConfig, world: World, graph: HostGraph, num_hops: int
     moved = getattr(sampler, "on_gpu", None)
     if moved is None:
         raise UnsupportedError(f"sampler={cfg.sampler['name']} runs on the host: leave out loader.sample_on_gpu")
-    return moved(world.device), world.device
+    return moved(world.device, needs.self_loops), world.device
 
 
 def _split(cfg: MinibatchConfig, host: HostGraph, sampler: Sampler) -> CrossFreeParts | None:

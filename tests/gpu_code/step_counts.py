@@ -19,6 +19,7 @@ from tests.gpu_code.fake_cuda import FakeCuda
 from tests.gpu_code.recorded_training import gpu_case, on_fake_gpu
 from tests.tasks import test_links as links
 
+DRAWN = "loader.sample_on_gpu=true"
 WARM = 2
 """Steps before the one that is counted: the first allocates, tunes and builds indices."""
 
@@ -56,11 +57,11 @@ def of_links(world: World, cuda: FakeCuda) -> dict[str, Counts]:
     return _of_epochs(cuda, StepRunner(TrainState(job.model, cfg), job, meter))
 
 
-def of_batches(world: World, cuda: FakeCuda) -> dict[str, Counts]:
-    """Those of SAGE on sampled batches of two hops; a step includes the batch that it reads."""
+def of_batches(world: World, cuda: FakeCuda, model: str, *overrides: str) -> dict[str, Counts]:
+    """Those of ``model`` on sampled batches of two hops; a step includes the batch that it reads."""
     cfg = minibatch_config(
-        "dataset=karate", *layout_overrides(1), "model=sage", "sampler.fanouts=[3,3]", "loader.batch_size=4",
-        "kernel=csr", "runtime.dtype=float32",
+        "dataset=karate", *layout_overrides(1), f"model={model}", "sampler.fanouts=[3,3]", "loader.batch_size=4",
+        "kernel=csr", "runtime.dtype=float32", *overrides,
     )  # fmt: skip
     job = set_up_sampled(cfg, world, Meter(world.device))
     batches = chain.from_iterable(job.training.loader.epoch(epoch) for epoch in range(1, WARM + 2))
@@ -71,6 +72,8 @@ def of_batches(world: World, cuda: FakeCuda) -> dict[str, Counts]:
     for _ in range(WARM):
         step()
     counts = Counts.of(cuda, step)
+    if DRAWN in overrides:  # the evaluation reads the full graph, whatever draws
+        return {"step": counts}
     job.full_graph.measure()
     return {"step": counts, "evaluation": Counts.of(cuda, job.full_graph.measure)}
 
@@ -86,7 +89,10 @@ def _of_epochs(cuda: FakeCuda, runner: StepRunner) -> dict[str, Counts]:
 CASES: dict[str, Callable[[World, FakeCuda], dict[str, Counts]]] = {
     "GCN": lambda world, cuda: of_nodes(world, cuda, "gcn"),
     "GAT": lambda world, cuda: of_nodes(world, cuda, "gat"),
-    "sampled SAGE": of_batches,
+    "sampled SAGE": lambda world, cuda: of_batches(world, cuda, "sage"),
+    "SAGE, drawn on the GPU": lambda world, cuda: of_batches(world, cuda, "sage", DRAWN),
+    "SAGE, drawn and cached": lambda world, cuda: of_batches(world, cuda, "sage", DRAWN, "cache=all"),
+    "GCN, drawn and cached": lambda world, cuda: of_batches(world, cuda, "gcn", DRAWN, "cache=all"),
     "LightGCN": of_links,
 }
 

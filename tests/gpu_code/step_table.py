@@ -22,9 +22,10 @@ and items for LightGCN) are trained on tensors that say they are on a GPU. A lar
 rows have more kinds of length, or where an evaluation goes in pieces. An operator is a call of torch that is neither a
 view nor an allocation, hence at least one launch. A collective is one call; a message to or from one rank counts as
 one. A host wait is a call in which the host waits for a number or a size that the GPU computes, or for a copy; waits
-for an event behind earlier work do not count. A step of sampled SAGE has two layers and includes loading its batch; a
-step of LightGCN includes drawing its pairs. A step that is captured as a CUDA graph is refused if it waits at all. "a →
-b" is before and after.
+for an event behind earlier work do not count. A step of a sampled SAGE or GCN has two layers and includes loading its
+batch; "drawn" are batches with loader.sample_on_gpu=true, "cached" those with cache=all, whose evaluations are those of
+the other batches. A step of LightGCN includes drawing its pairs. A step that is captured as a CUDA graph is refused if
+it waits at all. "a → b" is before and after.
 """
 COLUMNS = ("model", "ranks", "part", "Triton kernels", "operators", "collectives", "host waits", "the host waits in")
 NUM_RANKS = (1, 2)

@@ -13,6 +13,8 @@ MOST_WAITS = {
     **{f"{model} step": 0 for model in ("GCN", "GAT")},
     **{f"{model} evaluation": 1 for model in ("GCN", "GAT", "sampled SAGE")},
     "sampled SAGE step": 2,
+    "SAGE, drawn on the GPU step": 2,
+    **{f"{model}, drawn and cached step": 1 for model in ("SAGE", "GCN")},
 }
 """How often the host may wait, on any number of ranks."""
 

@@ -24,6 +24,7 @@ from fullgnn.schemes.local import LocalMovements
 from fullgnn.schemes.operator import local_csr
 from tests.cases import config
 from tests.dense_block import DenseMultiplication
+from tests.gpu_code.host_waits import HostWaits
 from tests.oracle import normalize
 
 CPU = torch.device("cpu")
@@ -186,6 +187,19 @@ def test_torch_operations_compute_the_bits_of_the_compiled_loops(weighted: bool,
             for numbers in ((edges.weights, tensors.factors, edges.row_factor), (None, None, None)):
                 wanted = rows.entries(torch.float64, *numbers, *scales)
                 assert torch.equal(rows.entries_torch(*numbers, *scales), wanted)
+
+
+@pytest.mark.parametrize("num_targets", [0, 1, 14])
+def test_counted_loops_spare_a_wait(num_targets: int) -> None:
+    case = Case.of(weighted=False)
+    (hop,) = case.sampler([ALL]).sample(np.arange(num_targets), 1)
+    tensors = HopTensors.of(hop)
+    num_loops = np.trace(case.adj[:num_targets, :num_targets] != 0)
+    with HostWaits([tensors.indptr, tensors.indices, tensors.target_index]) as waits:
+        found = with_self_loops_torch(replace(tensors, num_loops=int(num_loops)))
+    assert waits.counts == {}
+    for one, wanted in zip(found, with_self_loops(tensors), strict=True):
+        assert one.dtype == wanted.dtype and torch.equal(one, wanted)
 
 
 def gradients(model: torch.nn.Module, x: Tensor, blocks: list[Block], weight: Tensor) -> list[Tensor]:

@@ -79,6 +79,27 @@ def test_fetched_features_are_those_that_the_codec_keeps(
     assert source.row_bytes == 5 * features.element_size() and source.host.row_bytes == 5 * rows.itemsize
 
 
+@pytest.mark.parametrize("decoded_inside", [False, True], ids=["encoded", "decoded"])
+@pytest.mark.parametrize("codec", [Unencoded(), BFloat16()], ids=["plain", "bfloat16"])
+def test_ids_on_the_device_find_their_rows_if_all_are_there(codec: Codec, decoded_inside: bool) -> None:
+    """And the table of the slots is that of the rows that are there now; the rank may read nodes 1 to 3 alone."""
+    features = np.random.default_rng(0).integers(0, 9, (6, 3)).astype(np.float32)
+    held = np.array([False, True, True, True, False, False])
+    accesses = Accesses(None, lambda epoch: np.empty(0, np.int32), 1, held)  # type: ignore[arg-type]
+    host, plan = HostRows(codec.encode(features), CPU), ([1, 2], [1, 2, 3], [2, 3, 5], range(6), range(1, 5))
+    if decoded_inside:
+        source: FeatureSource = Cached(Decoded(host, codec, torch.float32), Planned(*plan), accesses)
+    else:
+        source = Decoded(Cached(host, Planned(*plan), accesses), codec, torch.float32)
+    assert not source.has_all and not Decoded(host, codec, torch.float32).has_all
+    for epoch, nodes in enumerate(plan, 1):
+        source.begin(epoch)
+        assert source.has_all == {*nodes}.issuperset([1, 2, 3])
+        for ids in ([1, 3], [2], []) if source.has_all else ():
+            found = source.place(torch.tensor(ids, dtype=torch.int32), host.gather(np.empty(0, np.int64)))
+            assert found.tolist() == features[ids].tolist()
+
+
 def test_a_cache_without_a_horizon_is_asked_once() -> None:
     class Asked(CacheNothing):
         epochs: list[int] = []

@@ -1,6 +1,8 @@
 """The sampler on a GPU, or in Triton's interpreter, against the one on the host."""
 
+from collections.abc import Sequence
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -8,10 +10,11 @@ import torch
 
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.support import gpu
-from fullgnn.sampling.gpu_neighbors import GpuNeighborSampler
-from fullgnn.sampling.hop import PADDING
+from fullgnn.sampling.gpu_neighbors import GpuNeighborSampler, _last_places
+from fullgnn.sampling.hop import PADDING, Hop, HopTensors
 from fullgnn.sampling.neighbors import ALL, SAMPLING, NeighborSampler
 from fullgnn.tasks.draws import stream_key
+from tests.gpu_code.host_waits import HostWaits
 from tests.sampling.reference import random_word, uniform
 from tests.sampling.test_neighbors import SEED, chosen, random_graph, random_weights
 from tests.triton_device import DEVICE, needs_triton
@@ -24,26 +27,94 @@ def triton(triton_on_cpu: None) -> None:
     """Without a GPU, Triton's interpreter runs the kernels."""
 
 
+WAYS: dict[str, tuple[bool, bool]] = {
+    "uniform": (False, False),
+    "uniform, replaced": (True, False),
+    "weighted": (False, True),
+    "weighted, replaced": (True, True),
+}
+"""``replace`` and ``weighted`` of a sampler."""
+
+
+def samplers(
+    num_nodes: int, mean_degree: float, fanouts: list[int], way: str, loops: bool = False
+) -> tuple[NeighborSampler, GpuNeighborSampler]:
+    """On the host and on the device."""
+    indptr, indices = random_graph(num_nodes, mean_degree)
+    replace, by_weight = WAYS[way]
+    weight = random_weights(indptr) if by_weight else None
+    host = NeighborSampler(indptr, indices, fanouts, weight, replace, by_weight, SEED, keep_places=True)
+    return host, GpuNeighborSampler(host, DEVICE, loops)
+
+
+def check(hops: Sequence[HopTensors], wanted: Sequence[Hop]) -> None:
+    """Refuse hops of the device that differ from those of the host, or have no padding."""
+    for hop, other in zip(hops, wanted, strict=True):
+        behind = hop.indices.as_strided((PADDING,), (1,), hop.num_edges)
+        assert ((behind >= 0) & (behind < max(1, len(hop.sources)))).all()
+        for name in ("sources", "target_index", "indptr", "indices", "places"):
+            a, b = getattr(hop, name).cpu().numpy(), getattr(other, name)
+            assert a.dtype == b.dtype and np.array_equal(a, b), name
+        assert (hop.factors is None) == (other.factors is None)
+        if hop.factors is not None and other.factors is not None:
+            np.testing.assert_allclose(hop.factors.cpu().numpy(), other.factors, rtol=1e-9)
+
+
 @pytest.mark.sample(20)
 @pytest.mark.parametrize("fanouts", [[3], [5, 4, 3], [ALL, 2], [2, ALL, 12], [40, 1]], ids=str)
-@pytest.mark.parametrize("replace", [False, True], ids=["without", "with"])
-@pytest.mark.parametrize("by_weight", [False, True], ids=["uniform", "weighted"])
-def test_hops_are_those_of_the_host(fanouts: list[int], replace: bool, by_weight: bool) -> None:
-    indptr, indices = random_graph(700, 12)
-    weight = random_weights(indptr) if by_weight else None
+@pytest.mark.parametrize("way", WAYS)
+def test_hops_are_those_of_the_host(fanouts: list[int], way: str) -> None:
+    host, device = samplers(700, 12, fanouts, way)
     targets = np.union1d(chosen(700, 40), [0, 10, 350])  # one isolated, one whose weights are 0, one that reads all
-    host = NeighborSampler(indptr, indices, fanouts, weight, replace, by_weight, SEED, keep_places=True)
-    device = GpuNeighborSampler(host, DEVICE)
     for epoch in (1, 2**32 + 3):  # nothing of a batch is left behind for the next one
-        found = device.sample(targets, epoch)
-        for hop, wanted in zip(found, host.sample(targets, epoch), strict=True):
-            assert hop.indices.untyped_storage().nbytes() >= 4 * (hop.num_edges + PADDING)
-            for name in ("sources", "target_index", "indptr", "indices", "places"):
-                one, other = getattr(hop, name).cpu().numpy(), getattr(wanted, name)
-                assert one.dtype == other.dtype and np.array_equal(one, other), name
-            if by_weight:
-                assert hop.factors is not None and wanted.factors is not None
-                np.testing.assert_allclose(hop.factors.cpu().numpy(), wanted.factors, rtol=1e-9)
+        check(device.sample(targets, epoch), host.sample(targets, epoch))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.sample(2)
+def test_hops_that_reach_more_than_the_graph(way: str) -> None:
+    """By their capacity, which is cut at the number of nodes, and at that of edges if none is drawn twice."""
+    host, device = samplers(33, 4, [6, 4, 3], way, loops=True)
+    for targets in (np.array([0, 1]), np.array([16, 20])):  # isolated nodes; one that reads all
+        wanted = host.sample(targets, 7)
+        found = device.sample(targets, 7)
+        check(found, wanted)
+        for hop, other in zip(found, wanted, strict=True):
+            row = np.repeat(other.target_index, np.diff(other.indptr))
+            assert hop.num_loops == (other.indices == row).sum()
+            assert len(hop.sources.untyped_storage()) <= 4 * 33
+
+
+@pytest.mark.parametrize("fanouts", [[2, 2], [2, 1, 1], [2, ALL]], ids=str)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.sample(3)
+def test_the_host_waits_once_for_a_batch(way: str, fanouts: list[int]) -> None:
+    """And once more in each hop that looks at all edges of its targets."""
+    _, device = samplers(60, 4, fanouts, way, loops=True)
+    num_whole = len(fanouts) if way == "weighted" else fanouts.count(ALL)
+    with HostWaits([device._indptr, device._indices, device._weights, device._cumulative, device._bits]) as waits:
+        device.sample(np.arange(0, 60, 9), 1)
+    assert waits.total == 1 + num_whole and waits.counts["tolist"] == 1
+
+
+def test_the_end_of_a_row_is_its_last_positive_weight() -> None:
+    """Where rounding carries a draw to the end; and a row whose weights vanish beside those before it has no sum."""
+    weight = np.array([0.0, 2.0, 0.0, 0.0, 0.0, 1e20, 1.0, 3.0, 0.0])
+    indptr = np.array([0, 0, 4, 5, 6, 7, 9])
+    total = np.cumsum(weight)
+    cumulative = total - np.repeat(np.concatenate([[0.0], total])[indptr[:-1]], np.diff(indptr))
+    assert _last_places(indptr, weight, cumulative).tolist() == [-1, 1, -1, 5, -1, -1]
+    assert _last_places(indptr[:3], weight[:4], cumulative[:4]).tolist() == [-1, 1]
+    assert _last_places(np.zeros(3, np.int64), weight[:0], weight[:0]).tolist() == [-1, -1]
+
+
+def test_draws_at_the_end_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight, row = np.array([1.0, 0.0, 2.0, 0.0, 0.0, 1.0]), np.array([0, 5, 6])
+    host = NeighborSampler(row, np.zeros(6, np.int32), [3], weight, True, True, SEED)
+    device = GpuNeighborSampler(host, DEVICE)
+    monkeypatch.setattr(device, "_units", lambda nodes, numbers, hop, epoch: torch.ones(len(nodes), len(numbers)))
+    (hop,) = device.sample(np.array([0, 1]), 1)
+    assert hop.places is not None and hop.places.tolist() == [2, 2, 2, 5, 5, 5]
 
 
 @pytest.mark.parametrize("replace", [False, True], ids=["without", "with"])
@@ -58,7 +129,8 @@ def test_refused_words_are_drawn_again(replace: bool) -> None:
     starts = torch.arange(num_targets + 1, device=DEVICE) * fanout
     places = torch.zeros(num_targets * fanout, dtype=torch.int64, device=DEVICE)
     packed = signed(key[0] | key[1] << 32)
-    draw[(1,)](indptr, targets, starts, places, num_targets, fanout, 2, 1, packed, replace, THREADS)
+    count = torch.tensor([num_targets], device=DEVICE)
+    draw[(1,)](indptr, targets, starts, places, count, fanout, 2, 1, packed, replace, THREADS)
     found = places.reshape(num_targets, fanout) - indptr[:-1, None]
     wanted = [uniform(degree, fanout, replace, partial(random_word, key, 1, 2, v)) for v in range(20)]
     assert found.tolist() == wanted
@@ -66,11 +138,16 @@ def test_refused_words_are_drawn_again(replace: bool) -> None:
 
 def test_graphs_without_edges_and_batches_without_targets() -> None:
     empty = np.zeros(6, np.int64), np.empty(0, np.int32)
-    (hop,) = GpuNeighborSampler(NeighborSampler(*empty, [3]), DEVICE).sample(np.array([1, 4]), 1)
-    assert hop.sources.tolist() == [1, 4] and hop.indptr.tolist() == [0, 0, 0] and hop.num_edges == 0
-    for fanout in (2, ALL):
-        hops = GpuNeighborSampler(NeighborSampler(*random_graph(50, 4), [fanout] * 2), DEVICE).sample(np.array([]), 1)
+    for fanout, (replace, by_weight) in product((2, ALL), WAYS.values()):
+        weight = np.empty(0) if by_weight else None
+        host = NeighborSampler(*empty, [fanout], weight, replace, by_weight)
+        for hop in GpuNeighborSampler(host, DEVICE, True).sample(np.array([1, 4]), 1):
+            assert hop.sources.tolist() == [1, 4] and hop.indptr.tolist() == [0, 0, 0]
+            assert hop.num_edges == hop.num_loops == 0
+    for fanout, way in product((2, ALL), WAYS):
+        hops = samplers(50, 4, [fanout] * 2, way, loops=True)[1].sample(np.array([]), 1)
         assert [(len(hop.sources), hop.num_targets, hop.num_edges) for hop in hops] == [(0, 0, 0)] * 2
+    assert samplers(50, 4, [], "uniform")[1].sample(np.array([1]), 1) == []
 
 
 def test_a_machine_without_a_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

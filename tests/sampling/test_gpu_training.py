@@ -23,12 +23,19 @@ def triton(triton_on_cpu: None) -> None:
 
 
 @pytest.mark.sample(5)
+@pytest.mark.parametrize("cache", ["none", "all"])
 @pytest.mark.parametrize("kind", ["directed", "weighted"])
 @pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
-def test_training_is_that_of_the_host(tmp_path: Path, graph_files: dict[str, Path], kind: str, model: str) -> None:  # noqa: F811
+def test_training_is_that_of_the_host(
+    tmp_path: Path,
+    graph_files: dict[str, Path],  # noqa: F811
+    kind: str,
+    model: str,
+    cache: str,
+) -> None:
     found = []
     for on_gpu in ("true", "false"):
-        keys = [*MODELS[model], "train.epochs=2", f"loader.sample_on_gpu={on_gpu}", "model.dropout=0"]
+        keys = [*MODELS[model], "train.epochs=2", f"loader.sample_on_gpu={on_gpu}", "model.dropout=0", f"cache={cache}"]
         cfg = case(graph_files[kind], tmp_path / on_gpu, *keys)
         with world_of_one(cfg.runtime) as world:
             found.append(run(world, cfg))
