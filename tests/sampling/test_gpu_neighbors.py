@@ -40,7 +40,13 @@ def samplers(
     num_nodes: int, mean_degree: float, fanouts: list[int], way: str, loops: bool = False
 ) -> tuple[NeighborSampler, GpuNeighborSampler]:
     """On the host and on the device."""
-    indptr, indices = random_graph(num_nodes, mean_degree)
+    return of_graph(*random_graph(num_nodes, mean_degree), fanouts, way, loops)
+
+
+def of_graph(
+    indptr: np.ndarray, indices: np.ndarray, fanouts: list[int], way: str, loops: bool = False
+) -> tuple[NeighborSampler, GpuNeighborSampler]:
+    """``samplers`` of a certain graph."""
     replace, by_weight = WAYS[way]
     weight = random_weights(indptr) if by_weight else None
     host = NeighborSampler(indptr, indices, fanouts, weight, replace, by_weight, SEED, keep_places=True)
@@ -71,23 +77,26 @@ def test_hops_are_those_of_the_host(fanouts: list[int], way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.sample(2)
 def test_hops_that_reach_more_than_the_graph(way: str) -> None:
-    """By their capacity, which is cut at the number of nodes, and at that of edges if none is drawn twice."""
-    host, device = samplers(33, 4, [6, 4, 3], way, loops=True)
-    for targets in (np.array([0, 1]), np.array([16, 20])):  # isolated nodes; one that reads all
+    """By their capacity, which is cut at the number of nodes, and at that of edges if none is drawn twice. What lies
+    behind the targets names node 0, which has edges here."""
+    indptr, indices = random_graph(33, 4)
+    rows = np.split(indices, indptr[1:-1])[16:] + np.split(indices, indptr[1:-1])[:16]  # the one that reads all first
+    starts = np.cumsum([0, *map(len, rows)])
+    host, device = of_graph(starts, np.concatenate(rows), [6, 4, 9], way, loops=True)
+    for targets in (np.array([17, 18]), np.array([0, 5])):  # isolated nodes; one that reads all
         wanted = host.sample(targets, 7)
         found = device.sample(targets, 7)
         check(found, wanted)
         for hop, other in zip(found, wanted, strict=True):
             row = np.repeat(other.target_index, np.diff(other.indptr))
             assert hop.num_loops == (other.indices == row).sum()
-            assert len(hop.sources.untyped_storage()) <= 4 * 33
+            assert hop.places is not None and len(hop.sources.untyped_storage()) <= 4 * 33
+            assert WAYS[way][0] or len(hop.places.untyped_storage()) <= 8 * len(indices)
 
 
 @pytest.mark.parametrize("fanouts", [[2, 2], [2, 1, 1], [2, ALL]], ids=str)
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.sample(3)
 def test_the_host_waits_once_for_a_batch(way: str, fanouts: list[int]) -> None:
     """And once more in each hop that looks at all edges of its targets."""
     _, device = samplers(60, 4, fanouts, way, loops=True)
@@ -106,6 +115,14 @@ def test_the_end_of_a_row_is_its_last_positive_weight() -> None:
     assert _last_places(indptr, weight, cumulative).tolist() == [-1, 1, -1, 5, -1, -1]
     assert _last_places(indptr[:3], weight[:4], cumulative[:4]).tolist() == [-1, 1]
     assert _last_places(np.zeros(3, np.int64), weight[:0], weight[:0]).tolist() == [-1, -1]
+
+
+def test_every_place_of_a_long_row_is_found() -> None:
+    """A search among 2^k + 1 places takes k + 1 turns."""
+    host = NeighborSampler(np.array([0, 17]), np.zeros(17, np.int32), [200], np.ones(17), True, True, SEED)
+    (wanted,) = host.sample(np.array([0]), 1)
+    assert wanted.places is not None and {*wanted.places} == {*range(17)}
+    check(GpuNeighborSampler(host, DEVICE).sample(np.array([0]), 1), [wanted])
 
 
 def test_draws_at_the_end_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
