@@ -166,9 +166,8 @@ class GpuNeighborSampler:
             return self._by_weight(targets, fanout, hop, epoch)
         replace, most = self.how == Draw.UNIFORM_REPLACE, len(targets.nodes) * fanout
         starts = _running((targets.degree > 0) * fanout if replace else targets.degree.clamp(max=fanout))
-        most = most if replace and self._num_edges else min(most, self._num_edges)
-        places = torch.zeros(most, dtype=torch.int64, device=self.device)
-        if most:
+        places = torch.zeros(most if replace else min(most, self._num_edges), dtype=torch.int64, device=self.device)
+        if len(places):
             from fullgnn.kernels.dropout._philox_gpu import signed
             from fullgnn.sampling._neighbors_gpu import THREADS, draw
 

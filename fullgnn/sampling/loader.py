@@ -7,8 +7,9 @@
 
 Nothing is gathered where the first layer reads the features on the host (``features.InPlace``).
 
-With ``sample_on_gpu`` the hops are drawn on the device. The host waits once for their sizes. It gathers features as
-before, for which it waits once more, for the ids of the inputs, unless the device holds the features of all nodes.
+With ``sample_on_gpu`` the hops are drawn on the device, and the host waits once for their sizes. It still gathers, and
+waits once more for the ids of the inputs, unless the device holds the features of all nodes that the rank may read.
+With ``loader.split=pagraph`` it waits for the ids in any case, to check that they are those of its part.
 
 A cache of automatic size takes what the first batch of the run leaves of the device, as in PaGraph (Lin et al., SoCC
 2020): that batch is made without it, and the rows are filled in before the second one. Workers make no batch ahead of
