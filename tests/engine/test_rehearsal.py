@@ -75,23 +75,36 @@ def test_nothing_is_launched_in_the_interpreter(triton_on_cpu: None) -> None:
 
 
 PROGRAM = """
+    import threading
     import torch
     from triton.runtime import driver
     from fullgnn.kernels.epilogue._epilogue_gpu import _apply, apply_gpu
     from fullgnn.kernels.epilogue.epilogue import Epilogue
+    from fullgnn.kernels.support import compile_time
     from fullgnn.kernels.support.compile_time import compile_clock
     from fullgnn.kernels.support.rehearsal import rehearsal
     from tests.gpu_code.absent import AbsentGPU
 
     driver.set_active(AbsentGPU())
     y, num_kernels = torch.zeros(5, 8), lambda: len(_apply.device_caches[0][0])
+    waits, waited = [], compile_time.waited
+    compile_time.waited = lambda seconds: (waits.append(seconds), waited(seconds))
     with compile_clock(lambda: None) as clock:
         for epilogues in ([Epilogue(relu=True), Epilogue(bias=y[0]), Epilogue(relu=True)], [Epilogue(bias=y[0])]):
             before = clock.seconds
             with rehearsal(2):
                 for epilogue in epilogues:
                     apply_gpu(y, epilogue)
-            print(num_kernels(), clock.seconds > before)
+            print(num_kernels(), clock.seconds > before, len(waits))
+    compiled_by, compile = [], _apply.compile
+    _apply.compile = lambda *given, **named: (
+        compiled_by.append(threading.current_thread().name), compile(*given, **named)
+    )[1]
+    with rehearsal(1):
+        backward = threading.Thread(target=apply_gpu, args=(y, Epilogue(relu=True, bias=y[0])), name="backward")
+        backward.start()
+        backward.join()
+    print(num_kernels(), compiled_by)
     try:
         with rehearsal(2):
             _apply[1,](y, 1, 5, 8, None, None, True, None, None, 0, 0, 0, 1.0, 1, 3, 8)  # 3 rows are no power of two
@@ -104,5 +117,8 @@ PROGRAM = """
 def test_kernels_are_compiled_once_and_counted() -> None:
     """On an absent GPU, on which a launch would fail: two kernels of three launches; then none, and no time counts.
 
-    What the compiler refuses is raised."""
-    assert output_of_program(textwrap.dedent(PROGRAM)).split("\n")[:3] == ["2 True", "2 False", "CompilationError"]
+    Clocks hear of each kernel. A kernel of another thread is compiled by the pool too, as that of a backward pass on a
+    GPU. What the compiler refuses is raised."""
+    lines = output_of_program(textwrap.dedent(PROGRAM)).split("\n")
+    assert lines[:2] == ["2 True 2", "2 False 2"]
+    assert lines[2:4] == ["3 ['ThreadPoolExecutor-2_0']", "CompilationError"]
