@@ -18,7 +18,7 @@ last bits; ``runtime.deterministic`` uses the fixed rule of ``fixed_choice.py`` 
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -103,7 +103,7 @@ class Autotune:
             return
         call = Call(x, out, accumulate, epilogue)
         if call.width not in block.chosen and rehearsing() and not self.deterministic:
-            block.rehearse(call)
+            block.rehearse(call, self._to_rehearse(block, call.width))
             return
         if call.width not in block.chosen:
             with trial():
@@ -124,14 +124,27 @@ class Autotune:
         """The cached choice for the same block, width and GPU; without one, the fastest kernel by measurement."""
         if len(block.kernels) == 1:
             return next(iter(block.kernels))
-        key = self.cache.key(**block.identity(call.width)) if self.cache.folder else ""
-        name = self.cache.load("kernel", key, lambda arrays: str(arrays["name"]))
-        if name in block.kernels:
+        key = self._key(block, call.width)
+        name = self._stored(block, key)
+        if name is not None:
             log.info("kernel=auto: %s, choice from the cache: %s", block.describe(call.width), name)
             return name
         name = block.measure(call)
         self.cache.store("kernel", key, {"name": np.array(name)})
         return name
+
+    def _to_rehearse(self, block: "Choices", width: int) -> Collection[str]:
+        """The candidates that ``_remembered`` measures, or the one that it finds in the cache."""
+        stored = self._stored(block, self._key(block, width)) if len(block.kernels) > 1 else None
+        return block.kernels if stored is None else [stored]
+
+    def _key(self, block: "Choices", width: int) -> str:
+        return self.cache.key(**block.identity(width)) if self.cache.folder else ""
+
+    def _stored(self, block: "Choices", key: str) -> str | None:
+        """The choice in the cache, if it is still a candidate."""
+        name = self.cache.load("kernel", key, lambda arrays: str(arrays["name"]))
+        return name if name in block.kernels else None
 
 
 class Choices:
@@ -166,9 +179,9 @@ class Choices:
         self.kernels.setdefault(self._name(kernel), kernel)
         return self._name(kernel)
 
-    def rehearse(self, call: Call) -> None:
-        """Compile what ``measure`` will launch."""
-        for name in self.kernels:
+    def rehearse(self, call: Call, names: Collection[str]) -> None:
+        """Compile what the products by the candidates ``names`` will launch."""
+        for name in names:
             with suppress(Exception):  # the measurement will say why
                 self._product(name, call)
             self._free_all_but("")

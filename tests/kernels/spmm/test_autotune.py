@@ -16,6 +16,7 @@ from fullgnn.engine import make_scheme
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.kernels.spmm import AutoKernel, Epilogue, LocalCSR, TorchCSR, TritonCSR, autotune, fixed_choice
 from fullgnn.kernels.support import gpu
+from fullgnn.kernels.support.rehearsal import rehearsal
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config
@@ -241,6 +242,24 @@ def test_the_choice_is_kept_for_the_same_block_and_width(clock, tmp_path: Path, 
     dense = dense.clone()
     dense[row, adj.indices[adj.indptr[row]]], dense[row, other[adj.indptr[row]]] = 0, 1
     assert run(changed, dense, 8) == "torch (8)" and times.asked == len(FLOAT32)
+
+
+def test_a_rehearsal_compiles_all_candidates_or_the_choice_of_the_cache(
+    clock, three: list["Made"], tmp_path: Path
+) -> None:
+    times, (adj, _) = clock(2, 1, 3), block()
+    for first_run, rehearsed in ((True, [1, 1, 1]), (False, [0, 1, 0])):
+        kernel = AutoKernel()
+        kernel.remember_in(Cache(str(tmp_path)))
+        prepared = kernel.prepare(adj, torch.float32)
+        for made in three:
+            made.calls.clear()
+        with rehearsal(1):
+            product(kernel, prepared, 8)
+        assert [len(made.calls) for made in three] == rehearsed
+        assert not prepared[1].chosen and not prepared[1]._prepared and times.asked == (0 if first_run else 3)
+        product(kernel, prepared, 8)
+        assert prepared[1].chosen == {8: "medium"}
 
 
 def test_a_run_keeps_choices_where_it_keeps_other_things(ranks, tmp_path: Path) -> None:
