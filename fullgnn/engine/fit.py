@@ -169,8 +169,8 @@ class _Memory:
 
     def peak_bytes(self) -> int:
         most, kept = self._peak.trial_bytes, self._peak.bytes
-        if most > kept:
-            log.info("peak memory: %.0f MB in autotuning, %.0f MB without", most / 1e6, kept / 1e6)
+        if round(most / 1e6) > round(kept / 1e6):
+            log.info("peak memory: %.0f MB in trials of kernels, %.0f MB without", most / 1e6, kept / 1e6)
         return kept
 
     def _watched(self) -> AbstractContextManager[None]:

@@ -84,6 +84,18 @@ def test_what_a_trial_takes_is_apart() -> None:
     assert (peak.bytes, peak.trial_bytes) == (13 * MB, 25 * MB)
 
 
+def test_a_trial_within_a_trial_is_a_part_of_it() -> None:
+    peak = TensorPeak(torch.device("cpu"))
+    with peak.watch(torch.zeros(MB // 4)):
+        with trial():
+            held = torch.zeros(MB)  # 4 MB
+            with trial():
+                torch.zeros(MB // 2)
+            held.repeat(2)  # 5 + 8 MB
+            del held
+    assert (peak.bytes, peak.trial_bytes) == (MB, 13 * MB)
+
+
 class Allocator:
     """Replaces the allocator of a GPU: its counts, and the segments that it holds."""
 

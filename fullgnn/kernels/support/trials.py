@@ -1,7 +1,8 @@
 """Keeps the memory of trials out of a run's statistics.
 
-In a trial, ``kernel=auto`` converts a block to several formats, times their kernels, and frees the slower formats. A
-counter of a run's memory is notified when a trial begins and ends, so that it can count what the trial takes apart.
+In a trial, ``kernel=auto`` converts a block to several formats, times their kernels, and frees the slower formats; or
+a step is rehearsed with a copy of all that it changes. A counter of a run's memory is notified when a trial begins and
+ends, so that it can count what the trial takes apart.
 """
 
 import weakref
@@ -21,6 +22,7 @@ class Counter(Protocol):
 
 
 _counters: "weakref.WeakSet[Counter]" = weakref.WeakSet()
+_goes_on = False
 
 
 def add_counter(counter: Counter) -> None:
@@ -30,12 +32,18 @@ def add_counter(counter: Counter) -> None:
 
 @contextmanager
 def trial() -> Iterator[None]:
-    """A context in which memory that is allocated and freed again does not count as the run's. Trials do not nest."""
-    counters = list(_counters)
+    """A context in which memory that is allocated and freed again does not count as the run's. A trial within another
+    one is a part of it."""
+    global _goes_on
+    if _goes_on:
+        yield
+        return
+    counters, _goes_on = list(_counters), True
     for counter in counters:
         counter.begin_trial()
     try:
         yield
     finally:
+        _goes_on = False
         for counter in counters:
             counter.end_trial()
