@@ -76,6 +76,14 @@ class LinkSteps:
         results.copy_(total / len(self._steps))
         self._steps, self._epoch = [], 0
 
+    def run_distinct(self) -> None:
+        """Run the first step that ``begin`` has prepared, and the last one, which may have fewer pairs. All steps are
+        then still to be run."""
+        last = len(self._steps) - 1
+        for number in range(0, last + 1, max(last, 1)):
+            set_epoch(self._state.model, self._first + number)
+            train_step(self._state, self._job, self._meter, self._steps[number])
+
     def fix(self) -> None:
         """Write the pairs of the first step into the memory that ``run_fixed`` reads."""
         first = self._steps[0]

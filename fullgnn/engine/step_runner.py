@@ -24,10 +24,10 @@ from fullgnn.engine.cuda_graph import EAGER, EAGER_EPOCHS, REPLAYED, Replay, Sta
 from fullgnn.engine.job import Job
 from fullgnn.engine.link_steps import LinkSteps
 from fullgnn.engine.optimizers import device_rates, is_replayable
+from fullgnn.engine.rehearse import rehearse
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.train_step import train_step
 from fullgnn.kernels.support import gpu
-from fullgnn.kernels.support.rehearsal import rehearsal
 from fullgnn.nn import set_epoch
 from fullgnn.tasks.links import LinkTask, directory_of
 from fullgnn.telemetry.meter import Cost, Meter, PendingCost
@@ -65,8 +65,7 @@ class StepRunner:
         self._captured = Cost()  # bytes and counts of one replay
         self._device = job.graph.labels.device
         state.rates = device_rates(state.optimizer, state.schedule, self._device, replay.make_graph is not None)
-        # The steps of a task that finds links are many and short: the first of them compiles what all of them launch.
-        self._rehearses = gpu.runs_triton(self._device) and not isinstance(job.task, LinkTask)
+        self._rehearses = gpu.runs_triton(self._device)
         own_stream = replay.make_graph is not None and self._device.type == "cuda"
         self._stream = torch.cuda.Stream(self._device) if own_stream else None
 
@@ -124,16 +123,12 @@ class StepRunner:
         return snapshot
 
     def _rehearse(self, epoch: int) -> None:
-        """Compile the kernels of a step on all threads of this rank. What the step changes is restored. Every rank does
-        so, since the step has collectives."""
+        """Rehearse the step of ``epoch``; of a task that finds links, the steps that differ."""
         self._rehearses = False
-        saved = self._snapshot()
-        self.begin(epoch)
-        try:
-            with self.meter.untimed(), rehearsal(torch.get_num_threads()):
-                self.run()
-        finally:
-            saved.restore()
+        with self.meter.untimed() as begun:
+            self.begin(epoch)
+        self.meter.add(begun)  # pairs are found once: the epoch itself has nothing left to begin
+        rehearse(self.run if self._links is None else self._links.run_distinct, self._snapshot, self.meter)
 
     def _snapshot(self) -> StateSnapshot:
         features, state = self.job.graph.features, self.state

@@ -1,20 +1,31 @@
 """A rehearsal compiles what a step launches, launches nothing, and leaves no trace in the training."""
 
 import textwrap
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 
-from fullgnn.distributed import world_of_one
+from fullgnn.config import Config
+from fullgnn.distributed import World, world_of_one
 from fullgnn.engine import make_scheme, set_up
+from fullgnn.engine.cuda_graph import StateSnapshot
+from fullgnn.engine.memory import TensorPeak
+from fullgnn.engine.rehearse import rehearse
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
-from fullgnn.kernels.support import aligned
+from fullgnn.graph import Graph
+from fullgnn.kernels.support import aligned, gpu
 from fullgnn.kernels.support.compile_time import compile_clock
 from fullgnn.kernels.support.rehearsal import rehearsal, rehearsing
+from fullgnn.tasks.links import LinkTask
 from fullgnn.telemetry.meter import Meter
-from tests.cases import config
+from tests.cases import config, layout_overrides
 from tests.gpu_code.commands import output_of_program
+from tests.tasks.test_draws import bipartite
 from tests.triton_device import needs_triton
 
 pytestmark = needs_triton
@@ -36,30 +47,124 @@ RUNS = [
 ]
 
 
-def losses(cfg, rehearses: bool) -> list[float]:
-    """The losses of three epochs in Triton's interpreter, with the memory that kernels leave out filled with NaN and
-    the largest integers, so that whatever reads it as an index raises."""
-    with world_of_one(torch.device("cpu")) as world:
+LINK_RUNS = [
+    "task=link_ranking model=lightgcn task.batch_size=8",
+    "task=link_ranking model=lightgcn optimizer=sgd",
+    "task=link_prediction model=gcn model.embedding_channels=5 model.dropout=0.4 task.batch_size=8 schedule=cosine",
+    "task=link_prediction model=gat model.embedding_channels=5 optimizer=adamw train.clip_norm=0.1",
+]
+EPOCHS = 2
+COMMON = ["runtime.dtype=float32", f"train.epochs={EPOCHS}", "kernel=csr", "seed=3"]
+
+
+@contextmanager
+def filled_memory() -> Iterator[None]:
+    """Let torch fill what it allocates with NaN and the largest integers."""
+    assert not torch.are_deterministic_algorithms_enabled()
+    before = torch.utils.deterministic.fill_uninitialized_memory
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    torch.use_deterministic_algorithms(True)  # without it, memory is not filled
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.utils.deterministic.fill_uninitialized_memory = before
+
+
+def trace(world: World, cfg: Config, rehearses: bool, graph: Graph | None = None) -> dict[str, Any]:
+    """What a training leaves in Triton's interpreter. Memory that kernels leave out is filled with NaN and the largest
+    integers, so that whatever reads it as an index raises. Where links are found, a CPU takes the way of a GPU, on
+    which a thread draws."""
+    drawn: list[int] = []
+    draw = LinkTask.drawn
+
+    def seen(task: LinkTask, graph: Any, epoch: int) -> Any:
+        drawn.append(epoch)
+        return draw(task, graph, epoch)
+
+    with ExitStack() as stack:
+        for of, name, value in (
+            (gpu, "INTERPRETED", True),
+            (gpu, "AS_ON_GPU", graph is not None),
+            (aligned, "PADDED_DEVICES", ("cuda", "cpu")),
+            (LinkTask, "drawn", seen),
+        ):
+            stack.enter_context(mock.patch.object(of, name, value))
+        stack.enter_context(filled_memory())
+        torch.manual_seed(1)
         meter = Meter(world.device)
-        job = set_up(cfg, world, make_scheme(cfg, world, meter))
+        job = set_up(cfg, world, make_scheme(cfg, world, meter), graph if world.rank == 0 else None)
         runner = StepRunner(TrainState(job.model, cfg), job, meter)
         assert runner._rehearses
         runner._rehearses = rehearses
-        return [runner(epoch).results.read()[0] for epoch in range(1, 4)]
+        runner.meter.lap()
+        launched = [runner(epoch) for epoch in range(1, EPOCHS + 1)]
+        costs = [one.cost.read() for one in launched]
+        runner.close()
+        return {
+            "losses": [one.results.read()[0] for one in launched],
+            "bytes and counts": [(cost.bytes_received, cost.counts) for cost in costs],
+            "parameters": [one.detach().flatten().tolist() for one in job.model.parameters()],
+            "random numbers": torch.get_rng_state().tolist(),
+            "drawn": sorted(epoch for epoch in drawn if epoch <= EPOCHS),  # the next one may be cancelled
+        }
+
+
+def assert_no_trace(found: dict[str, Any], plain: dict[str, Any]) -> None:
+    for name, value in plain.items():
+        assert found[name] == value, name
+    assert found["losses"][0] != found["losses"][-1]
 
 
 @pytest.mark.sample(6)
 @pytest.mark.parametrize("run", RUNS)
-def test_a_rehearsal_changes_no_bit(run: str, triton_on_cpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aligned, "PADDED_DEVICES", ("cuda", "cpu"))
-    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
-    cfg = config("dataset=karate", "runtime.dtype=float32", "train.epochs=20", "kernel=csr", "seed=3", *run.split())
-    torch.use_deterministic_algorithms(True)  # without it, memory is not filled
-    try:
-        found = losses(cfg, rehearses=True)
-    finally:
-        torch.use_deterministic_algorithms(False)
-    assert found == losses(cfg, rehearses=False) and found[0] != found[2]
+def test_a_rehearsal_changes_no_bit(run: str, triton_on_cpu: None) -> None:
+    cfg = config("dataset=karate", *COMMON, *run.split())
+    with world_of_one(torch.device("cpu")) as world:
+        assert_no_trace(*(trace(world, cfg, rehearses) for rehearses in (True, False)))
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("run", LINK_RUNS)
+def test_a_rehearsal_draws_no_pair(run: str, triton_on_cpu: None) -> None:
+    """The pairs of each epoch, those that a thread draws ahead too, are drawn once."""
+    cfg = link_config(run)
+    with world_of_one(torch.device("cpu")) as world:
+        found, plain = (trace(world, cfg, rehearses, bipartite(6, 9, 0.4)) for rehearses in (True, False))
+    assert found["drawn"] == [*range(1, EPOCHS + 1)]
+    assert_no_trace(found, plain)
+
+
+def link_config(run: str, *layout: str) -> Config:
+    return config(*COMMON, "model.num_layers=1", "task.channels=4", *layout, *run.split())
+
+
+@pytest.mark.sample(0)
+@pytest.mark.parametrize(("world_size", "replication"), [(2, 1), (3, 1), (4, 2)])
+@pytest.mark.parametrize("run", LINK_RUNS[::2])
+def test_every_rank_rehearses(ranks, world_size: int, replication: int, run: str) -> None:
+    cfg = link_config(run, "partition=random", *layout_overrides(replication))
+    graph = bipartite(6, 9, 0.4)
+    found, plain = (ranks(world_size)(trace, cfg, rehearses, graph) for rehearses in (True, False))
+    for one, other in zip(found, plain, strict=True):
+        assert_no_trace(one, other)
+
+
+def test_the_memory_of_a_rehearsal_is_that_of_a_trial() -> None:
+    model = torch.nn.Linear(1 << 10, 1 << 10, bias=False)
+    optimizer, meter = torch.optim.SGD(model.parameters(), lr=1.0), Meter(torch.device("cpu"))
+    gradients, before = torch.zeros(2), model.weight.detach().clone()
+
+    def step() -> None:
+        meter.received("all_reduce", 8)
+        (model.weight * 3).sum().backward()
+        optimizer.step()
+
+    peak = TensorPeak(torch.device("cpu"))
+    with peak.watch(model.weight, gradients):
+        rehearse(step, lambda: StateSnapshot(model, optimizer, gradients), meter)
+        assert peak.bytes == (4 << 20) + 8 and peak.trial_bytes >= 3 * peak.bytes
+    assert torch.equal(model.weight, before) and model.weight.grad is None and meter.take().bytes_received == {}
 
 
 def test_nothing_is_launched_in_the_interpreter(triton_on_cpu: None) -> None:
