@@ -12,13 +12,16 @@ from torch import Tensor
 from fullgnn.config import MinibatchTrainConfig
 from fullgnn.distributed import StopRequest
 from fullgnn.engine.checkpoints import Checkpoints
+from fullgnn.engine.cuda_graph import StateSnapshot
 from fullgnn.engine.divergence import Watch
 from fullgnn.engine.early_stop import Patience
 from fullgnn.engine.fit import EpochOutput, FitResult, defers_reads
 from fullgnn.engine.job import Job
 from fullgnn.engine.memory import TensorPeak
+from fullgnn.engine.rehearse import rehearse
 from fullgnn.engine.state import Batches, TrainState, validation_metric
 from fullgnn.engine.step_runner import AsyncNumbers
+from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.nn import set_epoch
 from fullgnn.sampling.data_parallel import DataParallel
@@ -51,6 +54,22 @@ class Training:
         Returns:
             the loss before the update, and how many ranks have been asked to stop; the same on every rank.
         """
+        self._learn(batch)
+        state = self.state
+        state.batches = replace(state.batches, count=state.batches.count + 1, num_parts=self.loader.num_parts)
+        return AsyncNumbers(state.gradients.results)
+
+    def rehearse(self, batch: Minibatch) -> None:
+        """Compile the kernels of the step on ``batch``, which is still to be made. Every rank calls it."""
+        state = self.state
+        rehearse(
+            lambda: self._learn(batch),
+            lambda: StateSnapshot(state.model, state.optimizer, state.gradients.flat),
+            self.meter,
+        )
+
+    def _learn(self, batch: Minibatch) -> None:
+        """Change the parameters by ``batch``."""
         state, meter, total = self.state, self.meter, batch.total
         with meter.phase("update"):
             state.gradients.zero()
@@ -66,8 +85,6 @@ class Training:
                 if state.clip_norm is not None:
                     state.gradients.clip(state.clip_norm, self.ranks)
                 state.optimizer.step()
-        state.batches = replace(state.batches, count=state.batches.count + 1, num_parts=self.loader.num_parts)
-        return AsyncNumbers(state.gradients.results)
 
     def watched_step(self, batch: Minibatch, peak: TensorPeak) -> AsyncNumbers:
         """``step``, which ``peak`` watches while the loader is new: in the first batch, and in the one after it if a
@@ -123,13 +140,15 @@ def fit_sampled(
     metric, watch = validation_metric(training.task), Watch(training.state, training.ranks, checkpoints)
     patience = Patience(train, metric)
     peak, records = TensorPeak(training.loader.device), list[EpochRecord]()
-    metrics, unwritten = None, ""
+    metrics, unwritten, rehearses = None, "", gpu.runs_triton(training.loader.device)
     if state.is_finished(train):  # nothing is left of a resumed run
         metrics = measure(watch.look)
         watch.evaluated(state.epoch)
     while not state.is_finished(train):
-        record, stops = _train_epoch(training, peak, train.checkpoint_every_batches, watch, checkpoints, request)
-        metrics = None
+        record, stops = _train_epoch(
+            training, peak, train.checkpoint_every_batches, watch, checkpoints, request, rehearses
+        )
+        metrics, rehearses = None, False
         if record is None:
             if checkpoints is not None:
                 watch.parameters(state.epoch)
@@ -165,6 +184,7 @@ def _train_epoch(
     watch: Watch,
     checkpoints: Checkpoints | None,
     request: StopRequest | None,
+    rehearses: bool,
 ) -> tuple[EpochRecord | None, bool]:
     """Train the batches that are left of an epoch.
 
@@ -172,6 +192,7 @@ def _train_epoch(
         peak: watches the batches that ``Training.watched_step`` says.
         checkpoint_every: batches between two checkpoints; 0: none are written.
         watch: ends the training where it has gone wrong.
+        rehearses: whether the step on the first batch with a label is rehearsed.
 
     Returns:
         the record of the epoch, without metrics, or None if the training was stopped before its last batch; and whether
@@ -187,6 +208,9 @@ def _train_epoch(
                 state.gradients.ask_to_stop()
             state.model.train()
             set_epoch(state.model, state.epoch * loader.num_batches + state.batches.count + 1)
+            if rehearses and batch.total:
+                training.rehearse(batch)
+                rehearses = False
             results = training.watched_step(batch, peak)
             if late is not None:
                 stops |= training.note(*late)
