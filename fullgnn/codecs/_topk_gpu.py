@@ -1,8 +1,5 @@
 """The kernel of :mod:`fullgnn.codecs.topk`. Importing this module imports Triton."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -64,13 +61,3 @@ def _decode(
         value = tl.load(codebook + code, mask=is_code, other=0)
         at = to[:, None] + column[None, :] + position
         tl.store(at, tl.broadcast_to(value[None, :], [ROWS, CODES]), mask=inside)
-
-
-def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """Variants to compile: (kernel, signature, constants, options) of representative calls."""
-    sizes = {"num_rows": "i32", "width": "i32", "num_codes": "i32"}
-    for dtype in ("*fp32", "*fp64", "*bf16"):
-        pointers = {"table": "*u8:16", "index": "*i64", "columns": "*i64:16", "codebook": dtype, "out": f"{dtype}:16"}
-        for width in (128, 602):
-            rows, columns = _shape(width)
-            yield _decode, {**pointers, **sizes}, {"ROWS": rows, "COLUMNS": columns, "CODES": CODES}, {}

@@ -3,9 +3,6 @@
 A bitmap has a bit for each node, in words of 32 bits, and is all zeros before and after a batch.
 """
 
-from collections.abc import Iterator
-from typing import Any
-
 import triton
 import triton.language as tl
 
@@ -157,26 +154,3 @@ def rename(ids, local, count, bits, before, BLOCK: tl.constexpr):
     word = tl.load(bits + (node >> 5), mask=inside, other=0)
     lower = (tl.full([BLOCK], 1, tl.int32) << (node & 31)) - 1
     tl.store(local + at, tl.load(before + (node >> 5), mask=inside, other=0) + _ones(word & lower), mask=inside)
-
-
-def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """Variants to compile: (kernel, signature, constants, options) of representative calls."""
-    block, options = {"BLOCK": THREADS}, {"num_warps": THREADS // 32}
-    of_draw = {
-        "indptr": "*i64:16",
-        "targets": "*i32",
-        "starts": "*i64:16",
-        "places": "*i64:16",
-        "count": "*i64",
-        "fanout": "i32",
-        "hop": "i64",
-        "epoch": "i64",
-        "key": "i64",
-    }
-    for replace in (False, True):
-        yield draw, of_draw, {"REPLACE": replace, **block}, options
-    bits = {"bits": "*i32:16"}
-    yield mark, {"nodes": "*i32", "count": "*i64", **bits}, block, options
-    yield count_bits, {**bits, "counts": "*i32:16", "num_words": "i32"}, block, options
-    yield list_nodes, {**bits, "before": "*i32", "nodes": "*i32:16", "num_words": "i32"}, block, options
-    yield rename, {"ids": "*i32", "local": "*i32:16", "count": "*i64", **bits, "before": "*i32"}, block, options

@@ -1,6 +1,7 @@
-"""Compile everything that the host would launch on a GPU of compute capability 9.0, on a machine without a GPU.
+"""Compile everything that the host would launch on a GPU, on a machine without a GPU.
 
-The host's code runs on CPU tensors. Each kernel that this code asks for is compiled for sm_90, and none is launched.
+The host's code runs on CPU tensors. Each kernel that this code asks for is compiled for a GPU of compute capability
+9.0, or of another generation, and none is launched.
 Importing this module imports Triton.
 """
 
@@ -19,11 +20,14 @@ from fullgnn.kernels.support import aligned, gpu
 CAPABILITY = 90
 
 
+@dataclass(frozen=True)
 class AbsentGPU:
     """A stand-in for Triton's driver that answers what Triton asks before a launch."""
 
+    capability: int
+
     def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", CAPABILITY, 32)
+        return GPUTarget("cuda", self.capability, 32)
 
     def get_current_device(self) -> int:
         return 0
@@ -43,11 +47,11 @@ class Launch:
 
 
 @contextmanager
-def recorded(compiles: bool = True) -> Iterator[list[Launch]]:
+def recorded(compiles: bool = True, capability: int = CAPABILITY) -> Iterator[list[Launch]]:
     """Yield a list to which launches are appended instead of being made; each kernel is compiled, unless told not to.
 
     Inside the block, kernels in Triton take CPU tensors, whose rows are laid out as on a GPU. Afterwards Triton keeps
-    the driver of the absent GPU: this process cannot launch a kernel any more.
+    the driver of the absent GPU: this process cannot launch a kernel any more, nor compile for another generation.
     """
     assert not gpu.interpreting(), "TRITON_INTERPRET is set: nothing would be compiled"
     launches: list[Launch] = []
@@ -62,7 +66,7 @@ def recorded(compiles: bool = True) -> Iterator[list[Launch]]:
         launches.append(Launch(self.fn.__module__, self.__name__, arguments, kernel))
         return kernel
 
-    driver.set_active(AbsentGPU())
+    driver.set_active(AbsentGPU(capability))
     with (
         mock.patch.object(JITFunction, "run", compile_only),
         mock.patch.object(gpu, "INTERPRETED", True),

@@ -47,8 +47,13 @@ class Case:
 
 
 def all_cases() -> list[Case]:
+    """``products``, and attention."""
+    return [*products(), *(Case(*found) for found in attention_calls())]
+
+
+def products() -> list[Case]:
     """The sparse products of each kernel, from the widest X to the narrowest, those of sparse features and of sampled
-    blocks, the dense operations around them, scores of pairs of rows, and attention."""
+    blocks, the dense operations around them, and scores of pairs of rows."""
     widths: dict[int, list[str]] = {}
     around: dict[tuple[str, str], Case] = {}
     for name, shape in LOOKALIKES.items():
@@ -57,9 +62,8 @@ def all_cases() -> list[Case]:
             widths.setdefault(width, []).append(model)
         for case in _dense_cases(shape):
             around.setdefault((case.kernel, case.shape), case).models.append(model)
-    attention = [Case(*found) for found in attention_calls()]
     sparse = (*_sparse_cases(widths), *_feature_cases(widths), *_single_use_cases())
-    return [*sparse, *around.values(), *_pair_cases(), *attention]
+    return [*sparse, *around.values(), *_pair_cases()]
 
 
 def sparse_kernels() -> dict[str, Kernel]:

@@ -6,11 +6,15 @@ import sys
 
 from tests.commands import ROOT
 
+GENERATIONS = (80, 90, 100)
+"""Compute capabilities, times 10, for which the kernels are compiled."""
+
 FAMILIES = (
     *("attention", "attention backward", "dynamic", "dynamic backward", "largest", "messages", "weighted"),
     *("loss", "dropout", "gather", "wide", "single use", "scores", "sampler", "codec"),
+    *("csr", "packed", "tile32", "dense", "rare"),
 )
-"""Names of the calls that ``launched.py`` compiles. The usual products are in ``cases.py``."""
+"""Names of the calls that ``launched.py`` compiles."""
 
 
 def output_of(module: str, *arguments: str) -> str:

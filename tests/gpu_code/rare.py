@@ -1,6 +1,7 @@
 """Calls of every kernel that training makes rarely: low thresholds, float64, weights, large seeds, one row."""
 
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -16,12 +17,11 @@ from tests.kernels.spmm.test_kernels import Matrix, local_csr
 
 
 def rare_cases() -> list[Case]:
-    """Products whose low thresholds give a small matrix heavy rows and long panels; and dense operations."""
-    triton_csr.CHAIN, panel_plan.SPLIT_GROUPS, panel_plan.PART_GROUPS = 2, 3, 2
+    """Sparse products, dense operations, and attention."""
     return [
-        Case("rare products", "8 to 602", products),
-        Case("rare neighbours", "1 to 47", neighbours),
-        Case("rare attention", "1 x 1 to 2 x 100", rare_attention),
+        Case("rare", "products of 41 to 128", products),
+        Case("rare", "dense, 1 to 47", neighbours),
+        Case("rare", "attention, 1 x 1 to 2 x 100", rare_attention),
     ]
 
 
@@ -30,7 +30,10 @@ def finished(num_rows: int, width: int, dtype: torch.dtype, seed: int) -> Epilog
     return Epilogue(torch.ones(num_rows, dtype=dtype), torch.ones(width, dtype=dtype), True, mask)
 
 
+@mock.patch.object(triton_csr, "CHAIN", 2)
+@mock.patch.multiple(panel_plan, SPLIT_GROUPS=3, PART_GROUPS=2)
 def products() -> None:
+    """With low thresholds, so that a small matrix has heavy rows and long panels."""
     adj, _ = local_csr(Matrix(200, 300, 9, hub=13).mask(), weighted=False)
     weighted, _ = local_csr(Matrix(200, 300, 9, hub=13).mask(), weighted=True)
 

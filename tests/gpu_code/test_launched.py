@@ -1,17 +1,18 @@
-"""Every kernel of the package, compiled as the host launches it: alignment, 16-byte loads, registers."""
+"""Every kernel of the package, compiled as the host launches it: alignment, 16-byte loads, registers, tensor cores."""
 
 import ast
+import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
-from tests.gpu_code.commands import FAMILIES, output_of
+from tests.gpu_code.commands import FAMILIES, GENERATIONS, output_of
 from tests.gpu_code.test_source import ROOT, kernels
 from tests.triton_device import needs_triton
 
-TALL = {"x", "grad", "messages", "logits"}
+TALL = {"x", "grad", "messages", "logits", "planes"}
 """The matrices with a row for each node or edge, of which each program reads rows again and again."""
 
 NARROW: dict[tuple[str, str], tuple[str, ...]] = {
@@ -24,6 +25,8 @@ NARROW: dict[tuple[str, str], tuple[str, ...]] = {
     ("gradients_of_winners", "grad"): ("8", "64", "128", "64 unaligned", "16 float64"),
     # No model drops the columns of its last layer.
     ("_dropout", "x"): ("41 padded", "47 padded"),
+    # The last 8 of 100 columns in bfloat16.
+    ("sum_rows", "x"): ("products of 41 to 128",),
 }
 """Kernel and matrix, and the shapes at which a load of it is narrower than 16 bytes although its rows are padded."""
 
@@ -32,13 +35,18 @@ SPILLED = {
     "attention backward": {("target_gradients", "one edge")},
     "dynamic": {("attend_rows", "one edge")},
     "wide": {("sum_rows", "41")},
+    "rare": {("attend_rows", "attention, 1 x 1 to 2 x 100")},
 }
 """The kernels and shapes of each family that spill registers to memory."""
+
+FEW_BYTES = 64
+SPILLED_MUCH = {(80, "dense"): {("_outer", "X^T G, masked 602/602 x 128")}}
+"""By generation and family, the kernels and shapes that spill more than a few bytes there."""
 
 
 @needs_triton
 def test_every_kernel_is_compiled_from_a_call_of_the_host() -> None:
-    """``launched.py``, whose calls the other tests of this file compile, or ``rare.py`` calls every kernel."""
+    """The calls of ``launched.py``, which the other tests of this file compile, ask for every kernel."""
     texts = {path: path.read_text() for path in sorted(ROOT.rglob("*.py"))}
     there = entry_points({name_of(path): text for path, text in texts.items() if "triton.jit" in text})
     assert len(there) > 20, "the kernels are not found"
@@ -79,13 +87,59 @@ def test_what_kernels_call_is_not_launched() -> None:
 def test_accesses_of_what_the_host_launches(family: str) -> None:
     """No access is wider than the alignment of the rows, or the GPU would stop; and rows that are padded are read 16
     bytes at a time, without spilling a register. A kernel that has been mended must leave ``NARROW`` or ``SPILLED``."""
-    lines = [json.loads(line) for line in output_of("tests.gpu_code.launched", family).splitlines()]
-    assert lines
+    lines = launched(family, 90)
     assert not [*misaligned(lines)]
     names, shapes = {kernel_of(line) for line in lines}, {line["shape"] for line in lines}
     still = {(*key, shape) for key, some in NARROW.items() if key[0] in names for shape in some if shape in shapes}
     assert {*narrow(lines)} == still
     assert spilled(lines) == SPILLED.get(family, set())
+
+
+@needs_triton
+@pytest.mark.timeout(300)
+@pytest.mark.sample(6)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("generation", [one for one in GENERATIONS if one != 90])
+def test_other_generations_of_gpus_have_the_same_accesses(generation: int, family: str) -> None:
+    """For a third of the calls."""
+    lines = launched(family, generation)
+    there = {(kernel_of(line), line["shape"]) for line in lines}
+    assert not [*misaligned(lines)]
+    assert {*narrow(lines)} == {one for one in narrow(launched(family, 90)) if (one[0], one[2]) in there}
+    much = spilled(line for line in lines if line["stack_bytes"] > FEW_BYTES)
+    assert much == SPILLED_MUCH.get((generation, family), set())
+
+
+@needs_triton
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_panels_are_multiplied_by_tensor_cores(generation: int) -> None:
+    """Each of them uses instructions of the tensor cores of its generation."""
+    known = {80: {"mma.sync"}, 90: {"mma.sync", "wgmma.mma_async"}, 100: {"mma.sync", "tcgen05.mma"}}[generation]
+    used = [{*line["tensor_cores"]} for line in panels(generation)]
+    assert used and all(some and some <= known for some in used)
+
+
+@needs_triton
+@pytest.mark.sample(1)
+def test_panels_leave_room_for_three_programs_on_a_multiprocessor() -> None:
+    assert min(line["ctas"] for line in panels(90)) >= 3
+
+
+@functools.cache
+def launched(family: str, generation: int) -> list[dict[str, Any]]:
+    """What ``launched.py`` says of each kernel that the calls of ``family`` compile; or a third of the calls, where
+    another generation than the usual one is compiled for."""
+    every = ["--every", "1" if generation == 90 else "3"]
+    text = output_of("tests.gpu_code.launched", "--generation", str(generation), *every, family)
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert lines, "the family asks for no kernel"
+    return lines
+
+
+def panels(generation: int) -> list[dict[str, Any]]:
+    lines = [*launched("packed", generation), *launched("tile32", generation)]
+    return [line for line in lines if kernel_of(line) == "multiply_planes"]
 
 
 def kernel_of(line: dict[str, Any]) -> str:

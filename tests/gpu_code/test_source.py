@@ -1,8 +1,13 @@
-"""What the source of the kernels in Triton may not contain. These tests need neither Triton nor a GPU."""
+"""What the source of the kernels in Triton may not contain, and who may not import it. These tests need neither Triton
+nor a GPU."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 import fullgnn
 
@@ -36,3 +41,20 @@ def test_such_a_default_would_be_found() -> None:
     source = "@triton.jit(do_not_specialize=['n'])\ndef f(n, KIND: tl.constexpr = 'ieee', *, SIZE=''):\n    pass\n"
     (kernel,) = kernels(f"import triton\n{source}def g(kind='x'):\n    pass\n")
     assert kernel.name == "f" and text_defaults(kernel) == ["ieee", ""]
+
+
+@pytest.mark.sample(2)
+def test_whoever_trains_on_a_cpu_imports_no_triton() -> None:
+    """A fresh process computes a dropout mask, a product with its activation, gradients and a loss."""
+    script = """
+import sys, torch
+from fullgnn.nn import Activation, Dropout, cross_entropy
+from fullgnn.nn.linear import linear
+assert "triton" not in sys.modules, "torch imports it by itself"
+x, drop = torch.ones(500, 100, requires_grad=True), Dropout(0.5, layer=0, seed=1)
+y = linear(x, torch.ones(100, 64, requires_grad=True), torch.ones(64), Activation(True, drop.mask(torch.arange(500))))
+y.backward(cross_entropy(y, torch.zeros(500, dtype=torch.int64), 1.0)[1])
+assert "numba" in sys.modules and "triton" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

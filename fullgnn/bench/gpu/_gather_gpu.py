@@ -1,8 +1,5 @@
 """Rows gathered by random indices and summed: what a sparse product does, without its structure. Imports Triton."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -55,13 +52,3 @@ def gather_sum(table: Tensor, index: Tensor, elements: int, num_warps: int) -> t
     sizes = {"ROWS": rows_at_once, "STEPS": STEPS, "COLUMNS": columns}
     gather_rows[(len(out),)](table, index, out, table.stride(0), width, **sizes, num_warps=num_warps)
     return out[:, :width], num_rows
-
-
-def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """What is compiled: (kernel, signature, constants, options) of representative calls."""
-    pointers = {"table": "*fp32:16", "index": "*i32:16", "out": "*fp32:16"}
-    for columns, rows, num_warps in ((16, 128, 4), (128, 32, 8)):
-        sizes = {"stride": "i32:16", "width": "i32:16"}
-        constants = {"ROWS": rows, "STEPS": STEPS, "COLUMNS": columns}
-        yield gather_rows, pointers | sizes, constants, {"num_warps": num_warps}
-    yield mark, {"out": "*fp32:16"}, {}, {"num_warps": 1}

@@ -24,8 +24,7 @@ most 9.4, half a unit in the last place of each partial sum; four times eight pr
 2 (1/4 + 2/4 + 3/4 + 1) = 5; the last rounding loses 1.
 """
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
@@ -401,43 +400,3 @@ def _add(
     if ACCUMULATE:
         found += tl.load(to, mask=wanted, other=0.0).to(tl.float64)
     tl.store(to, found.to(out.dtype.element_ty), mask=wanted)
-
-
-def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """Variants to compile: (kernel, signature, constants, options) of representative calls."""
-    for num_inputs, num_columns, parts in (
-        (602, 128, ""),  # Reddit
-        (128, 41, ""),
-        (100, 64, "output"),  # Products
-        (64, 47, "output masked"),
-        (8, 128, "output"),  # Proteins
-        (128, 112, "output masked"),
-        (64, 16, ""),
-    ):
-        streams = 1 + ("output" in parts) + ("masked" in parts)
-        split = split_for(1_000_000, num_inputs, num_columns, streams, DenseTuning())
-        signature = {name: "*fp32:16" for name in ("x", "g", "output", "masked", "parts")}
-        signature |= {f"{name}_stride": "i32" for name in ("x", "g", "output", "masked", "part")}
-        signature |= {"factor": "fp64", "num_rows": "i64", "range_rows": "i32"}
-        signature |= {"num_inputs": "i32", "x_columns": "i32", "num_columns": "i32", "g_columns": "i32"}
-        constants: dict[str, Any] = {name: None for name in ("output", "masked") if name not in parts}
-        constants |= {"X_UNIT": 4, "G_UNIT": 4, "MASKED_UNIT": 4, "PART_UNIT": 4}
-        constants |= {"SUM_ROWS": split.sum_rows, "PRECISION": "tf32x3"}
-        constants |= {"INPUT_TILES": split.input_tiles, "COLUMN_TILES": split.column_tiles}
-        constants |= {"ROWS": split.rows, "INPUTS": split.inputs, "COLUMNS": split.columns}
-        signature = {name: kind for name, kind in signature.items() if name not in constants}
-        yield _outer, signature, constants, {"num_warps": split.num_warps, "num_stages": split.num_stages}
-    tuning = DenseTuning()
-    for dtype, unit in (("fp32", 4), ("fp64", 2)):
-        signature = {name: f"*{dtype}:16" for name in ("g", "output", "row_scale", "out", "parts")}
-        signature |= {f"{name}_stride": "i32" for name in ("g", "output", "out", "part")}
-        signature |= {"factor": "fp64", "num_rows": "i64", "num_columns": "i32", "g_columns": "i32"}
-        constants = {"ROWS": tuning.mask_elements // tuning.mask_columns, "COLUMNS": tuning.mask_columns}
-        constants |= {"TILES": tuning.mask_tiles, "UNIT": unit, "OUT_UNIT": unit, "PART_UNIT": unit}
-        yield _mask, signature, constants, {"num_warps": 4}
-        for accumulate in (False, True):
-            signature = {"parts": f"*{dtype}:16", "out": "*fp64:16" if accumulate else f"*{dtype}:16"}
-            signature |= {name: "i32" for name in ("num_parts", "size", "columns", "num_columns")}
-            constants = {"ACCUMULATE": accumulate, "UNIT": unit, "PARTS": tuning.sum_parts}
-            constants["ELEMENTS"] = tuning.sum_elements // tuning.sum_parts
-            yield _add, signature, constants, {"num_warps": 4}

@@ -3,9 +3,6 @@
 A kernel that ends with a dropout takes the arguments ``mask_arguments(mask)`` and calls ``drop`` on its tile.
 """
 
-from collections.abc import Iterator
-from typing import Any
-
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -18,16 +15,6 @@ MAX_COLUMNS = 128  # columns of this tile, at most
 
 MaskArguments = tuple[Tensor | None, Tensor | None, int, int, int, float]
 """The arguments of a dropout in a kernel: node_id, epoch, seed, layer, threshold and drop_scale."""
-
-DROPOUT_TYPES = {
-    "node_id": "*i64:16",
-    "epoch": "*i64:16",
-    "seed": "i64",
-    "layer": "i64",
-    "threshold": "i64",
-    "drop_scale": "fp64",
-}
-"""The types of these arguments, for ``variants``."""
 
 
 def mask_arguments(mask: Mask | None) -> MaskArguments:
@@ -170,32 +157,6 @@ def _drop_entries(
     value = tl.load(values + entry, mask=inside, other=0.0)
     scaled = value * tl.full([1], drop_scale, value.dtype)
     tl.store(out + entry, tl.where(keep, scaled, 0.0), mask=inside)
-
-
-def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """Variants to compile: (kernel, signature, constants, options) of representative calls."""
-    for dtype, unit in (("fp32", 4), ("bf16", 8)):
-        signature = {
-            "x": f"*{dtype}:16",
-            "x_stride": "i32",
-            "out": f"*{dtype}:16",
-            "out_stride": "i32",
-            "num_rows": "i64",
-            "num_columns": "i32",
-            **DROPOUT_TYPES,
-        }
-        constants = {"UNIT": unit, "ROWS": ELEMENTS // MAX_COLUMNS, "COLUMNS": MAX_COLUMNS}
-        yield _dropout, signature, constants, {"num_warps": 4}
-    for dtype in ("fp32", "fp64"):
-        signature = {
-            "values": f"*{dtype}:16",
-            "row": "*i32:16",
-            "column": "*i32:16",
-            "out": f"*{dtype}:16",
-            "num_entries": "i64",
-            **DROPOUT_TYPES,
-        }
-        yield _drop_entries, signature, {"ELEMENTS": ELEMENTS}, {"num_warps": 4}
 
 
 def signed(seed: int) -> int:

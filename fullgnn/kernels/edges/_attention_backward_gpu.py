@@ -4,7 +4,6 @@ The programs are those of ``_gpu_lanes.py``; the weights and dot products of an 
 parts of a long row are added level by level.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import triton
@@ -25,7 +24,6 @@ from fullgnn.kernels.edges._gpu_lanes import (
     sloped,
     sum_of_heads,
     sum_of_lanes,
-    variant_shapes,
     written_rows,
 )
 from fullgnn.kernels.edges.attention_rows import AttentionRows
@@ -241,18 +239,3 @@ def source_gradients(
     tl.store(place, total, mask=exists[:, None] & is_first[None, :])
     out = grad_x + (row * OUT_STRIDE)[:, None, None] + column[None, :, :]
     tl.store(out, sum_of_lanes(lane_sum, ROWS, EDGES), mask=exists[:, None, None] & within[None, :, :])
-
-
-def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """Variants to compile: (kernel, signature, constants, options) of representative calls."""
-    for kernel, edges, outputs in (
-        (target_gradients, "indices", ["grad_logit_target"]),
-        (source_gradients, "targets", ["grad_logit_source", "grad_x"]),
-    ):
-        for types, constants, options, matrix in variant_shapes(*_numbers(kernel, has_dropout=True)):
-            types |= {edges: "*i32:16", "slope": "fp64", "grad_stride": "i32"}
-            types |= dict.fromkeys(("logit_source", "x", "table", "grad", *outputs), matrix)
-            constants |= {"PARTS": False}
-            if kernel is source_gradients:
-                constants["OUT_STRIDE"] = constants["K"] * constants["D"]
-            yield kernel, types, constants, options

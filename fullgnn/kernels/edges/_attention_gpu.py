@@ -4,7 +4,6 @@ The programs are those of ``_gpu_lanes.py``, where every lane has the state of a
 state of its own. These states are added to the state of the row like edges, with their maxima as logits.
 """
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -27,7 +26,6 @@ from fullgnn.kernels.edges._gpu_lanes import (
     sloped,
     sum_of_heads,
     sum_of_lanes,
-    variant_shapes,
     written_rows,
 )
 from fullgnn.kernels.edges.mask import EdgeMask
@@ -232,14 +230,3 @@ def attend_rows(
     mask_of_out = exists[:, None, None] & within[None, :, :]
     old = tl.load(out, mask=mask_of_out, other=0)
     tl.store(out, old * kept[:, :, None] + row_sum, mask=mask_of_out)
-
-
-def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """Variants to compile: (kernel, signature, constants, options) of representative calls."""
-    for dynamic in (False, True):
-        for types, constants, options, matrix in variant_shapes(*_shape(dynamic, True)):
-            types |= {"indices": "*i32:16", "slope": "fp64", "target_stride": "i32"}
-            types |= dict.fromkeys(("of_sources", "of_targets", "x", "maximum", "total", "weighted"), matrix)
-            constants |= {"DYNAMIC": dynamic, "PARTS": False, "STATES": False}
-            constants["OUT_STRIDE"] = constants["K"] * constants["D"]
-            yield attend_rows, types, constants, options

@@ -5,7 +5,6 @@ The programs are those of ``_gpu_lanes.py``; the weights and dot products of an 
 parts of a long row are added level by level.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import triton
@@ -26,7 +25,6 @@ from fullgnn.kernels.edges._gpu_lanes import (
     sloped,
     sum_of_heads,
     sum_of_lanes,
-    variant_shapes,
     written_rows,
 )
 from fullgnn.kernels.edges.dynamic_rows import DynamicRows
@@ -265,16 +263,3 @@ def dynamic_source_gradients(
     total = sum_of_lanes(lane_sum, ROWS, EDGES)
     out = grad_x + (row * OUT_STRIDE)[:, None, None] + column[None, :, :]
     tl.store(out, total, mask=exists[:, None, None] & within[None, :, :])
-
-
-def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """Variants to compile: (kernel, signature, constants, options) of representative calls."""
-    for kernel, edges, outputs in (
-        (dynamic_target_gradients, "indices", ["grad_x_target", "grad_vector"]),
-        (dynamic_source_gradients, "targets", ["grad_x"]),
-    ):
-        for types, constants, options, matrix in variant_shapes(*SHAPE_WITH_DROPOUT):
-            types |= {edges: "*i32:16", "slope": "fp64", "target_stride": "i32", "grad_stride": "i32"}
-            types |= dict.fromkeys(("vector", "x_target", "x", "table", "grad", *outputs), matrix)
-            constants |= {"PARTS": False, "OUT_STRIDE": constants["K"] * constants["D"]}
-            yield kernel, types, constants, options

@@ -15,10 +15,8 @@ one with the first column on, and so reads up to UNIT - 1 columns of the neighbo
 row, on each side. It replaces them by 0 where they would count. All offsets have 64 bits.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -31,18 +29,6 @@ from fullgnn.kernels.spmm.reading import CHAIN, VECTOR_BYTES
 
 MIN_LANES, MAX_LANES = 8, 64
 COLUMNS = 64  # columns of the heads of one program, at most, where a head has fewer
-
-FACTOR_TYPES = {
-    "edge_weight": "*{dtype}:16",
-    "target_id": "*i64:16",
-    "source_id": "*i64:16",
-    "epoch": "*i64:16",
-    "seed": "i64",
-    "layer": "i64",
-    "threshold": "i64",
-    "drop_scale": "fp64",
-}
-"""The types of the arguments of the factors of edges, for ``variants``."""
 
 
 def factor_arguments(values: Tensor | None, mask: EdgeMask | None) -> tuple[Any, ...]:
@@ -219,22 +205,3 @@ def drop_weights(weight, target, source, head, epoch, seed, layer, threshold, dr
     of_lane = tl.sum(bits << (4 * tl.arange(0, GROUPS))[None, :], 1)
     keep = (of_lane[:, None] >> (head - first)[None, :]) & 1
     return tl.where(keep != 0, weight * tl.full([1, 1], drop_scale, weight.dtype), 0.0)
-
-
-SHAPES = ((8, 8, torch.float32), (1, 41, torch.float32), (4, 47, torch.float32), (1, 64, torch.float64))
-"""(K, D, dtype) of the variants that are compiled as a check."""
-
-
-def variant_shapes(
-    numbers: int = 16, registers: int | None = None
-) -> Iterator[tuple[dict[str, str], dict[str, Any], dict[str, Any], str]]:
-    """For ``variants``, with and without weights and dropout: the types that all kernels and the factors have, the
-    constants, the options, and the type of a matrix."""
-    for number, (num_heads, depth, dtype) in enumerate(SHAPES):
-        _, shape = shape_of(1000, 50, num_heads, depth, torch.empty(0, dtype=dtype), numbers, registers)
-        options = {name: shape.pop(name) for name in ("num_warps", "maxnreg")}
-        without = ([] if number >= 2 else ["edge_weight"]) + (["target_id", "source_id", "epoch"] if number % 2 else [])
-        kind = "fp32" if dtype == torch.float32 else "fp64"
-        types = {"begin": "*i32:16", "end": "*i32:16", "rows": "*i32:16", "num_items": "i32", "x_stride": "i32"}
-        types |= {name: one.format(dtype=kind) for name, one in FACTOR_TYPES.items() if name not in without}
-        yield types, shape | dict.fromkeys(without), options, f"*{kind}:16"

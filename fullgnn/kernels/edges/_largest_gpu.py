@@ -4,9 +4,6 @@ The programs are those of ``_reduce_gpu.py``: one of them processes the edges of
 columns, and its lanes are joined in the same order always.
 """
 
-from collections.abc import Iterator
-from typing import Any
-
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -105,16 +102,3 @@ def gradients_of_winners(
         lane_sum += of_edge
         edge += EDGES
     tl.store(out + row * width + column, tl.sum(lane_sum, 0), mask=within)
-
-
-def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """Variants to compile: (kernel, signature, constants, options) of representative calls."""
-    for dtype, unit, weighted in (("fp32", 4, False), ("fp64", 2, True), ("fp32", 1, False), ("fp32", 4, True)):
-        number, ids = f"*{dtype}:16", "*i64:16"
-        common = {"indptr": "*i32:16", "source_id": ids, "winner": ids, "width": "i32"}
-        common |= {"edge_weight": number} if weighted else {}
-        shape: dict[str, Any] = {"EDGES": 16, "COLUMNS": 64, "UNIT": unit}
-        constants, options = shape if weighted else shape | {"edge_weight": None}, {"num_warps": 4}
-        of_targets = {"indices": "*i32:16", "x": number, "value": number, "x_stride": "i32"}
-        yield largest_neighbours, common | of_targets, constants | {"VECTOR": 4 if dtype == "fp32" else 2}, options
-        yield gradients_of_winners, common | {"targets": "*i32:16", "grad": number, "out": number}, constants, options

@@ -6,9 +6,6 @@ A program reduces the edges of a row for up to ``COLUMNS`` columns:
     at the end       the lanes are joined, always in the same order
 """
 
-from collections.abc import Iterator
-from typing import Any
-
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -167,15 +164,3 @@ def largest_gradients(
         place = out + (edge.to(tl.int64) * width)[:, None] + column[None, :]
         tl.store(place, tl.where(best == of_edge, of_row, 0.0), mask=here[:, None] & within[None, :])
         edge += EDGES
-
-
-def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """Variants to compile: (kernel, signature, constants, options) of representative calls."""
-    for dtype, unit in (("fp32", 4), ("fp64", 2), ("fp32", 1)):
-        number, ids = f"*{dtype}:16", "*i64:16"
-        common = {"indptr": "*i32:16", "width": "i32"}
-        shape, options = {"EDGES": 16, "COLUMNS": 64, "UNIT": unit}, {"num_warps": 4}
-        yield sum_messages, common | {"messages": number, "out": number}, shape, options
-        of_sources = common | {"indices": "*i32:16", "source_id": ids, "winner": ids}
-        yield largest_messages, of_sources | {"messages": number, "value": number}, shape, options
-        yield largest_gradients, of_sources | {"grad": number, "out": number}, shape, options

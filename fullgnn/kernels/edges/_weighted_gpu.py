@@ -3,15 +3,11 @@
 The programs are those of ``_gpu_lanes.py``. The sums of the parts of a long row are added level by level.
 """
 
-from collections.abc import Iterator
-from typing import Any
-
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from fullgnn.kernels.edges._gpu_lanes import (
-    FACTOR_TYPES,
     columns_of,
     item_arguments,
     item_lanes,
@@ -21,7 +17,6 @@ from fullgnn.kernels.edges._gpu_lanes import (
     shape_of,
     sum_of_heads,
     sum_of_lanes,
-    variant_shapes,
     written_rows,
 )
 from fullgnn.kernels.edges.index import Transposed
@@ -150,15 +145,3 @@ def edge_dots(
         tl.store(place, sum_of_heads(of_source * of_row, HEADS), mask=here[:, None] & is_first[None, :])
         edge += EDGES
         source = ahead
-
-
-def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """Variants to compile: (kernel, signature, constants, options) of representative calls."""
-    for number, (types, constants, options, matrix) in enumerate(variant_shapes()):
-        constants = {name: value for name, value in constants.items() if name not in FACTOR_TYPES}
-        common = {name: value for name, value in types.items() if name not in FACTOR_TYPES}
-        common |= {"indices": "*i32:16"} | dict.fromkeys(("x", "out"), matrix)
-        moved = {"places": "*i32:16"} if number % 2 else {}
-        of_sums = {"PARTS": False, "OUT_STRIDE": constants["K"] * constants["D"]} | ({} if moved else {"places": None})
-        yield weighted_sum, common | moved | {"values": matrix}, constants | of_sums, options
-        yield edge_dots, common | {"of_rows": matrix, "row_stride": "i32"}, constants, options

@@ -3,22 +3,15 @@
 A kernel with a fused epilogue takes the arguments ``epilogue_arguments(epilogue)`` and calls ``finish`` on its tile.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from fullgnn.kernels.dropout._philox_gpu import DROPOUT_TYPES, ELEMENTS, MAX_COLUMNS, drop, mask_arguments
+from fullgnn.kernels.dropout._philox_gpu import ELEMENTS, MAX_COLUMNS, drop, mask_arguments
 from fullgnn.kernels.epilogue.epilogue import Epilogue
 from fullgnn.kernels.support.gpu import vector_unit
-
-EPILOGUE_TYPES = {"scale": "*fp32:16", "bias": "*fp32:16", **DROPOUT_TYPES}
-"""The types of the arguments of an epilogue with all parts, in float32, for ``variants``; ``relu`` is a constant."""
-
-NO_DROPOUT: dict[str, Any] = {"node_id": None, "epoch": None}
-"""The constants that replace types in ``EPILOGUE_TYPES`` if the epilogue has no dropout."""
 
 
 def epilogue_arguments(epilogue: Epilogue) -> tuple[Any, ...]:
@@ -154,12 +147,3 @@ def _apply(
         drop_scale,
     )
     tl.store(at, tile, mask=inside)
-
-
-def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """Variants to compile: (kernel, signature, constants, options) of representative calls."""
-    signature = {"y": "*fp32:16", "y_stride": "i32", "num_rows": "i64", "num_columns": "i32", **EPILOGUE_TYPES}
-    constants = {"relu": True, "UNIT": 4, "ROWS": ELEMENTS // MAX_COLUMNS, "COLUMNS": MAX_COLUMNS}
-    yield _apply, signature, constants, {"num_warps": 4}
-    without = {name: kind for name, kind in signature.items() if name not in NO_DROPOUT}
-    yield _apply, without, constants | NO_DROPOUT, {"num_warps": 4}

@@ -1,8 +1,5 @@
 """The cross-entropy of :mod:`fullgnn.kernels.loss.cross_entropy` on a GPU. Importing this module imports Triton."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -82,14 +79,3 @@ def _cross_entropy(
     tl.store(gradient + row[:, None] * gradient_stride + column, difference, mask=exists & (column < gradient_stride))
     loss = tl.log(total) - tl.sum(tl.where(chosen, values, 0.0), 1)
     tl.store(losses + tl.program_id(0), tl.sum(tl.where(row < num_rows, loss, 0.0).to(tl.float64), 0))
-
-
-def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """Variants to compile: (kernel, signature, constants, options) of representative calls."""
-    for dtype, columns in (("fp32", 64), ("fp32", MAX_CLASSES), ("fp64", MAX_CLASSES)):
-        signature = {name: f"*{dtype}:16" for name in ("logits", "gradient")}
-        signature |= {"labels": "*i64:16", "losses": "*fp64:16", "logits_stride": "i32", "gradient_stride": "i32"}
-        signature |= {"factor": "fp64", "num_rows": "i64", "num_classes": "i32", "logits_columns": "i32"}
-        unit = 4 if dtype == "fp32" else 2
-        constants = {"UNIT": unit, "GRADIENT_UNIT": unit, "ROWS": ELEMENTS // columns, "COLUMNS": columns}
-        yield _cross_entropy, signature, constants, {"num_warps": 4}

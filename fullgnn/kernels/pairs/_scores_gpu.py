@@ -4,9 +4,6 @@ A program reads both rows of a few pairs, 16 bytes at a time, and writes a numbe
 would write both rows of every pair and their elementwise product to memory first.
 """
 
-from collections.abc import Iterator
-from typing import Any
-
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -91,14 +88,3 @@ def _scores(
         of_left += COLUMNS
         of_right += COLUMNS
     tl.store(out + pair, tl.sum(total, 1), mask=there)
-
-
-def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """Variants to compile: (kernel, signature, constants, options) of representative calls."""
-    for width, dtype, unit in ((64, "fp32", 4), (41, "fp32", 4), (602, "fp32", 4), (64, "fp64", 2), (41, "fp32", 1)):
-        signature = {name: f"*{dtype}:16" for name in ("left", "right", "out")}
-        signature |= {"left_index": "*i64:16", "right_index": "*i64:16", "num_pairs": "i64"}
-        signature |= {name: "i32" for name in ("left_stride", "right_stride", "width", "readable")}
-        columns, pairs = tile_of(width)
-        constants = {"PADDED": width % unit > 0, "UNIT": unit, "PAIRS": pairs, "COLUMNS": columns}
-        yield _scores, signature, constants, {"num_warps": 4}

@@ -10,15 +10,11 @@ not a masked 64. The number of the item is the grid's fast axis: programs that r
 X, and rows near each other read rows of X near each other.
 """
 
-from collections.abc import Iterator
-from typing import Any
-
 import triton
 import triton.language as tl
 
-from fullgnn.kernels.dropout._philox_gpu import DROPOUT_TYPES
-from fullgnn.kernels.epilogue._epilogue_gpu import NO_DROPOUT, store_rows
-from fullgnn.kernels.spmm.reading import CHAIN, split_columns
+from fullgnn.kernels.epilogue._epilogue_gpu import store_rows
+from fullgnn.kernels.spmm.reading import CHAIN
 
 MAX_CHAIN = tl.constexpr(CHAIN)
 
@@ -133,43 +129,3 @@ def add_lanes(sums):
     else:
         total = tl.sum(sums, axis=1)
     return total
-
-
-def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """Variants to compile: (kernel, signature, constants, options) of representative calls, all with 16-byte loads.
-
-    Among them are the widths of the four models of the paper, in the strides of ``aligned.empty_aligned``.
-    """
-    signature = dict.fromkeys(("begin", "end", "target", "indices"), "*i32:16")
-    sizes = ("num_items", "num_rows", "first_column", "width", "readable", "x_stride", "out_stride")
-    signature |= dict.fromkeys(sizes, "i32")
-    calls = [  # width, stride, rows, edges, dtypes of X and of the output, weighted, bias and dropout, wide
-        (128, 128, 1, 32, "fp32", "fp32", False, True, False),
-        (64, 64, 1, 64, "fp32", "fp32", False, True, False),
-        (41, 48, 1, 64, "fp32", "fp32", False, True, False),
-        (100, 104, 1, 32, "fp32", "fp32", False, True, False),
-        (47, 48, 16, 4, "fp32", "fp32", False, False, False),
-        (10, 16, 2, 64, "fp32", "fp32", False, True, False),
-        (8, 8, 2, 64, "fp32", "fp32", False, True, False),
-        (41, 48, 4, 16, "bf16", "fp32", False, False, False),
-        (41, 48, 1, 64, "fp32", "fp32", True, False, True),
-        (128, 128, 1, 32, "fp64", "fp64", False, True, True),
-    ]
-    for width, stride, rows, edges, of_x, of_out, weighted, finished, wide in calls:
-        columns = split_columns(width)[-1]
-        types = {"x": f"*{of_x}:16", "out": f"*{of_out}:16", "scale": f"*{of_out}:16"}
-        constants: dict[str, Any] = dict(zip(("PIECE_0", "PIECE_1", "PIECE_2"), columns.pieces))
-        constants |= dict(ROWS=rows, EDGES=edges, EVEN=columns.end <= stride, WIDE=wide, relu=finished)
-        constants |= dict(ALIGNED={"fp32": 4, "bf16": 8, "fp64": 2}[of_x], ACCUMULATE=weighted)
-        constants |= dict(OUT_ALIGNED=1 if width % 4 else {"fp32": 4, "fp64": 2}[of_out])
-        for name, used in (("values", weighted), ("bias", finished)):
-            if used:
-                types[name] = f"*{of_out}:16"
-            else:
-                constants[name] = None
-        dropout: dict[str, Any] = dict(DROPOUT_TYPES)
-        if not finished:
-            del dropout["node_id"], dropout["epoch"]
-            constants |= NO_DROPOUT
-        num_warps = -(-rows * edges * columns.total // 1024)
-        yield sum_rows, signature | types | dropout, constants, {"num_warps": 1 << (num_warps - 1).bit_length()}

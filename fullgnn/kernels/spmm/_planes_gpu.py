@@ -15,9 +15,6 @@ Tensor cores may truncate a sum instead of rounding it. So a sum on tensor cores
 is then added to another sum in float32.
 """
 
-from collections.abc import Iterator
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -25,9 +22,8 @@ from torch import Tensor
 
 from fullgnn.kernels.epilogue._epilogue_gpu import store_rows
 from fullgnn.kernels.spmm import tiles
-from fullgnn.kernels.spmm.panel_plan import CHAIN_GROUPS, REGISTERS, UNIT, planes_columns
+from fullgnn.kernels.spmm.panel_plan import UNIT
 from fullgnn.kernels.spmm.reading import Reading
-from fullgnn.kernels.support.tuning import PanelTuning
 
 GROUP, PANEL = tl.constexpr(tiles.GROUP), tl.constexpr(tiles.PANEL)
 MAX_COLUMNS, ELEMENTS = 64, 2048  # bounds of one program's tile in ``_split``
@@ -182,32 +178,3 @@ def _dot(pattern, part, total, INTERPRETED: tl.constexpr):
     if INTERPRETED:  # Triton's interpreter multiplies bfloat16 matrices wrongly
         return tl.dot(pattern, part.to(tl.float32), total, input_precision="ieee")
     return tl.dot(pattern, part, total)
-
-
-def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """Variants to compile: (kernel, signature, constants, options) of representative calls, all with 16-byte loads.
-
-    Among them are the widths of the four models of the paper.
-    """
-    tuning = PanelTuning()
-    signature = dict.fromkeys(("begin", "end", "target", "columns", "bits"), "*i32:16")
-    sizes = ("num_rows", "num_cols", "first_column", "width", "out_stride", "plane")
-    signature |= dict.fromkeys(sizes, "i32") | {"out": "*fp32:16", "planes": "*bf16:16"}
-    calls = [  # width, adjacent columns, wide
-        *((width, False, False) for width in (128, 64, 47, 41, 8, 100)),
-        (128, True, False),
-        (41, False, True),
-    ]
-    for width, adjacent, wide in calls:
-        for cut in planes_columns(width, tuning):
-            constants: dict[str, Any] = dict(PIECE=cut.total, EVEN=cut.end <= -(-width // UNIT) * UNIT)
-            constants |= dict(ADJACENT=adjacent, WIDE=wide, CHAIN=CHAIN_GROUPS)
-            constants |= dict(OUT_ALIGNED=1 if width % 4 else 4, ACCUMULATE=wide, INTERPRETED=False)
-            options: dict[str, Any] = {"num_warps": tuning.planes_warps, "num_stages": tuning.planes_stages}
-            options |= {"maxnreg": REGISTERS}
-            yield multiply_planes, signature, constants, options
-    signature = dict.fromkeys(("num_rows", "plane", "readable", "x_stride"), "i32")
-    signature |= {"x": "*fp32:16", "planes": "*bf16:16"}
-    for columns in (64, 16):
-        constants = dict(ALIGNED=4, ROWS=ELEMENTS // columns, COLUMNS=columns)
-        yield _split, signature, constants, {"num_warps": 4}

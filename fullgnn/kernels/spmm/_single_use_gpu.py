@@ -11,15 +11,11 @@ So hubs, which a transposed block has, occupy whole programs, and the error of a
 Nothing is added with atomics: a product has the same bits every time.
 """
 
-from collections.abc import Iterator
-from typing import Any
-
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from fullgnn.kernels.dropout._philox_gpu import DROPOUT_TYPES
-from fullgnn.kernels.epilogue._epilogue_gpu import NO_DROPOUT, epilogue_arguments, store_rows
+from fullgnn.kernels.epilogue._epilogue_gpu import epilogue_arguments, store_rows
 from fullgnn.kernels.epilogue.epilogue import Epilogue
 from fullgnn.kernels.spmm._csr_gpu import add_lanes
 from fullgnn.kernels.spmm.base import LocalCSR
@@ -182,33 +178,3 @@ def _sum_lanes(
         edge += STEP
         source = ahead
     return sums
-
-
-def variants() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, Any]]]:
-    """Variants to compile: (kernel, signature, constants, options) of representative calls, all with 16-byte loads."""
-    sizes = ("num_rows", "width", "readable", "x_stride", "out_stride")
-    calls = [  # width, stride, dtype, mean number of edges, weighted, epilogue, wide
-        (256, 256, "fp32", 10, False, True, False),
-        (128, 128, "fp32", 2, False, False, False),
-        (100, 104, "fp32", 10, True, False, False),
-        (602, 608, "fp32", 25, False, False, True),
-        (47, 48, "fp32", 15, False, False, False),
-        (64, 64, "fp64", 10, True, True, True),
-    ]
-    for width, stride, dtype, mean, weighted, finished, is_wide in calls:
-        shape, vector = shape_of(1000, 1000 * mean, width, CSRTuning()), {"fp32": 4, "fp64": 2}[dtype]
-        signature = {"indptr": "*i32", "indices": "*i32:16"} | dict.fromkeys(sizes, "i32")
-        signature |= {name: f"*{dtype}:16" for name in ("x", "out", "scale")}
-        constants: dict[str, Any] = {**shape, "ACCUMULATE": False, "ALIGNED": vector, "WIDE": is_wide}
-        constants["EVEN"] = -(-width // shape["COLUMNS"]) * shape["COLUMNS"] <= stride
-        constants |= {"OUT_ALIGNED": 1 if width % vector else vector, "relu": finished}
-        for name, used in (("values", weighted), ("bias", finished)):
-            if used:
-                signature[name] = f"*{dtype}:16"
-            else:
-                constants[name] = None
-        dropout: dict[str, Any] = dict(DROPOUT_TYPES)
-        if not finished:
-            del dropout["node_id"], dropout["epoch"]
-            constants |= NO_DROPOUT
-        yield sum_csr_rows, signature | dropout, constants, {"num_warps": warps_of(shape, CSRTuning())}
