@@ -24,7 +24,7 @@ CAPABILITY = 90
 class AbsentGPU:
     """A stand-in for Triton's driver that answers what Triton asks before a launch."""
 
-    capability: int
+    capability: int = CAPABILITY
 
     def get_current_target(self) -> GPUTarget:
         return GPUTarget("cuda", self.capability, 32)

@@ -6,7 +6,6 @@ The command needs Triton and no GPU, and runs without TRITON_INTERPRET. The host
 compiled (``absent.py``) in the calls of ``cases.py``; ``machine_code.py`` reads the result. A row stands for all
 compiled kernels of one function at one width, and has the worst value in every column. With ``--before``, a cell of the
 table that is printed shows both values where they differ, and the CSV has columns of their own for the earlier values.
-With ``--rare``, the table has the calls of ``rare.py`` instead.
 """
 
 import argparse
@@ -23,7 +22,6 @@ from fullgnn.telemetry.table import format_table
 from tests.gpu_code.absent import Launch, recorded
 from tests.gpu_code.cases import Case, all_cases
 from tests.gpu_code.machine_code import VECTOR_BYTES, Program, resident_ctas, resources
-from tests.gpu_code.rare import rare_cases
 
 SMALL = {"weight", "of_sources", "of_targets", "logit_source", "table"}
 """Arguments as small as a weight matrix, or with a number for each head, which do not count among the matrices that a
@@ -164,15 +162,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--before", type=Path, help="the JSON of an earlier checkout, to compare with")
     parser.add_argument("--kernels", help="only these, separated by commas")
     parser.add_argument("--widths", help="only these, separated by commas")
-    parser.add_argument("--rare", action="store_true", help="the calls that training makes rarely, instead")
     options = parser.parse_args(arguments)
 
     def wanted(kernel: str, width: str) -> bool:
         chosen = ((options.kernels, kernel), (options.widths, width))
         return all(names is None or name in names.split(",") for names, name in chosen)
 
-    cases = rare_cases() if options.rare else all_cases()
-    rows = compiled_rows(case for case in cases if wanted(case.kernel, case.shape))
+    rows = compiled_rows(case for case in all_cases() if wanted(case.kernel, case.shape))
     if options.out is not None:
         body = ",\n".join(json.dumps(row) for row in rows)
         options.out.write_text(f'{{"target": "sm_90", "triton": "{triton.__version__}", "rows": [\n{body}\n]}}\n')

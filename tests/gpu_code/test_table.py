@@ -126,29 +126,3 @@ def test_a_csv_has_the_values_before_and_now(tmp_path: Path) -> None:
     )
     assert (first["barriers_an_iteration_before"], first["barriers_an_iteration"]) == ("8", "")
     assert (second["width"], second["registers_before"], second["registers"]) == ("8", "134", "")
-
-
-RARE = {
-    "rare attention": {
-        "attend_rows",
-        "target_gradients",
-        "source_gradients",
-        "dynamic_target_gradients",
-        "dynamic_source_gradients",
-        "weighted_sum",
-        "edge_dots",
-    },
-    "rare neighbours": {"_apply", "_outer", "_add", "_mask", "_dropout", "_cross_entropy"},
-    "rare products": {"multiply_planes", "_split", "sum_rows"},
-}
-
-
-@pytest.mark.sample(6)
-@pytest.mark.parametrize("kernel", RARE)
-def test_the_host_asks_for_what_can_be_launched(tmp_path: Path, kernel: str) -> None:
-    """Calls that training makes rarely have valid arguments, grids and options, up to the launch."""
-    out = tmp_path / "rare.json"
-    output_of("tests.gpu_code.table", "--rare", "--kernels", kernel, "--out", str(out))
-    rows = json.loads(out.read_text())["rows"]
-    assert sum(row["compiled"] for row in rows) > 15
-    assert {row["function"] for row in rows} >= RARE[kernel]
