@@ -129,7 +129,9 @@ def test_draws_at_the_end_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     weight, row = np.array([1.0, 0.0, 2.0, 0.0, 0.0, 1.0]), np.array([0, 5, 6])
     host = NeighborSampler(row, np.zeros(6, np.int32), [3], weight, True, True, SEED)
     device = GpuNeighborSampler(host, DEVICE)
-    monkeypatch.setattr(device, "_units", lambda nodes, numbers, hop, epoch: torch.ones(len(nodes), len(numbers)))
+    monkeypatch.setattr(
+        device, "_units", lambda nodes, numbers, hop, epoch: torch.ones(len(nodes), len(numbers), device=DEVICE)
+    )
     (hop,) = device.sample(np.array([0, 1]), 1)
     assert hop.places is not None and hop.places.tolist() == [2, 2, 2, 5, 5, 5]
 

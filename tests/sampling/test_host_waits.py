@@ -47,6 +47,8 @@ def test_the_host_waits_once_in_a_step(
             results = training.step(next(batches))
             assert waits.counts == {}
             (loss, _) = results.read()
-    assert waits.total <= 1 and waits.num_launches >= 2 * 3
+    assert waits.total <= 1
+    if DEVICE.type == "cpu":  # on a GPU, launches are not seen
+        assert waits.num_launches >= 2 * 3
     assert 0 < loss < float("inf")
     assert any(not torch.equal(a, b) for a, b in zip(before, state.model.parameters()))
