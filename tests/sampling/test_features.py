@@ -244,8 +244,10 @@ def test_any_number_of_ranks_gives_the_same_curve(
         assert fetched == 0 if name == "all cached" else 0 < fetched < before["fetched_bytes"]
         all_rows = 8 * dense_graph("directed").graph().features.size
         kept = memory[0] - memory[1]
-        unit = 512 if plain["record"]["device"] == "cuda" else 1  # of what torch allocates
-        assert 0 <= kept - all_rows < unit if name == "all cached" else 0 < kept < all_rows, (kept, all_rows)
+        rounding = 4 * 512 if plain["record"]["device"] == "cuda" else 0  # torch allocates 512 bytes or more
+        least = all_rows if name == "all cached" else 1
+        most = all_rows if name == "all cached" else all_rows - 1
+        assert least <= kept <= most + rounding
     assert found["codec"]["name"] in ("none", "bfloat16") and found["cache"]["name"] in ("none", "degree")
 
 
