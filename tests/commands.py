@@ -112,19 +112,27 @@ def start_command(
 
 
 def run_command(
-    command: list[str], *arguments: str, cwd: Path, env: dict[str, str] | None = None, new: bool = False
+    command: list[str],
+    *arguments: str,
+    cwd: Path,
+    env: dict[str, str] | None = None,
+    new: bool = False,
+    first: Callable[[], object] | None = None,
 ) -> Finished:
     """Run ``command arguments...`` in ``cwd`` to its end.
 
     A command ``python -m module`` runs in this checkout and is forked, since it would spend most of its time on
     imports. Any other command runs in a new process, and so does every command with ``new``: for tests of what is read
     or done while modules are imported.
+
+    Args:
+        first: called before the command in a process that is forked.
     """
     line = [*command, *arguments]
     env = environment() if env is None else env
     with tempfile.NamedTemporaryFile("r+") as output:
         if line[:2] == [sys.executable, "-m"] and not new:
-            process = Forked(line[2:], cwd, output.name, env)
+            process = Forked(line[2:], cwd, output.name, env, first)
             try:
                 status = process.wait(TIMEOUT_S)
             except subprocess.TimeoutExpired:
