@@ -1,4 +1,6 @@
-"""How often each rank calls a collective of torch between its first and its last step: a count that no option prints.
+"""How often each rank calls a collective of torch between its last two steps: a count that no option prints.
+
+In full-batch training this is an epoch with its evaluation, in sampled training it is a batch.
 
 ``count`` replaces the functions of ``torch.distributed`` in the process of a command, before it forks its ranks. It
 depends on nothing of fullgnn but that fullgnn calls these functions as attributes of ``torch.distributed``. Objects of
@@ -33,9 +35,9 @@ def count(folder: str) -> None:
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     def write(line: str) -> None:
-        rank = dist.get_rank() if dist.is_initialized() else 0
-        with open(os.path.join(folder, f"rank_{rank}"), "a") as file:
-            file.write(line + "\n")
+        if dist.is_initialized():
+            with open(os.path.join(folder, f"rank_{dist.get_rank()}"), "a") as file:
+                file.write(line + "\n")
 
     def counted(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
@@ -51,11 +53,10 @@ def count(folder: str) -> None:
 
 
 def read(folder: Path) -> list[dict[str, int]]:
-    """By rank, the number of steps, and the calls of each collective between the first step and the last one."""
+    """By rank, the calls of each collective between the last two steps."""
     ranks = []
     for file in sorted(folder.iterdir(), key=lambda file: int(file.name.rpartition("_")[2])):
         lines = file.read_text().split()
-        steps = [number for number, line in enumerate(lines) if line == STEP]
-        between = lines[steps[0] : steps[-1]] if steps else []
-        ranks.append({"steps": len(steps), **Counter(sorted(line for line in between if line != STEP))})
+        *_, begin, end = (number for number, line in enumerate(lines) if line == STEP)
+        ranks.append(dict(Counter(sorted(lines[begin + 1 : end]))))
     return ranks
