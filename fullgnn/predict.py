@@ -40,7 +40,7 @@ from fullgnn.codecs import Told
 from fullgnn.config import Config, RuntimeConfig
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.keys import check_choices, load_keys
-from fullgnn.config.overrides import quote, with_current_names
+from fullgnn.config.overrides import quote
 from fullgnn.config.schema import TABLES
 from fullgnn.config.trust import Calls, as_text, calls_of, check_calls, restored, trusted_node
 from fullgnn.distributed import (
@@ -149,7 +149,7 @@ def load_request(arguments: list[str]) -> Request:
     own: list[str] = []
     overrides: list[str] = []
     folders, arguments = _config_folders(arguments)
-    for argument in with_current_names(arguments):
+    for argument in arguments:
         (own if _check_key(argument, own_keys) in own_keys else overrides).append(argument)
     keys = load_keys("predict", PredictConfig, own)
     if keys.checkpoint is None:
@@ -281,9 +281,6 @@ def _run_nodes(request: Request, trained: Trained) -> dict[str, dict[str, Any]]:
                 names = quoted(", ".join(not_called))
                 log.info("metrics that are left out, since a prediction calls no function that a file names: %s", names)
             nodes[group] = trusted_node(group, node, where, own.get(group))
-    if "optimizations" in nodes:  # an earlier version had fewer keys
-        usual: Any = OmegaConf.to_container(compose().optimizations)
-        nodes["optimizations"] = usual | nodes["optimizations"]
     for group in NAMED:
         if group in run and group not in nodes:
             check_calls(group, run[group], where, own.get(group))

@@ -19,17 +19,9 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fullgnn.config import Config, MinibatchConfig, conf_dir, target_of
-from fullgnn.config.overrides import (
-    RENAMED,
-    pasteable,
-    quote,
-    removed,
-    removed_target,
-    with_current_names,
-    without_only_values,
-)
+from fullgnn.config.overrides import pasteable, quote
 from fullgnn.config.schema import TABLES
-from fullgnn.config.updates import LENGTHS, WARMUP, check_updates, drop_zero_momentum
+from fullgnn.config.updates import LENGTHS, WARMUP, check_updates
 from fullgnn.errors import ConfigError, quoted
 
 OPEN_GROUPS = (
@@ -136,7 +128,7 @@ def compose(*overrides: str, name: str = "config", folders: Iterable[str] = ()) 
     search = [f"hydra.searchpath=[{','.join(further)}]"] if further else []
     try:
         with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            return hydra.compose(name, overrides=[*with_current_names(overrides), *search])
+            return hydra.compose(name, overrides=[*overrides, *search])
     except Exception as error:
         if not is_user_error(error):
             raise
@@ -182,9 +174,6 @@ def load_config(cfg: DictConfig) -> Config:
                 f"train.patience={cfg.train.patience} counts evaluations: set train.eval_every to 1 or more"
             )
         _check_dry_run(cfg)
-        drop_zero_momentum(cfg)
-        if isinstance(cfg.kernel, DictConfig):
-            cfg.kernel = OmegaConf.create(without_only_values(cfg.kernel))
         for group in (group for group in OPEN_GROUPS if group in cfg):
             cfg[group] = _typed(group, cfg[group], schema)
             if "name" not in cfg[group]:
@@ -237,7 +226,7 @@ def explain(error: Exception, schema: type[Config] = Config, sweep: bool = False
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         group, _, choice = error.missing_cfg_file.rpartition("/")
         options = ", ".join(option for option in error.options if option != "base")
-        return removed(f"{group}={choice}") or f"{group}={choice} is not known: choose one of {options}"
+        return f"{group}={choice} is not known: choose one of {options}"
     if isinstance(error, OverrideParseException):
         return _unreadable(str(error.override), sweep)
     if text.startswith("Exceeds the limit"):
@@ -263,8 +252,6 @@ def explain(error: Exception, schema: type[Config] = Config, sweep: bool = False
         return _wrong_value(key.lstrip("+"), value, _hint(key.lstrip("+"), schema)) + (
             f": write {cure}" if cure else ""
         )
-    if (old := re.search(r"^In '([^']+)'.* full_key: (\S+)", text)) and old[2] in RENAMED:
-        return f"{old[2]} in {old[1]}.yaml is now called {RENAMED[old[2]]}: change it in that file"
     detail = "" if cause is error else f" ({' '.join(str(cause).split())})"
     return text + detail
 
@@ -329,11 +316,7 @@ def _unknown_key(key: str, schema: type[Config]) -> str:
     known = _known_keys(schema)
     if key.startswith("dataset.") and key.removeprefix("dataset.") in _OF_SPLIT:
         return f"the YAML of this dataset has no {key}: write +{key}=..., or add the default base to its YAML"
-    if key in RENAMED:
-        return f"unknown configuration key {key}: it is now called {RENAMED[key]}"
     group, _, name = key.rpartition(".")
-    if sentence := removed(key):
-        return sentence
     if key in known:
         choices = " or ".join(f"{group}={choice}" for choice in sorted(known[key]))
         return f"{key} is not a key of the chosen {group}: it belongs to {choices}"
@@ -391,8 +374,7 @@ def _typed(group: str, node: DictConfig, schema_of_run: type[Config]) -> DictCon
         target = target_of(node)
         parameters = inspect.signature(target).parameters
     except Exception as error:
-        sentence = removed_target(node["_target_"]) or f"{group}._target_={node['_target_']} cannot be used: {error}"
-        raise ConfigError(sentence) from error
+        raise ConfigError(f"{group}._target_={node['_target_']} cannot be used: {error}") from error
     hints = _type_hints(target)
     common = {"_target_": str, "_partial_": bool, "name": str, "symmetrize": bool}
     if group == "dataset":

@@ -1,6 +1,5 @@
 """Rewrite overrides: from the command line for Hydra, from a job for its ranks, and from values of Python."""
 
-import logging
 import os
 import re
 import shlex
@@ -12,84 +11,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from fullgnn.errors import ConfigError
-
-log = logging.getLogger(__name__)
-
-RENAMED = {
-    "work": "optimizations",
-    "train.optimizer": "optimizer",
-    "train.lr": "optimizer.lr",
-    "train.momentum": "optimizer.momentum",
-    "train.weight_decay": "optimizer.weight_decay",
-}
-"""Old name -> new name of groups and keys. The next version will not know the old names."""
-
-REMOVED = {
-    "kernel=persistent": "was removed, since its products were wrong on GPUs: choose kernel=auto or kernel=csr",
-    "kernel.columns_a_pass": "was removed with kernel=persistent: leave it out",
-    "kernel.planes": "was removed, since every product on tensor cores splits X once now: leave it out",
-    "kernel.panel_rows": "was removed, since every panel has 32 rows now: leave it out",
-    "kernel.mode": "is a key of kernel=csr alone now, since kernel=packed and kernel=tile32 always multiply all bits of"
-    " X: leave it out, or give kernel=csr kernel.mode=bf16",
-    "fullgnn.sampling.cache_by_degree": "was removed: use fullgnn.sampling.CacheByDegree",
-    "fullgnn.sampling.cache_nothing": "was removed: use fullgnn.sampling.CacheNothing",
-}
-"""Choices, keys and targets of earlier versions that do not exist any more, or only in some choices, each with the rest
-of a sentence that says what to write instead."""
-REMOVED_TARGETS = {"fullgnn.kernels.spmm.PersistentCSR": "kernel=persistent"}
-"""The ``_target_`` of each removed choice. Run folders and checkpoints of earlier versions hold it."""
-
-ONLY_VALUES: dict[str, dict[str, Any]] = {
-    "fullgnn.kernels.spmm.Packed": {"mode": "bf16x3"},
-    "fullgnn.kernels.spmm.Tile32": {"mode": "bf16x3"},
-}
-"""By ``_target_``, removed keys with the value that they would always have now. With this value they are left out."""
-
-MOVED_TARGETS = {
-    "fullgnn.sampling.BFloat16": "fullgnn.codecs.BFloat16",
-    "fullgnn.sampling.Unencoded": "fullgnn.codecs.Unencoded",
-}
-"""Old -> new ``_target_`` of choices. Run folders and checkpoints of earlier versions hold the old one."""
-
-
-def removed(name: str) -> str | None:
-    """Say that the choice, key or target ``name`` was removed, and what to write instead; None if it was not."""
-    return f"{name} {REMOVED[name]}" if name in REMOVED else None
-
-
-def removed_target(target: object) -> str | None:
-    """``removed`` for ``target``, or for the choice that had this ``_target_``."""
-    return removed(REMOVED_TARGETS.get(target, target)) if isinstance(target, str) else None
-
-
-def without_only_values(node: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of ``node`` without the keys of ``ONLY_VALUES``, where they have the value that is there."""
-    target = node.get("_target_")
-    only = ONLY_VALUES.get(target, {}) if isinstance(target, str) else {}
-    return {key: value for key, value in node.items() if key not in only or value != only[key]}
-
-
-def with_current_names(overrides: Iterable[str]) -> list[str]:
-    """Replace the old name of every renamed group and key in ``overrides``; each old name is logged.
-
-    ``train.momentum`` was a key of every optimizer, and ``optimizer.momentum`` is not. The prefix ``++`` adds the key
-    to any optimizer, and ``drop_zero_momentum`` removes it again or refuses it, when the optimizer is known. A value of
-    ``ONLY_VALUES`` gets this prefix too: when the kernel is known, its key is left out or refused.
-    """
-    current = []
-    for override in overrides:
-        found = re.match(r"([~+]*)([^@:=]+)", override)
-        old = found and next((name for name in RENAMED if f"{found[2]}.".startswith(f"{name}.")), None)
-        if found and old:
-            new, prefix = RENAMED[old], found[1]
-            if "~" not in prefix:
-                prefix = {"train.optimizer": "", "train.momentum": "++"}.get(old, prefix)
-            log.info("%s is now called %s: the next version will not know the old name (%s)", old, new, override)
-            override = prefix + new + override[found.start(2) + len(old) :]
-        elif re.match(r"kernel\.mode=.*bf16x3", override):
-            override = f"++{override}"
-        current.append(override)
-    return current
 
 
 def defer_keys_of_swept_groups(arguments: list[str]) -> list[str]:

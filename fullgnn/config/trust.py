@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import yaml
 
 from fullgnn.config.compose import OPEN_GROUPS
-from fullgnn.config.overrides import MOVED_TARGETS, removed, removed_target, without_only_values
 from fullgnn.config.schema import conf_dir, target_of
 from fullgnn.errors import DataError, quoted
 
@@ -61,11 +60,9 @@ def plain_config(config: Any) -> dict[str, Any]:
         if depth > _MAX_DEPTH or budget[0] < 0:
             raise DataError("its configuration is nested more deeply, or has more values, than any of a run")
         if isinstance(value, dict) and all(isinstance(key, str) and len(key) < _MAX_TEXT for key in value):
-            return {key: plain(below, depth + 1) for key, below in without_only_values(value).items()}
+            return {key: plain(below, depth + 1) for key, below in value.items()}
         if isinstance(value, (list, tuple)):
             return [plain(below, depth + 1) for below in value]
-        if type(value) is str and value in MOVED_TARGETS:
-            return MOVED_TARGETS[value]
         if type(value) is str and len(value) < _MAX_TEXT or value is None or type(value) in (bool, float):
             return value
         if type(value) is int and -(2**63) <= value < 2**64:
@@ -139,8 +136,6 @@ def check_calls(group: str, node: Any, where: object, own: Calls | None = None) 
     known = {call for choice in choices_of(group) for call in choice.calls.items()}
     foreign = [call for call in calls.items() if not _is_in(call, known)] or list(calls.items())
     (place, (target, partial)) = foreign[0] if foreign else ((), (None, False))
-    if sentence := removed_target(target):
-        raise DataError(f"{where}: its {sentence}")
     dotted = quoted(".".join(map(str, (group, *place))))
     what = f"{dotted}.{_TARGET}={quoted(target)}" + (f" with {dotted}.{_PARTIAL}={quoted(partial)}" if partial else "")
     name = node.get("name") if isinstance(node, Mapping) else None
@@ -175,8 +170,6 @@ def trusted_node(group: str, node: Any, where: object, own: Calls | None = None)
     choice = check_calls(group, node, where, own)
     unknown = sorted(key for key in node if (key not in choice.keys if choice else _is_special(key)))
     if unknown:
-        if sentence := removed(f"{group}.{unknown[0]}"):
-            raise DataError(f"{where}: its {sentence}, or choose the {group} on the command line")
         raise DataError(f"{where}: {group}.{quoted(unknown[0])} is no key of its {group}: choose another file")
     if choice and _TARGET in node:
         parameters = inspect.signature(target_of(node)).parameters.values()

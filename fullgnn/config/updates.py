@@ -1,13 +1,11 @@
 """Check the keys of ``optimizer`` and ``schedule`` beyond their types, and what they need from ``train``."""
 
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from fullgnn.config import target_of
 from fullgnn.errors import ConfigError
 
 WARMUP = {"warmup_epochs": int, "warmup_start": float}
@@ -40,28 +38,6 @@ def resolved_schedule(node: Mapping[str, Any], epochs: int) -> dict[str, Any]:
     """The keys of ``schedule`` with every length that is null replaced by the number of epochs after the warm-up."""
     rest = max(1, epochs - node.get("warmup_epochs", 0))
     return {key: rest if key in LENGTHS and value is None else value for key, value in node.items()}
-
-
-def drop_zero_momentum(cfg: DictConfig) -> None:
-    """Remove ``optimizer.momentum=0`` if the optimizer has no momentum: version 0.1.0 accepted this with Adam.
-
-    Raises:
-        ConfigError: another momentum for an optimizer without one.
-    """
-    node = cfg.optimizer
-    if not isinstance(node, DictConfig) or "momentum" not in node or "_target_" not in node:
-        return
-    try:
-        parameters = inspect.signature(target_of(node)).parameters
-    except Exception:  # reported as a wrong target
-        return
-    if "momentum" in parameters:
-        return
-    if node.momentum != 0:
-        raise ConfigError(
-            f"optimizer.momentum={node.momentum} needs optimizer=sgd: optimizer={node.get('name')} has no momentum"
-        )
-    cfg.optimizer = OmegaConf.create({key: value for key, value in node.items() if key != "momentum"})
 
 
 def check_updates(cfg: DictConfig) -> None:

@@ -20,7 +20,7 @@ from fullgnn import startup
 from fullgnn.config import Config, conf_dir
 from fullgnn.config.compose import SCHEMAS, explain, is_user_error, load_config
 from fullgnn.config.help import training_help
-from fullgnn.config.overrides import defer_keys_of_swept_groups, with_current_names, worker_arguments
+from fullgnn.config.overrides import defer_keys_of_swept_groups, worker_arguments
 from fullgnn.distributed import (
     can_fork,
     check_tasks,
@@ -99,7 +99,7 @@ class TrainingCommand:
         if answers(sys.argv[1:], self.help):
             return
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra passes errors on to the handlers below
-        sys.argv[1:] = defer_keys_of_swept_groups(with_current_names(sys.argv[1:]))
+        sys.argv[1:] = defer_keys_of_swept_groups(sys.argv[1:])
         if under_torchrun():
             use_default_handlers()  # a signal ends the rank silently, outside of stop_requests()
             end_with_launcher()

@@ -48,14 +48,6 @@ _FIXED = (
 )
 """Keys and groups of the configuration that a resumed run shares with the run before."""
 
-_SINCE = {
-    "loader.split": "even",
-    "loader.precompute": False,
-    "codec._target_": "fullgnn.codecs.Unencoded",
-    "codec.name": "none",
-}
-"""Keys that earlier versions did not have, with the value that they stood for."""
-
 
 def check_run_dir(cfg: Config, quiet: bool = False) -> Path | None:
     """Find the checkpoint to go on from, and refuse a run folder with another run. Called before anything is loaded.
@@ -175,7 +167,7 @@ def _checkpoint(cfg: Config, quiet: bool) -> Path | None:
 def _check_settings(saved: Any, now: Any) -> None:
     """Refuse a run whose configuration differs from the ``saved`` one in what must not change."""
     for group in CALLING:
-        if group in now and group in _FIXED and (group in saved or f"{group}._target_" not in _SINCE):
+        if group in now and group in _FIXED:
             check_calls(group, saved.get(group), "resume", calls_of(now[group]))
     try:
         before = _fixed_settings(saved)
@@ -183,7 +175,7 @@ def _check_settings(saved: Any, now: Any) -> None:
         raise DataError(f"its configuration is damaged: {reason_of(error)}") from error
     after = _fixed_settings(now)
     for key in sorted(before.keys() | after.keys()):
-        old, new = before.get(key, _SINCE.get(key)), after.get(key)
+        old, new = before.get(key), after.get(key)
         if old != new:
             given = "null" if old is None else quoted(old)
             raise ConfigError(

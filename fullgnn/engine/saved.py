@@ -17,7 +17,6 @@ from fullgnn.errors import DataError, quoted
 _COUNTS = ("last_epoch", "_step_count", "count")  # keys of whole numbers
 _PROBE = (2, 3, 5, 7, 11)
 """Different sizes of the parameter on which an optimizer is tried, so that what it keeps shows whose sizes it has."""
-_OPTIONAL = ("batches",)  # keys that version 0.1 did not write
 
 
 class Misfit(DataError):
@@ -31,16 +30,15 @@ def check_state(saved: Any, state: TrainState) -> None:
         Misfit: a part is absent, or is not what ``state`` could take over.
     """
     now = state.state_dict()
-    _check_keys(saved, now, "", optional=_OPTIONAL)
+    _check_keys(saved, now, "")
     for key in ("epoch", "stale"):
         _check_count(saved[key], key)
-    if "batches" in saved:
-        _check_keys(saved["batches"], now["batches"], "batches", optional=tuple(now["batches"]))
-        for key, value in saved["batches"].items():
-            _check_like(value, now["batches"].get(key, 0), f"batches.{key}")
+    _check_keys(saved["batches"], now["batches"], "batches")
+    for key, value in saved["batches"].items():
+        _check_like(value, now["batches"].get(key, 0), f"batches.{key}")
     check_model(saved["model"], now["model"])
     _check_rows(saved["rows"], now["rows"])
-    has_stepped = saved["epoch"] > 0 or saved.get("batches", {}).get("count", 0) > 0
+    has_stepped = saved["epoch"] > 0 or saved["batches"]["count"] > 0
     _check_optimizer(saved["optimizer"], saved["rows"], state, has_stepped)
     if state.schedule is not None:
         _check_schedule(saved["schedule"], state.schedule, "schedule")
@@ -104,11 +102,11 @@ def _check_mapping(saved: Any, place: str) -> None:
         raise Misfit(f"{place or 'state'} is no mapping but {type(saved).__name__}")
 
 
-def _check_keys(saved: Any, now: Mapping[Any, Any], place: str, optional: tuple[str, ...] = ()) -> None:
+def _check_keys(saved: Any, now: Mapping[Any, Any], place: str) -> None:
     """Refuse a ``saved`` that is no mapping or lacks a key of ``now``; at a place with tensors, or that has others."""
     _check_mapping(saved, place)
     dot = f"{place}." if place else ""
-    if missing := [key for key in now if key not in saved and key not in optional]:
+    if missing := [key for key in now if key not in saved]:
         raise Misfit(f"{dot}{quoted(missing[0])} is missing")
     if place == "model" and (unknown := [key for key in saved if key not in now]):
         raise Misfit(f"{dot}{quoted(unknown[0])} is no parameter of this model")

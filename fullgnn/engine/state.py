@@ -161,7 +161,7 @@ class TrainState:
                 f"resume: the checkpoint does not fit this model and optimizer ({message_of(error)[:200]})"
             ) from error
         self.epoch, self.stale, self.best = state["epoch"], state["stale"], None
-        self.batches = Batches(**state.get("batches", {}))
+        self.batches = Batches(**state["batches"])
         if best is not None:
             rows = {name: torch.zeros_like(named[name]) for name in sharded_names(self.model)}
             model = {name: value.to(device) for name, value in best["model"].items()} | rows

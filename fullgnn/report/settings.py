@@ -45,9 +45,8 @@ def settings_of(runs: Sequence[Run]) -> list[Setting]:
 
 
 def _metrics(run: Run) -> dict[str, Any]:
-    """The metrics of a run; a record of an earlier version has the accuracies alone."""
-    accuracies = {name: run.record.get(name) for name in ("val_accuracy", "test_accuracy")}
-    return {**{name: one for name, one in accuracies.items() if one is not None}, **(run.record.get("metrics") or {})}
+    """The metrics of a run; none if its record lacks them."""
+    return run.record.get("metrics") or {}
 
 
 def means(runs: list[Run]) -> Iterator[Block]:

@@ -10,8 +10,7 @@ that sampled training writes within the next epoch is called ``epoch_<number>_ba
 The folder is written under a temporary name, flushed to the disk, and then renamed: it is there complete, or not at
 all. All files but the last are torch's own format and hold only what ``torch.load(..., weights_only=True)`` reads. Such
 a file ends with a directory of its members, which has the CRC-32 of each. So ``files.json`` tells damage of any byte
-that counts, and a file that is missing or of another checkpoint, and nothing is read twice to write it. A checkpoint of
-version 0.1 has no ``files.json``: its members are compared with their CRC-32 all the same.
+that counts, and a file that is missing or of another checkpoint, and nothing is read twice to write it.
 """
 
 import errno
@@ -21,7 +20,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -78,10 +77,9 @@ class CheckpointWriter:
 
     def take(self, name: str, other: Path) -> None:
         """Take ``name`` over from a complete checkpoint, as a link to the same file where the system has links."""
-        try:
-            known = _sums_of(other) or {}
-        except DataError:
-            known = {}
+        known: _Sums = {}
+        with suppress(DataError):  # the files are whole, and their checksums are computed again
+            known = _sums_of(other)
         for file in sorted(other.glob(f"{name}*.pt")):
             try:
                 os.link(file, self.folder / file.name)
@@ -177,12 +175,11 @@ def check(checkpoint: Path) -> None:
     """
     sums = _sums_of(checkpoint)
     there = {file.name for file in checkpoint.glob("*.pt")}
-    names = sorted(there if sums is None else sums)
-    if missing := sorted({f"{STATE}.pt", *names} - there):
+    if missing := sorted({f"{STATE}.pt", *sums} - there):
         raise DataError(f"{checkpoint} has no file {missing[0]}: {_cure(checkpoint)}")
-    if foreign := sorted(there.difference(names)):
+    if foreign := sorted(there.difference(sums)):
         raise DataError(f"{checkpoint / foreign[0]} is not a file of this checkpoint: {_cure(checkpoint)}")
-    for name in names:
+    for name in sorted(sums):
         _read_file(checkpoint / name, compare, sums)
 
 
@@ -226,13 +223,13 @@ def damaged(file: Path, why: str) -> DataError:
     return DataError(f"{file} cannot be read ({why}): {_cure(file.parent)}")
 
 
-def _read_file(file: Path, reader: Callable[[Path, int | None], T], sums: _Sums | None) -> T:
+def _read_file(file: Path, reader: Callable[[Path, int], T], sums: _Sums) -> T:
     """``reader(file, checksum)``, where its errors name the file and the cure."""
-    size, checksum = (None, None) if sums is None else sums.get(file.name, (None, None))
     try:
-        if sums is not None and size is None:
+        if file.name not in sums:
             raise damaged(file, f"{FILES} does not name it")
-        if size is not None and (found := file.stat().st_size) != size:
+        size, checksum = sums[file.name]
+        if (found := file.stat().st_size) != size:
             raise damaged(file, f"{found} bytes instead of {size}")
         return reader(file, checksum)
     except FileNotFoundError as error:
@@ -250,15 +247,15 @@ def _sum_of(path: Path) -> tuple[int, int]:
         raise OSError(errno.EIO, f"{path.name} is damaged: {error}") from error
 
 
-def _sums_of(checkpoint: Path) -> _Sums | None:
-    """What ``files.json`` says of the files; None if the checkpoint has none.
+def _sums_of(checkpoint: Path) -> _Sums:
+    """What ``files.json`` says of the files.
 
     Raises:
-        DataError: it is damaged.
+        DataError: it is missing or damaged.
     """
     path = checkpoint / FILES
     if not path.exists():
-        return None
+        raise DataError(f"{checkpoint} has no file {FILES}: {_cure(checkpoint)}")
     try:
         about = parse_json(read_text(path, _MAX_SUMS), path)
         sums = {name: (size, crc) for name, (size, crc) in about["files"].items()}

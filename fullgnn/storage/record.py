@@ -21,8 +21,6 @@ from fullgnn.storage.record_file import OTHER_VERSION, finite, fits, read_fields
 from fullgnn.storage.text import parse_json
 from fullgnn.telemetry.epoch import EpochRecord
 
-RENAMED_FIELDS = {"work": "optimizations"}
-"""Old name -> new name of fields of ``record.json``."""
 MAX_EPOCH = 2**53
 """A line of ``epochs.jsonl`` with a number as large is damaged."""
 
@@ -114,7 +112,7 @@ class RunRecord:
     # predicted class; None: not counted, see ``task.metrics``
     confusion_classes: list[str] | None = None  # names of the classes of ``confusion``, in order; None: it is None, or
     # the classes have no names
-    run_dir: str | None = None  # absolute path of the run folder; None: an earlier version has written the record
+    run_dir: str | None = None  # absolute path of the run folder, when the run ended
 
 
 class RunFolder:
@@ -293,8 +291,8 @@ def _epoch_of(line: str) -> dict[str, Any] | None:
 
 @one_line_errors
 def read_record(path: Path) -> RunRecord:
-    """Read the record of a finished run in folder ``path``. Fields of an earlier version are renamed, fields that this
-    version does not know are dropped, and those that may be null are null where they are missing.
+    """Read the record of a finished run in folder ``path``. Fields that this version does not know are dropped, and
+    those that may be null are null where they are missing.
 
     Raises:
         DataError: the file cannot be read, is damaged, or lacks a field.
@@ -318,7 +316,7 @@ def read_record_fields(file: Path, advice: str) -> dict[str, Any]:
     Raises:
         DataError: the file cannot be read, is no JSON object, or a field has a value of another type.
     """
-    return read_fields(file, _types(), RENAMED_FIELDS, advice)
+    return read_fields(file, _types(), advice)
 
 
 @cache

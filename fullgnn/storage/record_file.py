@@ -14,14 +14,13 @@ LARGEST = 2**63
 OTHER_VERSION = "it is damaged, or another version of fullgnn has written it"
 
 
-def read_fields(file: Path, types: Mapping[str, Any], renamed: Mapping[str, str], advice: str) -> dict[str, Any]:
-    """The fields of ``record.json`` by their names of today. A field that must not be null, but is, is left out.
+def read_fields(file: Path, types: Mapping[str, Any], advice: str) -> dict[str, Any]:
+    """The fields of ``record.json`` by their names. A field that must not be null, but is, is left out.
 
     A number that is not finite becomes null. What lies deeper in a field, such as the costs of a rank, is not checked.
 
     Args:
         types: the type of each field that this version knows; a field of a newer version may have any value.
-        renamed: old name -> new name.
         advice: what the message tells the reader to do.
 
     Raises:
@@ -34,7 +33,6 @@ def read_fields(file: Path, types: Mapping[str, Any], renamed: Mapping[str, str]
         raise DataError(f"{file} cannot be read: {advice} ({why})") from error
     if not isinstance(values, dict):
         raise DataError(f"{file} is not of a training run: {advice}")
-    values = {renamed.get(name, name): value for name, value in values.items()}
     for name, value in values.items():
         if value is not None and not fits(value, types.get(name, Any)):
             raise DataError(f"{file}: {name} has a value of another type, so {OTHER_VERSION}: {advice}")

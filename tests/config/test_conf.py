@@ -256,8 +256,6 @@ WRONG = {
     "task.metrics=5": "task.metrics=5 does not fit: it takes a list, each element a text, as in [a,b] or null",
     "task.metrics={a:1}": "task.metrics={'a': 1} does not fit: it takes a list, each element a text, as in [a,b] or",
     "optimizer.momentum=0.9": "optimizer.momentum is not a key of the chosen optimizer: it belongs to optimizer=sgd",
-    "train.momentum=0.9": "optimizer.momentum=0.9 needs optimizer=sgd: optimizer=adam has no momentum",
-    "train.lr=abc": "optimizer.lr=abc does not fit: it takes a number",
     "optimizer=sgd optimizer.nesterov=true": "optimizer.nesterov=true needs a momentum: give optimizer.momentum",
     "optimizer=adm": "optimizer=adm is not known: choose one of adam, adamw, sgd",
     "schedule=cosine schedule.T_max=0": "schedule.T_max=0 is out of range: it must be at least 1",

@@ -18,18 +18,16 @@ import torch
 from omegaconf import OmegaConf
 
 from fullgnn.config.compose import compose, load_config, load_minibatch_config
-from fullgnn.config.overrides import REMOVED
 from fullgnn.config.trust import CALLING, calls_of, check_calls, choices_of, plain_config, trusted_node
 from fullgnn.costs.hardware import read_hardware
 from fullgnn.engine.prediction import Trained, read_trained
-from fullgnn.engine.resume import check_run_dir, finished_run
+from fullgnn.engine.resume import check_run_dir
 from fullgnn.errors import ConfigError, DataError, FullGNNError
 from fullgnn.predict import Request, check_no_download, check_request, load_request, prediction_config
 from fullgnn.storage import atomic
-from fullgnn.storage.record import strict_json
 from fullgnn.storage.torch_file import load
 from tests.commands import run_command, torchrun
-from tests.storage.records import whole_record
+from tests.storage.records import seal
 
 BEFORE = Path(__file__).parents[1] / "storage" / "written_before"
 PREDICT = [*torchrun(1)[:2], "fullgnn.predict"]
@@ -184,6 +182,7 @@ def poisoned(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> Path
         content = load(file)
         change(content["config"])
         torch.save(content, file)
+        seal(file.parent)
     return run
 
 
@@ -244,65 +243,6 @@ def test_a_resumed_run_does_not_advise_what_a_checkpoint_asks_for(tmp_path: Path
         compose(*keys, "schedule=cosine", f"model._target_={OWN}", "resume=auto", f"run_dir={own}", *MACHINE)
     )
     assert check_run_dir(cfg) == own / "checkpoints" / "epoch_000004"
-
-
-def test_a_run_with_a_removed_kernel_is_used_with_another_one(tmp_path: Path) -> None:
-    """Predictions and a run that goes on need no kernel of the run before, only one of the command line."""
-    node = {"_target_": "fullgnn.kernels.spmm.PersistentCSR", "name": "persistent", "mode": "ieee"}
-    run = poisoned(tmp_path, lambda config: config.update(kernel=node | {"columns_a_pass": None}))
-    given = [f"checkpoint={run}", f"out={tmp_path / 'out'}", *MACHINE]
-    done = run_command(PREDICT, *given, cwd=tmp_path)
-    assert done.status == 1 and len(done.errors) == 1, done.output
-    assert done.errors[0].endswith(
-        f"checkpoint={run}: its kernel=persistent was removed, since its products were wrong on GPUs: choose"
-        " kernel=auto or kernel=csr"
-    )
-    assert check_request(load_request([*given, "kernel=auto"]))[1].kernel["name"] == "auto"
-    keys = ["dataset=karate", "model.hidden_channels=4", "model.embedding_channels=2", "train.epochs=4"]
-    cfg = load_config(compose(*keys, "schedule=cosine", "resume=auto", f"run_dir={run}", *MACHINE))
-    assert check_run_dir(cfg) == run / "checkpoints" / "epoch_000004"
-
-
-def test_a_run_with_a_removed_key_is_used_with_the_same_kernel(tmp_path: Path) -> None:
-    node = {"_target_": "fullgnn.kernels.spmm.Packed", "name": "packed"}
-    removed = {"mode": "bf16x3", "panel_rows": 64, "planes": False}
-    run = poisoned(tmp_path, lambda config: config.update(kernel=node | removed))
-    given = [f"checkpoint={run}", f"out={tmp_path / 'out'}", *MACHINE]
-    with pytest.raises(DataError) as caught:
-        check_request(load_request(given))
-    assert str(caught.value) == (
-        f"checkpoint={run}: its kernel.panel_rows was removed, since every panel has 32 rows now: leave it out, or"
-        " choose the kernel on the command line"
-    )
-    assert check_request(load_request([*given, "kernel=packed"]))[1].kernel == node
-
-
-@pytest.mark.parametrize("kernel", ["packed", "tile32"])
-def test_a_run_in_the_only_mode_goes_on_and_in_another_is_refused(kernel: str, tmp_path: Path) -> None:
-    node = dict(compose(f"kernel={kernel}").kernel)
-    keys = ["dataset=karate", "model.hidden_channels=4", "model.embedding_channels=2", "train.epochs=4"]
-    keys += ["schedule=cosine", "resume=auto", f"kernel={kernel}", *MACHINE]
-    for mode in ("bf16x3", "bf16x2"):
-        before = node | {"mode": mode}
-        run = poisoned(tmp_path / mode, lambda config, before=before: config.update(kernel=before))
-        assert check_run_dir(load_config(compose(*keys, f"run_dir={run}"))) == run / "checkpoints" / "epoch_000004"
-        request = load_request([f"checkpoint={run}", f"out={tmp_path / 'out'}", *MACHINE])
-        if mode == "bf16x3":
-            assert check_request(request)[1].kernel == node
-            continue
-        with pytest.raises(DataError) as caught:
-            check_request(request)
-        assert str(caught.value) == (
-            f"checkpoint={run}: its kernel.mode {REMOVED['kernel.mode']}, or choose the kernel on the command line"
-        )
-
-
-def test_a_finished_run_in_the_only_mode_is_the_same_run(tmp_path: Path) -> None:
-    cfg = load_config(compose("kernel=packed", "resume=auto", f"run_dir={tmp_path}"))
-    (tmp_path / "record.json").write_text(strict_json(whole_record()))
-    for mode, same in {"bf16x3": True, "bf16": False}.items():
-        (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(asdict(cfg) | {"kernel": cfg.kernel | {"mode": mode}}))
-        assert (finished_run(cfg) is not None) == same
 
 
 def test_a_configuration_of_other_things_is_refused() -> None:

@@ -24,6 +24,7 @@ from fullgnn.storage import checkpoint as files
 from fullgnn.storage.record import RunRecord
 from fullgnn.train import run_on
 from tests.cases import config, dense_graph, layout_overrides
+from tests.storage.records import seal
 
 EPOCHS, EVERY = 20, 2
 
@@ -331,7 +332,7 @@ def test_a_checkpoint_without_a_file_of_rows_is_refused(ranks, tmp_path: Path, g
     messages = ranks(2)(outcome, case(graph_file, tmp_path / "other", *keys, f"resume={first}"))
     assert messages[0] == messages[1]
     assert messages[0].startswith(f"{first} has no file state_rows_0001.pt: choose an")
-    (first / files.FILES).unlink()  # as version 0.1 wrote it
+    seal(first)
     messages = ranks(2)(outcome, case(graph_file, tmp_path / "other", *keys, f"resume={first}"))
     assert messages[0].startswith("the checkpoint lacks the rows of some nodes, so a file state_rows_*.pt is missing")
 

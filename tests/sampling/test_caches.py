@@ -116,7 +116,7 @@ def test_sizes_out_of_range_are_one_line(cache: type) -> None:
 
 
 def random_rows(graph: Graph, row_bytes: int) -> np.ndarray:
-    """A cache by the contract of version 0.1.0."""
+    """A function, which has the rows of a cache and no method ``rows``."""
     return np.arange(3)
 
 

@@ -1,8 +1,10 @@
-"""A record with a value in every field."""
+"""A record with a value in every field, and checkpoints that were changed."""
 
+from pathlib import Path
 from typing import Any, get_type_hints
 
-from fullgnn.storage.record import RunRecord
+from fullgnn.storage.checkpoint import FILES, FORMAT, _sum_of
+from fullgnn.storage.record import RunRecord, strict_json
 
 VALUES: dict[Any, Any] = {int: 3, float: 0.5, bool: True, str: "text"}
 
@@ -15,3 +17,9 @@ def whole_record() -> dict[str, Any]:
         found[name] = VALUES[hint] if hint in VALUES else None if text.endswith(" | None") else {}
         found[name] = [] if text.startswith("list") else found[name]
     return found
+
+
+def seal(checkpoint: Path) -> None:
+    """Write ``files.json`` of a checkpoint anew, with the checksums of the files that are there."""
+    sums = {file.name: _sum_of(file) for file in checkpoint.glob("*.pt")}
+    (checkpoint / FILES).write_text(strict_json({"format": FORMAT, "files": sums}))

@@ -1,7 +1,7 @@
 """Damaged checkpoints, prepared folders and files of runs are named, or read as if they were whole.
 
-The files in ``written_before`` are those of version 0.1, before there were checksums of checkpoints: a run of four
-epochs on karate with vectors of the nodes, and its prepared graph.
+The files in ``written_before`` are those of an earlier commit: a run of four epochs on karate with vectors of the
+nodes, and its prepared graph.
 """
 
 import collections
@@ -47,7 +47,7 @@ from fullgnn.storage.torch_file import load
 from tests.cases import config, dense_graph
 from tests.commands import run_command, torchrun
 from tests.damage import ODD, damaged, each_file, edited, in_child, is_right
-from tests.storage.records import whole_record
+from tests.storage.records import seal, whole_record
 
 BEFORE = Path(__file__).parent / "written_before"
 EPOCH = BEFORE / "run" / "checkpoints" / "epoch_000002"
@@ -140,18 +140,6 @@ def use_run(folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def new_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkpoint of ``written_before`` as this version writes it."""
-    run = tmp_path_factory.mktemp("new")
-    with files.writing(run, 2) as writer:
-        for file in sorted(EPOCH.glob("*.pt")):
-            content = {key: value for key, value in load(file).items() if key != "format"}
-            name, is_rows, _ = file.stem.partition("_rows_")
-            (writer.write_rows if is_rows else writer.write)(name, content)
-    return writer.target
-
-
-@pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of a run, without its checkpoints."""
     folder = tmp_path_factory.mktemp("run")
@@ -161,12 +149,12 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_version_0_1_is_read_with_the_same_bits() -> None:
+def test_what_was_written_before_is_read_with_the_same_bits() -> None:
     for file in sorted(EPOCH.glob("*.pt")):
         _assert_equal(load(file), torch.load(file, weights_only=True))
     files.check(EPOCH)
     again, opened = arranged(settings(), 1), open_folder(BEFORE / "prepared")
-    assert opened.facts.nodes == replace(again.facts.nodes, density=1.0)  # version 0.1 did not count it
+    assert opened.facts.nodes == again.facts.nodes
     for name, array in again.part(0).arrays.items():
         assert np.array_equal(opened.part(0).arrays[name], array[:]), name
 
@@ -188,8 +176,8 @@ def _assert_equal(one: Any, other: Any) -> None:
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", ["best", "last"])
-def test_version_0_1_predicts_the_same_bits(tmp_path: Path, kind: str) -> None:
-    """The outputs are those that version 0.1 wrote at the end of its training."""
+def test_what_was_written_before_predicts_the_same_bits(tmp_path: Path, kind: str) -> None:
+    """The outputs are those that the run wrote at the end of its training."""
     own = [*torchrun(1)[:2], "fullgnn.predict"]
     out = tmp_path / "out"
     given = [f"checkpoint={BEFORE / 'run'}", f"out={out}", f"weights={kind}", "runtime.device=cpu", "runtime.threads=1"]
@@ -199,17 +187,10 @@ def test_version_0_1_predicts_the_same_bits(tmp_path: Path, kind: str) -> None:
         assert np.array_equal(arrays["logits"], np.load(out / "outputs.npy")) == (kind == "best")
 
 
-CHECKPOINTS = ("version 0.1", "now")
-
-
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("block", range(NUM_CASES // BLOCK))
-@pytest.mark.parametrize("version", CHECKPOINTS)
-def test_a_damaged_checkpoint_is_named_or_whole(
-    tmp_path: Path, new_checkpoint: Path, version: str, block: int, every_case: bool
-) -> None:
-    whole = EPOCH if version == "version 0.1" else new_checkpoint
-    _try_damages(whole, tmp_path / "checkpoints" / whole.name, use_checkpoint, block, every_case)
+def test_a_damaged_checkpoint_is_named_or_whole(tmp_path: Path, block: int, every_case: bool) -> None:
+    _try_damages(EPOCH, tmp_path / "checkpoints" / EPOCH.name, use_checkpoint, block, every_case)
 
 
 @pytest.mark.sample(3)
@@ -249,14 +230,16 @@ def test_an_edited_checkpoint_is_named_or_used(tmp_path: Path, block: int, every
     shutil.copytree(EPOCH, folder)
     odd = (*ODD, torch.zeros(3), torch.zeros(0, dtype=torch.int64), torch.zeros(36, 4, dtype=torch.float64))
     odd += (torch.zeros(4, 36).T, torch.zeros(1).expand(36, 4), [{"_target_": "os.system"}], collections.OrderedDict())
-    contents = {file: load(file) for file in each_file(folder)}
+    contents = {file: load(file) for file in each_file(folder) if file.suffix == ".pt"}
     request = load_request([f"checkpoint={folder}"])
     assert use_checkpoint(folder, request, composes=True)  # also so that the children find all of it read
     for seed in range(block * BLOCK, (block + 1) * BLOCK) if every_case else range(7 * block, 7 * block + 3):
         file = list(contents)[(0, 2, 2, 2, 3)[seed % 5]]
         torch.save(edited(contents[file], seed, odd), file)
+        seal(folder)
         outcome = in_child(use_checkpoint, folder, request, seed % 10 == 1)
         torch.save(contents[file], file)
+        seal(folder)
         assert is_right(outcome), f"{file.name}, seed {seed}: {outcome}"
 
 
@@ -414,6 +397,7 @@ def test_what_a_pickle_claims_is_measured(tmp_path: Path, case: str) -> None:
         archive.writestr("archive/data.pkl", HUGE[case])
         archive.writestr("archive/version", "3\n")
         archive.writestr("archive/data/0", np.ones(4, np.float32).tobytes())
+    seal(tmp_path)
     outcome = in_child(files.read, tmp_path, files.STATE)
     assert is_right(outcome) and str(file) in outcome, outcome
 
@@ -423,7 +407,7 @@ def test_a_compressed_archive_is_refused(tmp_path: Path) -> None:
         archive.writestr("archive/data.pkl", bytes(10**8))
         archive.writestr("archive/version", "3\n")
     with pytest.raises(DataError, match="data.pkl is compressed"):
-        files.read(tmp_path, files.STATE)
+        load(tmp_path / "state.pt")
 
 
 def test_members_that_overlap_are_refused(tmp_path: Path) -> None:
@@ -436,7 +420,7 @@ def test_members_that_overlap_are_refused(tmp_path: Path) -> None:
             archive.filelist.append(copy.copy(again))
             archive.filelist[-1].filename = f"archive/data/{number}"
     with pytest.raises(DataError, match="its members overlap"):
-        files.read(tmp_path, files.STATE)
+        load(tmp_path / "state.pt")
 
 
 def test_odd_texts_are_refused_at_once() -> None:
@@ -452,10 +436,10 @@ def test_odd_texts_are_refused_at_once() -> None:
     assert parse_json('["[[[[", "a\\"[", ' + "[" * 60 + "]" * 60 + ', "' + "[" * 99 + '"]', "record.json")[1] == 'a"['
 
 
-def test_one_flipped_bit_of_the_best_weights_is_named_with_the_cure(tmp_path: Path, new_checkpoint: Path) -> None:
+def test_one_flipped_bit_of_the_best_weights_is_named_with_the_cure(tmp_path: Path) -> None:
     """Before, such a file predicted other numbers, with status 0."""
     for name in ("epoch_000002", "epoch_000004"):
-        shutil.copytree(new_checkpoint, tmp_path / "checkpoints" / name)
+        shutil.copytree(EPOCH, tmp_path / "checkpoints" / name)
     last = tmp_path / "checkpoints" / "epoch_000004"
     content = bytearray((last / "best.pt").read_bytes())
     best = files.read(last, files.BEST)["best"]["model"]["layers.0.conv.linear.weight"]
@@ -475,11 +459,11 @@ def test_one_flipped_bit_of_the_best_weights_is_named_with_the_cure(tmp_path: Pa
 
 
 def test_resume_auto_takes_the_one_before_a_damaged_checkpoint(
-    ranks: Any, tmp_path: Path, new_checkpoint: Path, caplog: pytest.LogCaptureFixture
+    ranks: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = tmp_path / "run"
     for name in ("epoch_000002", "epoch_000003"):
-        shutil.copytree(new_checkpoint, run / "checkpoints" / name)
+        shutil.copytree(EPOCH, run / "checkpoints" / name)
     broken = run / "checkpoints" / "epoch_000003" / "best_rows_0000.pt"
     broken.write_bytes(damaged(broken.read_bytes(), 4))
     cfg = replace(settings(), run_dir=str(run), resume="auto")
@@ -490,7 +474,7 @@ def test_resume_auto_takes_the_one_before_a_damaged_checkpoint(
         check_run_dir(replace(cfg, resume=str(broken.parent), run_dir=str(tmp_path / "other")))
 
 
-def test_deep_and_repeated_texts_are_refused(tmp_path: Path, new_checkpoint: Path) -> None:
+def test_deep_and_repeated_texts_are_refused(tmp_path: Path) -> None:
     bomb = "a: &a [x, x]\n" + "".join(
         f"{chr(98 + k)}: &{chr(98 + k)} [*{chr(97 + k)}, *{chr(97 + k)}]\n" for k in range(20)
     )

@@ -108,7 +108,7 @@ def load(
             _check_split(arrays, _given(train_fraction, val_fraction, seed))
         asks = (train_fraction, val_fraction) != (None, None)
         if masks and asks and not of_train_graph and not is_drawn(split):
-            if _is_split(arrays):  # the fractions are the usual ones, as in the runs of earlier versions
+            if _is_split(arrays):  # the fractions are the usual ones
                 log.info("%s has masks: dataset.train_fraction and dataset.val_fraction do nothing", file)
             else:
                 masks = {}
@@ -185,7 +185,7 @@ def lacks(
 
 
 def _given(train_fraction: float | None, val_fraction: float | None, seed: int) -> str:
-    """The keys of a split that are given; empty: they are the usual ones, as in all runs of earlier versions."""
+    """The keys of a split that are given; empty: they are the usual ones."""
     if (train_fraction, val_fraction, seed) == (*SHARES, 0):
         return ""
     values = dict(zip(SPLIT_KEYS, (train_fraction, val_fraction, seed or None)))

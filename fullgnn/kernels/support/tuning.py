@@ -111,21 +111,6 @@ class Tuning:
     dense: ByWidth[DenseTuning] = ByWidth(DenseTuning())
 
 
-REMOVED = {
-    CSRTuning: {"bins", "heavy", "part", "min_lanes", "max_lanes", "registers"},
-    PanelTuning: {
-        "piece",
-        "num_stages",
-        "num_warps",
-        "split_groups",
-        "part_groups",
-        "chain_groups",
-        "planes_registers",
-    },
-    DenseTuning: {f"product_{name}" for name in ("rows", "rows_with_dropout", "columns", "depth", "warps", "stages")},
-}
-"""The names of constants that tuning files of earlier versions may have."""
-
 _override: list[Tuning] = []
 
 
@@ -195,8 +180,6 @@ def _by_width(general: T, part: Any, where: str) -> ByWidth[T]:
 
 def _changed(general: T, values: Mapping[str, Any], where: str) -> T:
     known = {one.name for one in fields(general)}
-    if gone := sorted(REMOVED.get(type(general), set()) & values.keys()):
-        raise ConfigError(f"{where} names constants that were removed, {', '.join(gone)}: leave them out")
     if unknown := sorted(values.keys() - known):
         choices = ", ".join(sorted(known))
         raise ConfigError(f"{where} names unknown constants, {', '.join(unknown)}: choose from {choices}")

@@ -33,13 +33,6 @@ def test_a_file_replaces_some_constants_for_some_widths(tmp_path: Path) -> None:
         ("[1]", "must hold one mapping for each of csr, panels"),
         ("spmm: {}", "must hold one mapping for each of csr, panels"),
         ("csr: {lanes: 3}", "names unknown constants, lanes: choose from elements, elements_per_warp$"),
-        (
-            "panels: {num_stages: 4, piece: 128}",
-            "names constants that were removed, num_stages, piece: leave",
-        ),
-        ("csr: {bins: [4, 64], heavy: 512}", "names constants that were removed, bins, heavy: leave them out$"),
-        ("panels: {widths: {8: {num_warps: 4}}}", "names constants that were removed, num_warps: leave"),
-        ("dense: {product_rows: 64}", "names constants that were removed, product_rows: leave"),
         ("csr: {widths: {8: {lanes: 3}}}", "names unknown constants, lanes: choose from elements"),
         ("csr: {", "cannot be read"),
     ],
