@@ -1,5 +1,6 @@
 """The models that ``op=epoch`` trains: their keys in a run of ours, and the shapes of their weights."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -44,7 +45,7 @@ def _per_head(model: str, hidden: int) -> list[str]:
 
 
 def _layers(widths: list[int]) -> Shapes:
-    return list(zip(widths, widths[1:]))
+    return list(itertools.pairwise(widths))
 
 
 def _twice(widths: list[int]) -> Shapes:

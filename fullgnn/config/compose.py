@@ -447,7 +447,6 @@ def _checkable(hint: Any) -> Any:
         origin in (list, dict)
         or hint in _SIMPLE
         or is_dataclass(hint)
-        or inspect.isclass(hint)
-        and issubclass(hint, Enum)
+        or (inspect.isclass(hint) and issubclass(hint, Enum))
     )
     return hint if known else Any

@@ -21,6 +21,8 @@ MISSING: Any = "???"  # OmegaConf's mark for a value that the YAML must give; th
 
 @dataclass
 class ReorderConfig:
+    """The order of the nodes, ``conf/reorder/``."""
+
     name: str = MISSING
     scope: str = MISSING
     """``block``: order inside each block row (Algorithm 2 of Miao et al. 2023); ``whole``: the whole graph at once."""
@@ -62,6 +64,8 @@ TABLES = ("auto", "parquet", "csv", "never")
 
 @dataclass
 class TrainConfig:
+    """How long and how a model is trained, ``conf/train/default.yaml``."""
+
     epochs: int = MISSING
     clip_norm: Optional[float] = MISSING
     """Scale all gradients by one factor if their joint L2 norm is larger than this; null: never."""
@@ -95,6 +99,8 @@ class TrainConfig:
 
 @dataclass
 class RuntimeConfig:
+    """Processes, devices and memory of a run, ``conf/runtime/``."""
+
     nproc: Optional[int] = MISSING
     """Processes on this machine; null: one for each visible GPU, or one without GPUs. torchrun's count replaces it."""
     device: str = MISSING
@@ -126,6 +132,8 @@ class RuntimeConfig:
 
 @dataclass
 class Config:
+    """The configuration of full-batch training, ``conf/config.yaml``."""
+
     run_dir: str = MISSING
     """Folder of the run's files."""
     resume: str = MISSING
@@ -187,6 +195,8 @@ class LoaderConfig:
 
 @dataclass
 class MinibatchTrainConfig(TrainConfig):
+    """The same for sampled training, ``conf/train/minibatch.yaml``."""
+
     checkpoint_every_batches: int = MISSING
     """Batches of an epoch between two checkpoints in its midst; 0: none there."""
 

@@ -63,7 +63,7 @@ def plain_config(config: Any) -> dict[str, Any]:
             return {key: plain(below, depth + 1) for key, below in value.items()}
         if isinstance(value, (list, tuple)):
             return [plain(below, depth + 1) for below in value]
-        if type(value) is str and len(value) < _MAX_TEXT or value is None or type(value) in (bool, float):
+        if (type(value) is str and len(value) < _MAX_TEXT) or value is None or type(value) in (bool, float):
             return value
         if type(value) is int and -(2**63) <= value < 2**64:
             return value

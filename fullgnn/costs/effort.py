@@ -41,8 +41,10 @@ def needed_part_of_dataset(cfg: Config) -> str:
 
 
 def needs_edges(part: str) -> bool:
+    """Whether ``part`` of a machine includes the work on single edges."""
     return part == WHOLE or _EDGES in part
 
 
 def needs_draws(part: str) -> bool:
+    """Whether ``part`` of a machine includes the work on pairs that are drawn."""
     return part == WHOLE or _DRAWS in part

@@ -143,7 +143,7 @@ def measured_hardware(
     return found
 
 
-def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:  # noqa: B008
+def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:
     """The profile of this machine with the ranks and threads of ``world``; called on every rank, the same on all.
 
     A world of one rank needs no process group.

@@ -36,7 +36,6 @@ __all__ = [
     "distribute",
     "evaluate",
     "fit",
-    "load_on_rank0",
     "make_input",
     "make_learner",
     "make_scheme",

@@ -31,6 +31,8 @@ class EpochOutput(Protocol):
 
 @dataclass(frozen=True)
 class FitResult:
+    """What a training has come to, on one rank."""
+
     epochs: list[EpochRecord]  # those that this call has trained
     epoch: int  # how many the state has been trained in all
     best: Best | None  # None: no epoch was evaluated

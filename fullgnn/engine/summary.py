@@ -50,6 +50,7 @@ class RankSummary:
 
 
 def summarize(result: FitResult) -> RankSummary:
+    """The costs of this rank, as medians over the epochs after the first."""
     records = result.epochs[1:] or result.epochs
     costs = [record.cost for record in records] or [Cost()]  # a resumed run may have nothing left to train
     with_phases = [record.cost for record in records if not record.replayed] or [Cost()]

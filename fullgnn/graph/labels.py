@@ -162,7 +162,7 @@ def _numbers(labels: np.ndarray) -> np.ndarray:
         raise DataError(f"labels is a {type(labels.item()).__name__}: pass a list or an array, one class per node")
     kinds = {type(label) for label in labels.ravel()} if labels.dtype == object else set()
     found = f"objects of type {', '.join(sorted(kind.__name__ for kind in kinds))}" if kinds else str(labels.dtype)
-    if labels.dtype.kind in "SUTMm" or kinds and all(issubclass(kind, (str, bytes)) for kind in kinds):
+    if labels.dtype.kind in "SUTMm" or (kinds and all(issubclass(kind, (str, bytes)) for kind in kinds)):
         found, cure = "dates" if labels.dtype.kind in "Mm" else "text", f"pass {NUMBERED}"
     elif kinds and all(issubclass(kind, (Integral, np.bool_)) for kind in kinds):
         cure = "pass numpy.asarray(labels, dtype=int)"

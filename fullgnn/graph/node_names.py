@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +64,7 @@ class Texts:
     def tolist(self) -> list[str]:
         """The texts as Python strings."""
         data, ends = self.utf8.tobytes(), self.ends.tolist()
-        return [data[begin:end].decode(errors="replace") for begin, end in zip(ends, ends[1:])]
+        return [data[begin:end].decode(errors="replace") for begin, end in itertools.pairwise(ends)]
 
 
 NodeNames = np.ndarray | Texts

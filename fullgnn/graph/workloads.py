@@ -34,6 +34,8 @@ _CHUNK = 1000  # edges drawn beyond the missing ones, since some are duplicates
 
 @dataclass(frozen=True)
 class Workload:
+    """The sizes of a well-known graph, at which graphs are made that resemble it."""
+
     num_nodes: int
     num_edges: int  # directed, at most: duplicates between the levels are merged
     num_features: int

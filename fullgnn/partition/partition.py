@@ -60,11 +60,21 @@ class Partition:
 
 
 def check_num_parts(num_nodes: int, num_parts: int) -> None:
+    """Refuse numbers of nodes and parts that no partition has.
+
+    Raises:
+        PartitionError: one of them is too small.
+    """
     if num_nodes < 0 or num_parts < 1:
         raise PartitionError(f"Cannot cut {num_nodes} nodes into {num_parts} parts: give at least 1 part.")
 
 
 def num_nodes_of(adj: sparse.csr_array) -> int:
+    """The number of rows of a square ``adj``.
+
+    Raises:
+        PartitionError: it is not square.
+    """
     num_rows, num_columns = adj.shape
     if num_rows != num_columns:
         raise PartitionError(f"Cannot cut a {num_rows} x {num_columns} adjacency: give a square one.")

@@ -136,9 +136,9 @@ def check_array(name: str, array: np.ndarray, facts: GraphFacts, part: int, num_
         raise DataError("it does not rise from 0 to the number of entries")
     if key == "node_names_ends" and (array[0] != 0 or (array[1:] < array[:-1]).any()):
         raise DataError("it does not rise from 0")
-    if key in ("node_id", "indices", "reads", "reads_train", "ids") and array.size:
-        if array.min() < 0 or array.max() >= num_nodes:
-            raise DataError("it names nodes that the graph does not have")
+    of_nodes = key in ("node_id", "indices", "reads", "reads_train", "ids")
+    if of_nodes and array.size and (array.min() < 0 or array.max() >= num_nodes):
+        raise DataError("it names nodes that the graph does not have")
     if key == "features_shape" and array.tolist() != [n, num_features]:
         raise DataError(f"it is {array.tolist()}")
     if key == "features_indices" and array.size and (array.min() < 0 or array.max() >= num_features):

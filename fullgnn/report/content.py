@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 
 class Table(NamedTuple):
+    """A table of a page."""
+
     caption: str
     header: Sequence[str]
     rows: Cells | Mapping[str, Cells]  # or several groups of rows, by their headings
@@ -42,6 +44,7 @@ def shows_something(blocks: Sequence[Block]) -> bool:
 
 
 def num_ranks(number: Any) -> str:
+    """A number of ranks in words."""
     return "1 rank" if number == 1 else f"{number} ranks"
 
 

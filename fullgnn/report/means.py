@@ -17,6 +17,8 @@ TIME = "epoch_time_ms"
 
 
 class Setting(NamedTuple):
+    """Runs that differ in nothing but their seeds and splits."""
+
     name: str
     num_runs: int
     values: Mapping[str, Any]  # by name, of the metrics at the best epoch and ``epoch_time_ms``: a ``Mean`` or a number

@@ -31,6 +31,7 @@ def split_of(name: str) -> str:
 
 
 def is_accuracy(name: str) -> bool:
+    """Whether the metric ``name`` is an accuracy, which is shown in per cent."""
     return name.endswith("_accuracy")
 
 

@@ -22,6 +22,7 @@ Spent = Mapping[Run, Sequence[Mapping[str, float]]]
 
 
 def time_by_phase(runs: list[Run]) -> Iterator[Block]:
+    """Bars of the milliseconds of an epoch that each rank spends in each phase."""
     columns = {"epoch": "epoch", **PHASE_NAMES}
     spent = {
         run: [{name: rank["time_ms"][phase] for phase, name in columns.items()} for rank in ranks]
@@ -33,6 +34,7 @@ def time_by_phase(runs: list[Run]) -> Iterator[Block]:
 
 
 def bytes_by_collective(runs: list[Run]) -> Iterator[Block]:
+    """Bars of the bytes of an epoch that each rank receives in each collective."""
     received = {
         run: [rank["bytes_received"] for rank in ranks] for run, ranks in ranks_of(runs, "bytes_received").items()
     }
@@ -151,4 +153,5 @@ def ranks_of(runs: list[Run], *keys: str) -> dict[Run, list[dict[str, Any]]]:
 
 
 def ordinals(items: Sequence[Any] | np.ndarray) -> list[str]:
+    """The indices of ``items`` as texts."""
     return list(map(str, range(len(items))))

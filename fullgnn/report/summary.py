@@ -17,6 +17,8 @@ SECONDS: Show = "{:.2f} s".format
 
 
 class Quantity(NamedTuple):
+    """A row of the table that compares runs."""
+
     label: str
     key: str  # of record.json
     show: Show = str

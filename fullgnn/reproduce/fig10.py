@@ -14,6 +14,8 @@ OFF, ON = "off", "on"
 
 @dataclass
 class Config(TargetConfig):
+    """Keys of ``conf/experiment/reproduce/fig10.yaml``."""
+
     layouts: dict[str, JobShape] = field(default_factory=dict)
     choices: list[str] = MISSING
     """Overrides of every run."""

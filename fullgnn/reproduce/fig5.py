@@ -28,6 +28,8 @@ Times = dict[str, list[float]]
 
 @dataclass
 class Config(TargetConfig):
+    """Keys of ``conf/experiment/reproduce/fig5.yaml``."""
+
     layout: JobShape = field(default_factory=JobShape)
     partition: str = MISSING
     orders: dict[str, dict[str, str]] = field(default_factory=dict)

@@ -25,6 +25,8 @@ TIME, LOSS_DIFFERENCE = "time to the same loss", "largest difference of the loss
 
 @dataclass
 class Config(TargetConfig):
+    """Keys of ``conf/experiment/reproduce/fig7.yaml``."""
+
     others: list[str] = field(default_factory=list)
     other_hidden: int = MISSING
     processes: list[int] = field(default_factory=list)

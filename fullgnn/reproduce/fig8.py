@@ -25,6 +25,8 @@ MODEL, PROFILER = "hit rate, model", "hit rate, profiler"
 
 @dataclass
 class Config(TargetConfig):
+    """Keys of ``conf/experiment/reproduce/fig8.yaml``."""
+
     orders: list[str] = MISSING
     kernels: list[str] = MISSING
     rounds: int = MISSING

@@ -21,6 +21,8 @@ BASE = "none"
 
 @dataclass
 class Config(TargetConfig):
+    """Keys of ``conf/experiment/reproduce/fig9.yaml``."""
+
     preset: str = MISSING
     links: str = MISSING
     rounds: int = MISSING

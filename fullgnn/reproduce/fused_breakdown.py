@@ -14,6 +14,8 @@ COLUMNS = (DGL, SEPARATE, OURS)
 
 @dataclass
 class Config(SampledConfig):
+    """Keys of ``conf/experiment/reproduce/fused_breakdown.yaml``."""
+
     paper: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Share -> dataset -> per cent, or a text. The paper's are DGL's."""
 

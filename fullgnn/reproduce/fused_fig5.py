@@ -14,6 +14,8 @@ PRODUCER = ("sample", "gather", "pack")
 
 @dataclass
 class Config(SampledConfig):
+    """Keys of ``conf/experiment/reproduce/fused_fig5.yaml``."""
+
     counts: list[int] = field(default_factory=list)
     """Numbers of batches n of the model."""
     stations: dict[str, list[float]] = field(default_factory=dict)

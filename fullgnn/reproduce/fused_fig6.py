@@ -12,6 +12,8 @@ COLUMNS = (DGL, SEPARATE, FAST, FUSED)
 
 @dataclass
 class Config(SampledConfig):
+    """Keys of ``conf/experiment/reproduce/fused_fig6.yaml``."""
+
     paper: dict[str, dict[str, float]] = field(default_factory=dict)
     """Dataset -> column -> speed-up over DGL."""
 

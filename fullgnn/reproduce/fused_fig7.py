@@ -11,6 +11,8 @@ from fullgnn.reproduce.sampled import DGL, OURS, Epochs, SampledConfig
 
 @dataclass
 class Config(SampledConfig):
+    """Keys of ``conf/experiment/reproduce/fused_fig7.yaml``."""
+
     processes: list[int] = field(default_factory=list)
     links: str = MISSING
     paper: dict[str, float] = field(default_factory=dict)

@@ -14,6 +14,8 @@ COLUMNS = tuple(f"over {name}" for name in (DGL, PYG, GRAPH_LEARN))
 
 @dataclass
 class Config(SampledConfig):
+    """Keys of ``conf/experiment/reproduce/fused_table2.yaml``."""
+
     processes: list[int] = field(default_factory=list)
     links: str = MISSING
     paper: dict[str, dict[int, list[float]]] = field(default_factory=dict)

@@ -11,6 +11,8 @@ from fullgnn.reproduce.sampled import DGL, OURS, PYG, Epochs, SampledConfig
 
 @dataclass
 class Config(SampledConfig):
+    """Keys of ``conf/experiment/reproduce/fused_table3.yaml``."""
+
     batch_sizes: list[int] = field(default_factory=list)
     """At full size; multiplied by the scale of the graph."""
     links: str = MISSING

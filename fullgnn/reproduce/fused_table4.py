@@ -41,6 +41,8 @@ class Dataset:
 
 @dataclass
 class Config(TargetConfig):
+    """Keys of ``conf/experiment/reproduce/fused_table4.yaml``."""
+
     runs: dict[str, Dataset] = field(default_factory=dict)
     chosen_runs: Optional[list[str]] = None
     seeds: list[int] = field(default_factory=list)

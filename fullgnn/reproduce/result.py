@@ -63,6 +63,8 @@ class Bars:
 
 @dataclass(frozen=True)
 class Curve:
+    """A line of a plot."""
+
     name: str
     x: list[float]
     y: list[float]

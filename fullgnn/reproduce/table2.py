@@ -25,6 +25,8 @@ class PaperShape(JobShape):
 
 @dataclass
 class Config(TargetConfig):
+    """Keys of ``conf/experiment/reproduce/table2.yaml``."""
+
     layouts: list[PaperShape] = field(default_factory=list)
 
 

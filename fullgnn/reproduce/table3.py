@@ -12,6 +12,8 @@ _PUBLISHED = ("num_nodes", "num_edges", "num_features", "num_classes")
 
 @dataclass
 class Config(TargetConfig):
+    """Keys of ``conf/experiment/reproduce/table3.yaml``."""
+
     paper: dict[str, dict[str, int]] = field(default_factory=dict)
     """Published numbers by dataset; edges in both directions, without self-loops."""
 

@@ -32,6 +32,8 @@ class MethodConfig:
 
 @dataclass
 class Config(TargetConfig):
+    """Keys of ``conf/experiment/reproduce/table4.yaml``."""
+
     warmup: int = MISSING
     budget_s: float = MISSING
     base: str = MISSING

@@ -19,6 +19,8 @@ EPOCH, SPMM, SHARE = "epoch", "SpMM of an epoch", "non-zeros in dense tiles"
 
 @dataclass
 class Config(TargetConfig):
+    """Keys of ``conf/experiment/reproduce/table5.yaml``."""
+
     choices: list[str] = MISSING
     """Overrides of a run."""
     thresholds: list[float] = MISSING

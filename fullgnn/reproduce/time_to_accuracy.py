@@ -46,6 +46,8 @@ class Run:
 
 @dataclass
 class Config(TargetConfig):
+    """Keys of ``conf/experiment/reproduce/time_to_accuracy.yaml``."""
+
     runs: dict[str, Run] = field(default_factory=dict)
     chosen_runs: Optional[list[str]] = None
     seeds: list[int] = field(default_factory=list)

@@ -1,5 +1,6 @@
 """How every scheme brings rows of all nodes together: on one rank, or column by column on all ranks."""
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
@@ -62,7 +63,7 @@ class GathersRows:
         if ranks.index % self.copies:
             rows = rows[:0]
         bounds = [num_columns * index // ranks.size for index in range(ranks.size + 1)]
-        parts = [rows[:, first:last].contiguous() for first, last in zip(bounds, bounds[1:])]
+        parts = [rows[:, first:last].contiguous() for first, last in itertools.pairwise(bounds)]
         found = torch.zeros(num_columns, dtype=torch.float64)
         own = slice(bounds[ranks.index], bounds[ranks.index + 1])
         found[own] = compute(torch.cat(ranks.all_to_all(parts, "metrics"))).double().cpu()

@@ -10,6 +10,7 @@ one product multiplies them. A rank's own rows need no exchange, and are multipl
 Every rank computes the same pieces, from the rows that all ranks send and receive.
 """
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,4 +64,4 @@ def cut_columns(width: int, num_slices: int, unit: int) -> list[slice]:
     num_units = -(-width // unit)
     num_slices = max(1, min(num_slices, num_units))
     bounds = [min(width, unit * (number * num_units // num_slices)) for number in range(num_slices + 1)]
-    return [slice(first, stop) for first, stop in zip(bounds, bounds[1:])]
+    return [slice(first, stop) for first, stop in itertools.pairwise(bounds)]

@@ -1,5 +1,6 @@
 """Which rank holds which rows of a matrix. Every rank computes this distribution without communication."""
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,7 +41,7 @@ class RowDistribution:
     def slices(self, part: int) -> list[slice]:
         """The slices of block ``part``, counted from its first row."""
         local = (self.bounds[part] - self.bounds[part, 0]).tolist()
-        return [slice(start, stop) for start, stop in zip(local, local[1:])]
+        return [slice(start, stop) for start, stop in itertools.pairwise(local)]
 
     def own(self, part: int, replica: int) -> slice:
         """The rows that rank (part, replica) holds, counted from the first row of its block."""

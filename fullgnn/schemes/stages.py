@@ -1,5 +1,7 @@
 """The stages of 1.5D: which block a rank multiplies in which stage, and which replica computes which stage."""
 
+import itertools
+
 import numpy as np
 
 
@@ -35,7 +37,7 @@ def assign_stages(block_nnz: np.ndarray, replication: int) -> list[list[int]]:
     """
     num_stages = block_nnz.shape[1]
     bounds = np.arange(replication + 1) * num_stages // replication
-    runs = [list(range(start, stop)) for start, stop in zip(bounds[:-1], bounds[1:])]
+    runs = [list(range(start, stop)) for start, stop in itertools.pairwise(bounds)]
     greedy = _least_loaded(block_nnz, replication)
     return min(runs, greedy, key=lambda shares: _heaviest(block_nnz, shares))
 

@@ -52,7 +52,7 @@ def _typed(hint: Any, value: Any, name: str) -> Any:
         return _array(value, name)
     if hint is int and type(value) is int and 0 <= value < 2**63:
         return value
-    if hint is float and (type(value) is float or type(value) is int and abs(value) < 2**63):
+    if hint is float and (type(value) is float or (type(value) is int and abs(value) < 2**63)):
         return value
     if hint in (bool, str) and type(value) is hint:
         return value

@@ -157,7 +157,7 @@ class RunFolder:
                 write_text(epochs, lines_until(source / "epochs.jsonl", continue_after))
             elif overwrite:
                 remove_run(self.path, keep=graph)
-            self._epochs: RawIOBase = open(epochs, "xb" if continue_after is None else "ab", buffering=0)
+            self._epochs: RawIOBase = open(epochs, "xb" if continue_after is None else "ab", buffering=0)  # noqa: SIM115
             write_text(self.path / "config.yaml", config)
 
     def add_epoch(self, record: EpochRecord) -> None:

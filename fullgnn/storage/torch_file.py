@@ -274,7 +274,7 @@ class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined]  # in Python:
             raise _Damaged("a mapping has other keys than texts and numbers")
         mapping.update(zip(items[::2], items[1::2], strict=True))
 
-    dispatch = {number: pickle._Unpickler.dispatch[number] for number in (getattr(pickle, one)[0] for one in _OPCODES)}  # type: ignore[attr-defined]
+    dispatch = {number: pickle._Unpickler.dispatch[number] for number in (getattr(pickle, one)[0] for one in _OPCODES)}  # type: ignore[attr-defined]  # noqa: RUF012
     dispatch[pickle.BUILD[0]] = load_build  # type: ignore[assignment]
     dispatch[pickle.SETITEM[0]] = load_setitem  # type: ignore[assignment]
     dispatch[pickle.SETITEMS[0]] = load_setitems  # type: ignore[assignment]

@@ -40,10 +40,12 @@ def format_narrow_table(
 
 
 def table_width(table: str) -> int:
+    """The number of characters of the longest line."""
     return max(map(len, table.splitlines()))
 
 
 def percent(share: float | None) -> str:
+    """A share in per cent; a dash for None."""
     return "-" if share is None else f"{100 * share:.2f} %"
 
 
@@ -62,6 +64,7 @@ def shares(parts: Sequence[float]) -> list[str]:
 
 
 def num_bytes(count: float) -> str:
+    """A number of bytes with a unit, as in ``1.25 MB``."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000 or unit == "GB":
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.2f} {unit}"

@@ -43,7 +43,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("num_nodes, num_columns, dimensions", SHAPES)
+@pytest.mark.parametrize(("num_nodes", "num_columns", "dimensions"), SHAPES)
 def test_rows_are_projected_to_the_first_singular_vectors(
     num_nodes: int, num_columns: int, dimensions: int, dtype: str, small_blocks: None
 ) -> None:
@@ -67,7 +67,7 @@ def test_rows_are_projected_to_the_first_singular_vectors(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("num_nodes, num_columns, dimensions", SHAPES)
+@pytest.mark.parametrize(("num_nodes", "num_columns", "dimensions"), SHAPES)
 def test_eight_bits_round_the_coordinates(
     num_nodes: int, num_columns: int, dimensions: int, dtype: str, small_blocks: None
 ) -> None:
@@ -174,7 +174,7 @@ def test_what_was_learnt_is_kept_and_serves_other_ranks(tmp_path: Path, bits: in
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("bits", [8, 32])
-@pytest.mark.parametrize("num_nodes, num_columns, dimensions", SHAPES)
+@pytest.mark.parametrize(("num_nodes", "num_columns", "dimensions"), SHAPES)
 def test_a_gpu_decodes_the_same_rows(num_nodes: int, num_columns: int, dimensions: int, bits: int) -> None:
     rows = mixed(num_nodes, num_columns)
     codec = learnt(rows, dimensions, bits)

@@ -54,7 +54,7 @@ def error(codec: Product, features: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("num_nodes, num_columns, columns", SHAPES)
+@pytest.mark.parametrize(("num_nodes", "num_columns", "columns"), SHAPES)
 def test_codes_are_of_nearest_centroids_and_decode_to_them(num_nodes, num_columns, columns, dtype) -> None:
     """A difference, its square and each of the sums may be rounded, so a distance has a relative error of at most
     (columns + 2) EPSILON; the nearest centroid, and the one that was taken, may both be wrong by it."""
@@ -173,7 +173,7 @@ def test_what_was_learnt_is_kept_and_serves_other_ranks(tmp_path: Path) -> None:
     assert np.array_equal(other.decode(torch.from_numpy(rows), torch.float32).numpy(), expected(other, rows))
 
 
-@pytest.mark.parametrize("num_nodes, num_columns, columns", SHAPES)
+@pytest.mark.parametrize(("num_nodes", "num_columns", "columns"), SHAPES)
 def test_the_operations_of_a_gpu_find_the_same_rows(num_nodes: int, num_columns: int, columns: int) -> None:
     features = mixed(num_nodes, num_columns)
     codec = learnt(features, columns=columns, iterations=1)
@@ -184,7 +184,7 @@ def test_the_operations_of_a_gpu_find_the_same_rows(num_nodes: int, num_columns:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("num_nodes, num_columns, columns", SHAPES)
+@pytest.mark.parametrize(("num_nodes", "num_columns", "columns"), SHAPES)
 def test_a_gpu_decodes_to_the_same_bits(num_nodes: int, num_columns: int, columns: int) -> None:
     features = mixed(num_nodes, num_columns)
     codec = learnt(features, columns=columns, iterations=1)
@@ -198,7 +198,7 @@ def test_a_gpu_decodes_to_the_same_bits(num_nodes: int, num_columns: int, column
 
 
 @pytest.mark.parametrize(
-    "keys, line",
+    ("keys", "line"),
     [
         ({"columns": 0}, "codec.columns=0 is out of range: give 1 or more"),
         ({"sample_nodes": -5}, "codec.sample_nodes=-5 is out of range: give 1 or more"),

@@ -78,7 +78,7 @@ def test_columns_are_kept_as_the_reference_keeps_them(bits: int, num_columns: in
     for column in range(num_columns):
         numbers = x[:, column].astype(np.float64)
         levels = reference_levels(x[:, column], bits)
-        low, step, origin = (float(state[name][column]) for name in ("low", "step", "origin"))
+        low, step, _origin = (float(state[name][column]) for name in ("low", "step", "origin"))
         np.testing.assert_allclose([low, step], levels[:2], rtol=1e-5 if dtype == "float32" else 1e-12, atol=1e-12)
         wanted = numbers > levels[2] if bits == 1 else np.clip(np.round((numbers - low) / step), 0, 2**bits - 1)
         assert np.array_equal(codes[:, column], wanted)
@@ -127,7 +127,7 @@ def test_equal_and_equally_spaced_numbers_stay_exact(bits: int, dtype: str) -> N
     constants = np.array([0.1, 1 / 3, -0.7, 1e-30, 0.0, -0.0, 3e38], dtype)
     x = np.tile(constants, (num_rows, 1))
     x[::2, 4] = -0.0
-    rows, found = kept(Scalar(bits), x)
+    _rows, found = kept(Scalar(bits), x)
     assert np.array_equal(found, x) and not np.signbit(found[:, 4:6]).any()
     assert np.array_equal(kept(Scalar(bits, "row"), x[:5, :1])[1], x[:5, :1].astype(np.float32))
     counts = [1, *range(2, min(2**bits, 40) + 1), 2**bits]

@@ -12,16 +12,16 @@ import torch
 
 pytest.importorskip("hydra")
 
-from fullgnn.codecs import Features, encoded, load  # noqa: E402
-from fullgnn.codecs.topk import TopK  # noqa: E402
-from fullgnn.config.compose import compose, load_config  # noqa: E402
-from fullgnn.distributed import World  # noqa: E402
-from fullgnn.errors import DataError  # noqa: E402
-from fullgnn.graph import Graph  # noqa: E402
-from fullgnn.storage.cache import Cache  # noqa: E402
-from fullgnn.storage.record import read_epochs, read_record  # noqa: E402
-from fullgnn.train import run_on  # noqa: E402
-from fullgnn.train_minibatch import run_on as run_sampled_on  # noqa: E402
+from fullgnn.codecs import Features, encoded, load
+from fullgnn.codecs.topk import TopK
+from fullgnn.config.compose import compose, load_config
+from fullgnn.distributed import World
+from fullgnn.errors import DataError
+from fullgnn.graph import Graph
+from fullgnn.storage.cache import Cache
+from fullgnn.storage.record import read_epochs, read_record
+from fullgnn.train import run_on
+from fullgnn.train_minibatch import run_on as run_sampled_on
 
 COLUMNS, K = 300, 5
 CODEC = ["codec=topk", f"codec.k={K}", "codec.sample_nodes=20"]
@@ -55,7 +55,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
     return {name: tmp_path / f"{name}.npz" for name in ("whole", "decoded")}
 
 
-def config(file: Path, folder: Path, *keys: str, name: str = "config"):  # noqa: ANN201
+def config(file: Path, folder: Path, *keys: str, name: str = "config"):
     common = [
         "train.epochs=4",
         "train.eval_every=1",
@@ -66,7 +66,7 @@ def config(file: Path, folder: Path, *keys: str, name: str = "config"):  # noqa:
     return load_config(compose("dataset=npz", f"dataset.path={file}", f"run_dir={folder}", *common, *keys, name=name))
 
 
-def run(world: World, cfg, sampled: bool):  # noqa: ANN001, ANN201
+def run(world: World, cfg, sampled: bool):
     (run_sampled_on if sampled else run_on)(world, cfg)
     return [] if world.rank else read_epochs(Path(cfg.run_dir))[0]
 

@@ -33,7 +33,7 @@ CHOICES = {
 
 def cost(world: World, cfg: Config, kind: str) -> dict:
     """The cost of the last epoch on this rank, the rank's peak tensor memory, and its rows and non-zeros."""
-    meter, scheme, job = prepare(world, cfg, kind)
+    meter, _scheme, job = prepare(world, cfg, kind)
     result = fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train)
     last = result.epochs[-1].cost
     return {

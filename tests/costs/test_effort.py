@@ -56,7 +56,7 @@ def test_a_small_graph_takes_a_short_measurement() -> None:
     torch.set_num_threads(1)
     world = World(rank=0, size=1, local_size=1, device=torch.device("cpu"), backend="gloo", timeout_s=60)
     taken = []
-    while not taken or min(taken) > LIMIT_S and len(taken) < 3:  # others may work on this machine
+    while not taken or (min(taken) > LIMIT_S and len(taken) < 3):  # others may work on this machine
         begin = time.perf_counter()
         found = measure(world, sizes_of(SMALL))
         taken.append(time.perf_counter() - begin)

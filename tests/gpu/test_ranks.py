@@ -7,11 +7,11 @@ import pytest
 
 pytest.importorskip("hydra")
 
-from fullgnn.config import Config  # noqa: E402
-from fullgnn.distributed import World  # noqa: E402
-from fullgnn.engine.trainer import make_training  # noqa: E402
-from tests.cases import config, layout_overrides  # noqa: E402
-from tests.triton_device import DEVICE  # noqa: E402
+from fullgnn.config import Config
+from fullgnn.distributed import World
+from fullgnn.engine.trainer import make_training
+from tests.cases import config, layout_overrides
+from tests.triton_device import DEVICE
 
 BACKEND, SIZES, KERNEL, SCALE = "gloo", (2,), "torch", 4e-4
 if DEVICE.type == "cuda":

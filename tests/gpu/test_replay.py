@@ -4,9 +4,9 @@ import pytest
 
 pytest.importorskip("hydra")
 
-from fullgnn.engine.cuda_graph import REPLAYED  # noqa: E402
-from tests.cases import config, layout_overrides  # noqa: E402
-from tests.engine.test_cuda_graph import on_gpu  # noqa: E402
+from fullgnn.engine.cuda_graph import REPLAYED
+from tests.cases import config, layout_overrides
+from tests.engine.test_cuda_graph import on_gpu
 
 
 @pytest.mark.gpu

@@ -87,7 +87,7 @@ def test_a_pyg_data_of_edges_alone():
 
 
 @pytest.mark.parametrize(
-    "changes, message",
+    ("changes", "message"),
     [
         (dict(edge_index=None), "has no edge_index and no adj_t: set one of them"),
         (dict(edge_types=[("user", "likes", "item")]), r"pass data.to_homogeneous\(\)"),
@@ -177,7 +177,7 @@ def test_rows_of_adj_t_are_targets(form):
 
 
 @pytest.mark.parametrize(
-    "adj_t, message",
+    ("adj_t", "message"),
     [
         (torch.eye(4), "adj_t is a Tensor: pass a SparseTensor or a sparse tensor"),
         (

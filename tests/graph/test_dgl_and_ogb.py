@@ -135,7 +135,7 @@ def test_a_pair_of_ogb_has_no_split_and_weights_on_demand():
 
 
 @pytest.mark.parametrize(
-    "value, message",
+    ("value", "message"),
     [
         (Dataset((OGB, LABELS), test=[0]), "the split of OGB: test has the node 0, which another part has too"),
         (Dataset((OGB, LABELS), test=[4]), "the split of OGB: test has the node 4, and there are the nodes 0 to 3"),

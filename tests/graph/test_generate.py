@@ -71,7 +71,9 @@ def test_global_share_is_felt():
     assert within[0] > 0.95 and within[1] < 0.6
 
 
-@pytest.mark.parametrize("num_nodes, communities", [(2, 1), (6, 1), (10, 3), (11, 11), (50, 2), (300, 1), (1000, 7)])
+@pytest.mark.parametrize(
+    ("num_nodes", "communities"), [(2, 1), (6, 1), (10, 3), (11, 11), (50, 2), (300, 1), (1000, 7)]
+)
 @pytest.mark.parametrize("global_share", [0.0, 0.15, 1.0])
 def test_terminates_at_the_density_limit(num_nodes, communities, global_share):
     num_entries = num_nodes * (num_nodes - 1) // 10 * 2
@@ -118,7 +120,7 @@ def test_rmat_follows_the_quadrants():
 
 
 @pytest.mark.parametrize(
-    "call, message",
+    ("call", "message"),
     [
         (
             lambda: hierarchical_sbm(100, 1982, 4),

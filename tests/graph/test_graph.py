@@ -92,7 +92,7 @@ def test_from_edge_index_without_arcs(fields):
 
 
 @pytest.mark.parametrize(
-    "arcs, changes, message",
+    ("arcs", "changes", "message"),
     [
         ([[0], [5]], {}, "node id 5 .* out of range: the graph has nodes 0 to 3"),
         ([[-1], [0]], {}, "node id -1 .* out of range"),
@@ -208,7 +208,7 @@ def test_every_mistake_is_one_clear_line(case, fields):
 
 
 @pytest.mark.parametrize(
-    "adj, message",
+    ("adj", "message"),
     [
         (np.eye(3), "not a scipy sparse"),
         (scipy.sparse.eye_array(3, 4), "square"),
@@ -234,7 +234,7 @@ def test_fields_are_converted_shared_and_read_only():
 
 
 @pytest.mark.parametrize(
-    "given, kept",
+    ("given", "kept"),
     [
         (np.float64, np.float64),
         (np.float32, np.float32),

@@ -82,7 +82,7 @@ def test_the_error_has_the_numpy_call_that_mends_the_labels(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "labels, message",
+    ("labels", "message"),
     [
         ([0, "a", 1.5, 2, 0, 1], "labels hold text"),  # numpy makes all of them text
         (np.array([0, "a", 1, 2, 0, None], object), "objects of type NoneType, int, str, .*give each node a class"),

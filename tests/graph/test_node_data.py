@@ -43,7 +43,7 @@ def test_random_split_does_not_depend_on_the_platform():
     assert np.flatnonzero(train).tolist() == [1, 2, 10]  # recorded once: PCG64 gives the same numbers on every platform
 
 
-@pytest.mark.parametrize("train, val", [(0, 0.5), (0.8, 0.3), (0.5, -0.1)])
+@pytest.mark.parametrize(("train", "val"), [(0, 0.5), (0.8, 0.3), (0.5, -0.1)])
 def test_impossible_fractions(train, val):
     with pytest.raises(ConfigError, match="are no split"):
         random_split(np.zeros(10, int), train, val, seed=0)

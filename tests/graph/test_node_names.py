@@ -43,7 +43,7 @@ def test_ends_that_are_none_are_refused(ends):
 
 
 @pytest.mark.parametrize(
-    "given, kept",
+    ("given", "kept"),
     [
         ([7, 5, 2**40, -3, 0], [7, 5, 2**40, -3, 0]),
         (np.arange(5, dtype=np.uint8), [0, 1, 2, 3, 4]),
@@ -58,7 +58,7 @@ def test_integers_and_texts_are_names(given, kept):
 
 
 @pytest.mark.parametrize(
-    "given, said",
+    ("given", "said"),
     [
         ([1, 2], "2 names but the graph has 5 nodes"),
         ([0.5] * 5, "dtype float64: pass integers or strings"),

@@ -111,7 +111,9 @@ def test_sums_that_cancel_are_refused_with_their_number(dtype, fields):
     np.testing.assert_allclose(row_sums(small, self_loops=False), [3e-6, 0], rtol=1e-7)  # small, but nothing cancels
 
 
-@pytest.mark.parametrize("rest, refused", [(0, True), (0.99e-6, True), (-1e-3, True), (1.01e-6, False), (0.5, False)])
+@pytest.mark.parametrize(
+    ("rest", "refused"), [(0, True), (0.99e-6, True), (-1e-3, True), (1.01e-6, False), (0.5, False)]
+)
 def test_the_least_sum_is_a_millionth_of_the_magnitudes(rest, refused, fields):
     weights = np.array([[0, (1 + rest) / 2, (rest - 1) / 2], [0, 0, 0], [1.0, 0, 0]])  # of magnitude 1
     graph = Graph.from_scipy(scipy.sparse.csr_array(weights), **fields(3))
@@ -181,7 +183,7 @@ def test_graph_is_not_written_to(fields):
 
 
 @pytest.mark.parametrize(
-    "dense, expected",
+    ("dense", "expected"),
     [
         ([[0, 1], [1, 0]], True),
         ([[0, 1], [0, 0]], False),

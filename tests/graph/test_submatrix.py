@@ -1,5 +1,7 @@
 """Parts of sparse matrices, and the test of symmetry, compared with dense ones."""
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -120,7 +122,7 @@ def test_counts_of_a_block_row():
     adj = csr_array(rows)
     nnz, loops, seen = count_rows(adj.indptr.astype(np.int64), adj.indices.astype(np.int32), first, chosen, bounds)
     for found, some in zip(nnz, (rows, rows[chosen]), strict=True):
-        wanted = [np.count_nonzero(some[:, start:stop]) for start, stop in zip(bounds, bounds[1:])]
+        wanted = [np.count_nonzero(some[:, start:stop]) for start, stop in itertools.pairwise(bounds)]
         np.testing.assert_array_equal(found, wanted)
     assert loops.tolist() == [2, 1]
     np.testing.assert_array_equal(seen, [rows.any(axis=0), rows[chosen].any(axis=0)])

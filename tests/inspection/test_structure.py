@@ -1,5 +1,7 @@
 """Degrees, components and one-way arcs, against dense matrices, NumPy's percentiles and SciPy's components."""
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -39,7 +41,7 @@ def test_percentiles_and_histogram(degree: list[int]) -> None:
     assert (found.min, found.max, found.mean) == (given.min(), given.max(), pytest.approx(given.mean()))
     assert found.zero_share == np.mean(given == 0)
     bounds = [0, *(1 << k for k in range(20))]
-    counts = [np.count_nonzero((low <= given) & (given < high)) for low, high in zip(bounds, bounds[1:])]
+    counts = [np.count_nonzero((low <= given) & (given < high)) for low, high in itertools.pairwise(bounds)]
     assert sum(found.histogram) == len(degree) and list(found.histogram) == counts[: len(found.histogram)]
 
 

@@ -1,5 +1,7 @@
 """Models in one process, without a distributed job."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -21,7 +23,7 @@ def test_shapes_and_depth(model: type, num_layers: int, block: Block) -> None:
     network = model(5, 3, hidden_channels=7, num_layers=num_layers)
     assert network(torch.rand(6, 5), [block] * network.num_blocks).shape == (6, 3)
     widths = [5, *[7] * (num_layers - 1), 3]
-    expected = sum(a * b + b for a, b in zip(widths, widths[1:]))
+    expected = sum(a * b + b for a, b in itertools.pairwise(widths))
     assert sum(parameter.numel() for parameter in network.parameters()) == expected
 
 

@@ -59,7 +59,7 @@ def test_orders_and_kernels_of_a_dataset(tmp_path: Path) -> None:
         "kernels=torch,csr",
         "exchanges=auto",
     ]
-    text, options = planned(tmp_path, *arguments)
+    _text, options = planned(tmp_path, *arguments)
     pairs = {(option["order"], option["kernel"]) for option in options}
     assert pairs == {("none", "torch"), ("none", "csr"), ("rcm", "torch"), ("rcm", "csr")}
 
@@ -97,7 +97,9 @@ def test_lines_are_short_and_equal_options_share_one(tmp_path: Path) -> None:
 
 
 def test_the_command_of_the_best_trains(tmp_path: Path) -> None:
-    text, options = planned(tmp_path, *KARATE, "orders=rcm", "exchanges=broadcast", "model.hidden_channels=8", "seed=3")
+    text, _options = planned(
+        tmp_path, *KARATE, "orders=rcm", "exchanges=broadcast", "model.hidden_channels=8", "seed=3"
+    )
     (line,) = [line for line in text.splitlines() if line.startswith("Best: ")]
     command = line.removeprefix("Best: ")
     assert command.startswith("python -m fullgnn.train dataset=karate model.hidden_channels=8 seed=3 scheme=1")

@@ -1,5 +1,7 @@
 """The statistics of a prepared graph are those of the matrix that the ranks multiply."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -37,7 +39,7 @@ def pattern(prepared: PreparedGraph, self_loops: bool) -> np.ndarray:
 def tiles_of(adj: np.ndarray, bounds: np.ndarray) -> dict[str, float]:
     """The fraction of the non-zeros by the density of their tile; the tiles of a part begin at its first row."""
     counts = np.zeros(len(DENSITY_BINS))
-    for first, last in zip(bounds[:-1], bounds[1:]):
+    for first, last in itertools.pairwise(bounds):
         for top in range(first, last, TILE):
             for left in range(0, NUM_NODES, TILE):
                 count = np.count_nonzero(adj[top : min(top + TILE, last), left : left + TILE])

@@ -19,7 +19,7 @@ def test_two_rounds_by_hand() -> None:
     the spokes of round 1. Round 3 removes 0.
     """
     everything = [(9, node) for node in (0, 1, 2, 3, 4, 5, 6, 7, 8, 10)]
-    adj = csr(11, everything + [(2, 0), (2, 1), (2, 3), (5, 7), (7, 8), (5, 8), (4, 6)])
+    adj = csr(11, [*everything, (2, 0), (2, 1), (2, 3), (5, 7), (7, 8), (5, 8), (4, 6)])
     assert slashburn(adj, 0, hub_share=0.05).tolist() == [9, 2, 0, 1, 3, 5, 7, 8, 4, 6, 10]
 
 

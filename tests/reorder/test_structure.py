@@ -1,5 +1,7 @@
 """The counts that heat maps show are compared with sums over the dense matrix."""
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -21,7 +23,9 @@ def directed(num_nodes: int) -> tuple[np.ndarray, Graph]:
 
 def sums(dense: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     """The sum of each block of ``dense``."""
-    return np.array([[dense[a:b, c:d].sum() for c, d in zip(bounds, bounds[1:])] for a, b in zip(bounds, bounds[1:])])
+    return np.array(
+        [[dense[a:b, c:d].sum() for c, d in itertools.pairwise(bounds)] for a, b in itertools.pairwise(bounds)]
+    )
 
 
 @pytest.mark.parametrize(("num_nodes", "num_cells"), [(1, 1), (29, 29), (64, 64), (150, MAX_CELLS)])

@@ -86,7 +86,7 @@ def job(overrides: str, **changes: Any) -> dict[str, Any]:
 
 def test_the_error_of_a_job_stands_beside_it(tmp_path: Path) -> None:
     message = "ConfigError: " + "a long story " * 20
-    header, rows = table_of(tmp_path, finished({}), ValueError(message))
+    _header, rows = table_of(tmp_path, finished({}), ValueError(message))
     assert rows[1]["error"] == f"ValueError: {message.strip()}"
     lines = sweep_table([job("seed=0"), job("seed=1", status="failed", error=message)]).splitlines()
     cells = [[cell.strip() for cell in line.split("|")] for line in lines]

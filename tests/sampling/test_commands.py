@@ -67,7 +67,7 @@ def test_a_killed_worker_is_named_and_ends_the_job_soon(tmp_path: Path, way: str
     process = start_command(line, *keys, cwd=tmp_path, log=tmp_path / "log")
     try:
         epochs = tmp_path / "run" / "epochs.jsonl"
-        _wait(lambda: epochs.exists() and epochs.stat().st_size > 0 or process.poll() is not None, 100)
+        _wait(lambda: (epochs.exists() and epochs.stat().st_size > 0) or process.poll() is not None, 100)
         assert process.poll() is None, (tmp_path / "log").read_text()
         below = descendants(process.pid)
         workers = [pid for pid in below if below[pid] != process.pid and not descendants(pid)]

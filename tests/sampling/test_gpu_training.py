@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("hydra")
 
-from fullgnn.distributed import world_of_one  # noqa: E402
-from fullgnn.errors import FullGNNError  # noqa: E402
-from tests.cases import dense_graph  # noqa: E402
-from tests.sampling.test_training import MODELS, case, graph_files, run, same  # noqa: E402, F401  # a fixture
-from tests.triton_device import needs_triton  # noqa: E402
+from fullgnn.distributed import world_of_one
+from fullgnn.errors import FullGNNError
+from tests.cases import dense_graph
+from tests.sampling.test_training import MODELS, case, graph_files, run, same  # noqa: F401  # a fixture
+from tests.triton_device import needs_triton
 
 pytestmark = needs_triton
 

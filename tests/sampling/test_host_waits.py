@@ -5,13 +5,13 @@ import torch
 
 pytest.importorskip("hydra")
 
-from fullgnn.distributed import world_of_one  # noqa: E402
-from fullgnn.kernels.support import gpu  # noqa: E402
-from fullgnn.sampling.setup import set_up_sampled  # noqa: E402
-from fullgnn.telemetry.meter import Meter  # noqa: E402
-from tests.cases import dense_graph, minibatch_config  # noqa: E402
-from tests.gpu_code.host_waits import HostWaits  # noqa: E402
-from tests.triton_device import DEVICE, needs_triton  # noqa: E402
+from fullgnn.distributed import world_of_one
+from fullgnn.kernels.support import gpu
+from fullgnn.sampling.setup import set_up_sampled
+from fullgnn.telemetry.meter import Meter
+from tests.cases import dense_graph, minibatch_config
+from tests.gpu_code.host_waits import HostWaits
+from tests.triton_device import DEVICE, needs_triton
 
 pytestmark = [needs_triton, pytest.mark.filterwarnings("ignore::RuntimeWarning")]  # NumPy warns of padding
 

@@ -13,18 +13,18 @@ import torch
 
 pytest.importorskip("hydra")
 
-from fullgnn import train, train_minibatch  # noqa: E402
-from fullgnn.config import MinibatchConfig  # noqa: E402
-from fullgnn.distributed import World, world_of_one  # noqa: E402
-from fullgnn.engine import rehearse  # noqa: E402
-from fullgnn.kernels.support import aligned, compile_time, gpu  # noqa: E402
-from fullgnn.sampling.fit import Training, fit_sampled  # noqa: E402
-from fullgnn.sampling.setup import set_up_sampled  # noqa: E402
-from fullgnn.telemetry.meter import Meter  # noqa: E402
-from tests.cases import config, dense_graph, minibatch_config  # noqa: E402
-from tests.commands import ROOT  # noqa: E402
-from tests.engine.test_rehearsal import filled_memory  # noqa: E402
-from tests.triton_device import needs_triton  # noqa: E402
+from fullgnn import train, train_minibatch
+from fullgnn.config import MinibatchConfig
+from fullgnn.distributed import World, world_of_one
+from fullgnn.engine import rehearse
+from fullgnn.kernels.support import aligned, compile_time, gpu
+from fullgnn.sampling.fit import Training, fit_sampled
+from fullgnn.sampling.setup import set_up_sampled
+from fullgnn.telemetry.meter import Meter
+from tests.cases import config, dense_graph, minibatch_config
+from tests.commands import ROOT
+from tests.engine.test_rehearsal import filled_memory
+from tests.triton_device import needs_triton
 
 pytestmark = [needs_triton, pytest.mark.filterwarnings("ignore::RuntimeWarning")]  # NumPy warns of padding
 

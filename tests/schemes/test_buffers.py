@@ -95,7 +95,7 @@ def test_products_that_alternate_over_one_pool_are_exact(
                     for one, whole in zip(found, expected[name], strict=True):
                         np.testing.assert_array_equal(one, whole[rows])
                 assert rank["held"][0] == rank["held"][-1] == 0  # before the first product, and after the release
-                assert rank["held"] == sorted(rank["held"][:-1]) + [0]  # a narrower product allocates nothing
+                assert rank["held"] == [*sorted(rank["held"][:-1]), 0]  # a narrower product allocates nothing
                 assert rank["held"][-2] == rank["held"][WIDTHS.index(64) + 1]
                 assert set(rank["times_listed"]) <= {1}
 

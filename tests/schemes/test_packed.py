@@ -211,7 +211,7 @@ class Launches(TorchDispatchMode):
 
 def launches_of_a_step(world: World, cfg: Config, kind: str) -> dict[str, Any]:
     """The operations of the second step on this rank, and how many products, movements and pushes it has."""
-    meter, scheme, job = prepare(world, cfg, kind)
+    meter, _scheme, job = prepare(world, cfg, kind)
     runner = StepRunner(TrainState(job.model, cfg), job, meter)
     runner(1)
     calls: Counter[str] = Counter()

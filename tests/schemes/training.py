@@ -108,7 +108,7 @@ def in_lines(world: World, run: Callable[..., T], *args: Any) -> T:
 
 def trained(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
     """Losses and parameters after training."""
-    meter, scheme, job = prepare(world, cfg, kind)
+    meter, _scheme, job = prepare(world, cfg, kind)
     result = fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train)
     found = {"losses": np.array([record.loss for record in result.epochs])}
     for layer, conv in enumerate(convs(job.model)):

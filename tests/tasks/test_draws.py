@@ -1,5 +1,7 @@
 """The draws of an epoch, whatever the rows of a rank and the number of threads."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -85,7 +87,7 @@ def test_distinct_ids_of_each_batch(most: int) -> None:
     sizes = np.array([0, 50, 1, 0, 64, 7])
     starts, ids = np.concatenate([[0], sizes.cumsum()]), rng.integers(0, most, sizes.sum())
     slot, distinct, found = slots(starts, ids)
-    expected = [list(dict.fromkeys(ids[begin:end])) for begin, end in zip(starts, starts[1:])]
+    expected = [list(dict.fromkeys(ids[begin:end])) for begin, end in itertools.pairwise(starts)]
     assert found.tolist() == [len(one) for one in expected]
     assert distinct.tolist() == [node for one in expected for node in one]
     for one, begin, end in zip(expected, starts, starts[1:]):

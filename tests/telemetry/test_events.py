@@ -48,7 +48,7 @@ def test_events_are_the_lines_of_epochs(ranks, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     for _ in range(2):  # the second run removes the events of the first
         ranks(2)(trained, [*RUN, "train.tensorboard=true", "overwrite=true", f"run_dir={tmp_path}"])
-    (file,) = (tmp_path / "tensorboard").iterdir()  # two ranks, one file
+    (_file,) = (tmp_path / "tensorboard").iterdir()  # two ranks, one file
     expected: dict[str, list[tuple[int, float]]] = {}
     for line in map(json.loads, (tmp_path / "epochs.jsonl").read_text().splitlines()):
         scalars = {"loss/train": line["loss"]}

@@ -13,7 +13,7 @@ def test_time_by_kernel_and_by_gap():
     table = launch_table(launches, epochs=2)
     times = {one["kernel"]: (one["launches"], one["total_ms"]) for one in table["kernels"]}
     assert times == {"a": (1, 0.01), "b": (1, 0.02), "c": (1, pytest.approx(0.008)), "d": (1, 0.05)}
-    assert [one["kernel"] for one in table["kernels"]][0] == "d"
+    assert next(one["kernel"] for one in table["kernels"]) == "d"
     gaps = {(one["after"], one["before"]): (one["gaps"], one["total_ms"]) for one in table["gaps"]}
     assert gaps == {("b", "d"): (1, 0.02), ("d", "a"): (0.5, 0.025)}
     assert table["busy_ms"] == pytest.approx(0.08) and table["idle_ms"] == pytest.approx(0.045)

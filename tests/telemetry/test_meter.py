@@ -32,8 +32,8 @@ def test_a_phase_within_another_pauses_it() -> None:
             time.sleep(0.03)
             with meter.clock("load"):
                 time.sleep(0.02)
-            with pytest.raises(ValueError), meter.phase("other"):
-                raise ValueError
+            with pytest.raises(ZeroDivisionError), meter.phase("other"):
+                raise ZeroDivisionError
         with meter.phase("comm"), meter.phase("comm"):
             time.sleep(0.03)
     span.stop()
@@ -44,8 +44,8 @@ def test_a_phase_within_another_pauses_it() -> None:
 
 def test_a_phase_that_raises_is_not_lost_on_the_next() -> None:
     meter = Meter(torch.device("cpu"))
-    with pytest.raises(ValueError), meter.phase("spmm"):
-        raise ValueError
+    with pytest.raises(ZeroDivisionError), meter.phase("spmm"):
+        raise ZeroDivisionError
     with meter.phase("spmm"):
         pass
     assert meter.take().time_ms["spmm"] < 1000
@@ -64,8 +64,8 @@ def test_untimed_counts_apart_and_add_counts_again() -> None:
     meter.add(apart)
     meter.add(apart)
     assert meter.take() == Cost({}, {"exchange": 20}, {"spmm_columns": 6})
-    with pytest.raises(ValueError), meter.untimed():
-        raise ValueError
+    with pytest.raises(ZeroDivisionError), meter.untimed():
+        raise ZeroDivisionError
     with meter.phase("spmm"):
         pass
     assert set(meter.take().time_ms) == {"spmm"}

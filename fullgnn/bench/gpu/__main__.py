@@ -39,6 +39,7 @@ _TOY_MINUTES = 10.0  # that it never needs, however busy the machine is
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
+    """The arguments of the command line, checked."""
     parser = argparse.ArgumentParser(
         prog="gpu_bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -75,7 +75,7 @@ class Runner:
             self.note(task.name, None, "left out", f"{max(0.0, seconds):.0f} s are left")
             return []
         task = replace(task, seconds=seconds, begun=time.time(), tuning=self._tuning)
-        results = tempfile.NamedTemporaryFile("r", prefix="fullgnn-", suffix=".jsonl")
+        results = tempfile.NamedTemporaryFile("r", prefix="fullgnn-", suffix=".jsonl")  # noqa: SIM115
         process = subprocess.Popen(
             [sys.executable, "-m", "fullgnn.bench.gpu.worker", json.dumps(asdict(task)), results.name],
             env={**_ENVIRONMENT, **os.environ},

@@ -37,6 +37,7 @@ def refuse_wide(width: int, device: torch.device) -> None:
 
 
 def update_all(problem: Problem) -> Product:
+    """DGL's ``update_all`` with a copy and a sum as the product (A + I) X."""
     graph = dgl_graph(problem)
     import dgl.function as fn
 

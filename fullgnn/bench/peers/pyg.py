@@ -25,6 +25,7 @@ Form = Callable[[Problem], Any]
 
 
 def sparse_tensor(problem: Problem) -> Any:
+    """A + I as a ``torch_sparse.SparseTensor``."""
     from torch_sparse import SparseTensor
 
     shape = (problem.num_nodes, problem.num_nodes)
@@ -61,6 +62,7 @@ def _pairs(problem: Problem) -> Tensor:
 
 
 def spmm(problem: Problem, form: Form) -> Product:
+    """PyG's ``spmm`` as the product (A + I) X."""
     from torch_geometric.utils import spmm
 
     adj = form(problem)

@@ -88,6 +88,8 @@ class DglOperators:
 
 @dataclass(frozen=True)
 class DglBlock:
+    """What is counted of a block that DGL has made."""
+
     num_edges: int
 
 

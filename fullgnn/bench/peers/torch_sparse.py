@@ -37,10 +37,12 @@ def normalized(problem: Problem) -> Tensor:
 
 
 def product(problem: Problem, multiply: Multiply) -> Product:
+    """``multiply`` as the product (A + I) X."""
     return functools.partial(multiply, unweighted(problem))
 
 
 def reduce(adj: Tensor, x: Tensor) -> Tensor:
+    """``adj @ x`` by ``torch.sparse.mm`` with a sum as its reduction."""
     return torch.sparse.mm(adj, x, "sum")
 
 
@@ -121,5 +123,5 @@ MODELS: Models = {
         "torch CSR": functools.partial(light_gcn, multiply=torch.matmul),
         "torch CSR + own backward": functools.partial(light_gcn, multiply=symmetric),
     },
-    **dict.fromkeys(("sage", "sage-max", "gin", "gat", "gatv2", "sgc", "ngcn", "appnp", "gcnii"), {}),  # as the GCN
+    **{name: {} for name in ("sage", "sage-max", "gin", "gat", "gatv2", "sgc", "ngcn", "appnp", "gcnii")},  # as the GCN
 }

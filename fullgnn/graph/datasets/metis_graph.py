@@ -123,7 +123,7 @@ def _header(rows: Rows) -> _Header:
         raise rows.error(0, f"has {num_nodes} nodes and {num_edges} edges, and a graph has at least one node")
     if len(fmt) != 3 or fmt.strip("01"):
         raise rows.error(0, f"has fmt {rows.word(2)}, and its three digits are 0 or 1")
-    if ncon > _MAX_WEIGHTS or count == 4 and (ncon < 1) == (fmt[1] == "1"):
+    if ncon > _MAX_WEIGHTS or (count == 4 and (ncon < 1) == (fmt[1] == "1")):
         raise rows.error(0, f"has ncon {ncon} and fmt {fmt}, whose second digit says whether nodes have weights")
     check_num_nodes(num_nodes, str(rows.file))
     check_fits(16 * num_nodes, f"{rows.file}, which announces {num_nodes} nodes,", "correct its first line")

@@ -316,6 +316,7 @@ def broadcast(builder: ir.IRBuilder, lines: RowVectors, number: ir.Value) -> ir.
 
 
 def shuffle_mask(lanes: list[int]) -> ir.Constant:
+    """The constant that tells LLVM's ``shufflevector`` which ``lanes`` to take."""
     return ir.Constant(ir.VectorType(I32, len(lanes)), lanes)
 
 

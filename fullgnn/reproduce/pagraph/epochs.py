@@ -226,7 +226,7 @@ def simulated(cfg: Config, one: Setting, details: dict[str, Any]) -> Batch:
     counts, layers, operations = details["counts"], details["layers"], details["operations"]
     fetched = counts["fetched_bytes"] * up
     widths = [one.case.graph.num_features, *[one.case.hidden] * (len(layers) - 1), one.case.graph.num_classes]
-    of_weights = [a * b for a, b in zip(widths, widths[1:])]
+    of_weights = [a * b for a, b in itertools.pairwise(widths)]
     num_matrices = details["parameter_bytes"] / 4 / sum(of_weights)  # of each layer
     flops, edge_bytes = 0.0, 0.0
     for index, (layer, numbers) in enumerate(zip(layers, of_weights)):

@@ -9,6 +9,7 @@ steps come one after the other.
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -125,7 +126,7 @@ def compute_s(cfg: Config, one: Setting, details: dict[str, Any]) -> float:
     hardware, up, model = modelled(cfg.hardware), grows(cfg, one), cfg.models[one.model]
     layers, operations = details["layers"], details["operations"]
     widths = [one.case.graph.num_features, *[one.case.hidden] * (len(layers) - 1), one.case.graph.num_classes]
-    of_weights = [a * b for a, b in zip(widths, widths[1:])]
+    of_weights = [a * b for a, b in itertools.pairwise(widths)]
     num_matrices = details["parameter_bytes"] / 4 / sum(of_weights)  # of each layer
     edges = [layer["edges"] for layer in layers]
     if not any(edges) and model.sampler != CLUSTER:  # a layer that reads edges one by one does not count them

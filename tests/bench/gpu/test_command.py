@@ -247,7 +247,7 @@ def test_the_plan_is_asked_and_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments, interpret, message",
+    ("arguments", "interpret", "message"),
     [
         (["--toy"], "0", "--toy runs Triton's kernels on the CPU: set TRITON_INTERPRET=1"),
         ([], "1", "TRITON_INTERPRET=1 measures nothing: unset it, or give --toy"),
@@ -275,7 +275,7 @@ def test_it_refuses_with_one_line(bare, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments, parts",
+    ("arguments", "parts"),
     [
         ([], ["checks", "products", "epochs", "models", "ranks"]),
         (["--part", "ranks", "--part", "checks"], ["checks", "ranks"]),

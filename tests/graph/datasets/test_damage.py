@@ -254,7 +254,7 @@ def array_rows(value: Called, file: bytes) -> tuple[tuple[int, ...], list[Any]]:
     assert value[0].endswith("_reconstruct")
     _, shape, (_, (text, *_), (_, order, *_)), fortran, values = value[2]
     values = values if isinstance(values, bytes) else values.encode("latin1")
-    text = f"{order}{text}".replace("|", "<") + ("" if order in "<>" else "")
+    text = f"{order}{text}".replace("|", "<")
     header = str({"descr": text.replace("<b1", "|b1"), "fortran_order": bool(fortran), "shape": shape}).encode()
     return shape, npy_values(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + values)[2]
 

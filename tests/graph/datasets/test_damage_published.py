@@ -18,9 +18,9 @@ import torch
 
 # The child that reads a damaged file has little memory, all of which Arrow's own pool would reserve.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-import pyarrow.csv  # noqa: E402, F401  # here once, and not in each child
+import pyarrow.csv  # noqa: F401  # here once, and not in each child
 
-from fullgnn.graph import Graph  # noqa: E402
+from fullgnn.graph import Graph
 from fullgnn.graph.datasets import graphsaint, heterophilous, ogb, reddit
 from tests.damage import assert_survives_damage, damaged, damaged_npy, damaged_npz, damaged_text, unpacked
 from tests.graph.datasets.test_damage import (

@@ -45,7 +45,7 @@ def load(compose_dataset):
     return lambda raw, **overrides: load_dataset(compose_dataset("graphsaint", path=str(raw), **overrides))
 
 
-@pytest.mark.parametrize("name, class_map, columns", [("Flickr", CLASSES, None), ("Yelp", SEVERAL, 3)])
+@pytest.mark.parametrize(("name", "class_map", "columns"), [("Flickr", CLASSES, None), ("Yelp", SEVERAL, 3)])
 def test_equals_the_reader_of_pyg(name, class_map, columns, write, load, tmp_path, monkeypatch):
     monkeypatch.setattr(graphsaint, "_ROWS_AT_ONCE", 7)
     graph = load(write(class_map), name=name)
@@ -74,7 +74,7 @@ def test_features_of_float32_are_mapped(write, load):
 
 
 @pytest.mark.parametrize(
-    "changes, message",
+    ("changes", "message"),
     [
         (dict(class_map={**CLASSES, "30": 1}), "class_map.json has the node 30, and there are the nodes 0 to 29"),
         (dict(class_map={**CLASSES, "x": 1}), "class_map.json has a key that is no node .*'x'"),

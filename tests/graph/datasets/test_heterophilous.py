@@ -91,7 +91,7 @@ def test_a_split_that_is_not_there_is_refused_before_the_graph_is_read(split, wr
 
 
 @pytest.mark.parametrize(
-    "drop, changes, message",
+    ("drop", "changes", "message"),
     [
         (["edges"], {}, "has no array 'edges', .*: the layout of heterophilous-graphs has node_features"),
         ([], dict(edges=np.zeros((2, 7), int)), r"array 'edges' has shape \(2, 7\), and takes \(E, 2\)"),

@@ -45,7 +45,7 @@ def test_name_and_symmetrize_are_common_keys(compose_dataset):
 
 
 @pytest.mark.parametrize(
-    "changes, message",
+    ("changes", "message"),
     [
         (dict(nodes=3), "unexpected keyword argument 'nodes'; its keys are train_per_class, num_val, seed"),
         (dict(_target_="fullgnn.graph.datasets.karat.load"), "cannot be imported"),
@@ -123,7 +123,7 @@ def test_synthetic_neighbourhoods_say_more_than_features(compose_dataset):
 
 
 @pytest.mark.parametrize(
-    "choice, nodes, edges, features, classes",
+    ("choice", "nodes", "edges", "features", "classes"),
     [
         ("reddit-like", 232_965, 114_848_857, 602, 41),
         ("proteins-like", 132_534, 79_255_038, 602, 8),
@@ -142,7 +142,7 @@ def test_presets(choice, nodes, edges, features, classes, compose_dataset):
 
 
 @pytest.mark.parametrize(
-    "changes, message",
+    ("changes", "message"),
     [
         (dict(scale=0.0), "must both be above 0"),
         (dict(degree_scale=-1.0), "must both be above 0"),
@@ -169,7 +169,7 @@ PARTS = ("y", "tx", "ty", "allx", "ally", "graph", "test.index")
 
 
 @pytest.mark.parametrize(
-    "choice, overrides, names",
+    ("choice", "overrides", "names"),
     [
         ("synthetic", {}, []),
         ("reddit-like", {}, []),
@@ -214,7 +214,7 @@ def test_every_dataset_of_fullgnn_says_which_files_it_reads(choice, compose_data
 
 
 @pytest.mark.parametrize(
-    "choice, overrides, message",
+    ("choice", "overrides", "message"),
     [
         ("planetoid", dict(name="mine", root="ROOT"), "unknown Planetoid dataset 'mine'"),
         ("npz", dict(path="ROOT/missing.npz"), "no file .*missing.npz: set dataset.path"),

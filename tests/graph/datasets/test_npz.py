@@ -116,7 +116,7 @@ def test_save_and_load_give_the_identical_graph(weight_dtype, feature_dtype, fie
 
 
 @pytest.mark.parametrize(
-    "drop, changes, message",
+    ("drop", "changes", "message"),
     [
         (["adj_indptr"], {}, "has no array 'adj_indptr'"),
         ([], dict(adj_indices=np.array([1, 9])), "adj_.* is no CSR matrix"),
@@ -200,7 +200,7 @@ def test_public_file_is_wanted_from_the_network(load, tmp_path, monkeypatch):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
-    "name, nodes, arcs, edges, loops, features, classes",
+    ("name", "nodes", "arcs", "edges", "loops", "features", "classes"),
     [
         ("cora", 2708, 5429, 5278, 0, 1433, 7),
         ("citeseer", 3312, 4715, 4536, 124, 3703, 6),
@@ -218,7 +218,7 @@ def test_published_files(name, nodes, arcs, edges, loops, features, classes, sha
 
 
 @pytest.mark.parametrize(
-    "name, unsorted, symmetric, isolated, object_names",
+    ("name", "unsorted", "symmetric", "isolated", "object_names"),
     [
         ("cora", True, False, 0, False),
         ("citeseer", True, False, 48, False),
@@ -249,7 +249,7 @@ def test_traps_of_the_published_files(name, unsorted, symmetric, isolated, objec
 
 
 @pytest.mark.parametrize(
-    "changes, message",
+    ("changes", "message"),
     [
         (dict(adj_indices=np.array([0.0, 1.7])), "'adj_indices' has dtype float64, and takes integers"),
         (dict(adj_indptr=np.array([0.0, 1, 2, np.nan])), "'adj_indptr' has dtype float64, and takes integers"),

@@ -227,7 +227,7 @@ def test_split_dict_takes_the_place_of_the_three_files(write_text, load):
 
 
 @pytest.mark.parametrize(
-    "choice, overrides, message",
+    ("choice", "overrides", "message"),
     [
         ("ogb", {}, "set dataset.add_inverse_edge=true .ogbn-products, ogbn-proteins. or false"),
         ("ogbn-arxiv", dict(edge_weight=-1), "dataset.edge_weight=-1: choose a column"),
@@ -245,7 +245,7 @@ def test_wrong_keys_are_refused_before_the_graph_is_read(
 
 
 @pytest.mark.parametrize(
-    "overrides, message",
+    ("overrides", "message"),
     [
         (dict(edge_weight=0), "dataset.edge_weight=0: the edges in .* have 0 numbers each"),
         (dict(node_features="species"), "dataset.node_features=species would do nothing: .* has features"),
@@ -267,7 +267,7 @@ def test_features_cannot_be_made_of_nothing(write_text, load):
 
 
 @pytest.mark.parametrize(
-    "changes, message",
+    ("changes", "message"),
     [
         ({"edge": EDGES[:-1]}, "edge.csv.gz has 59 rows, and 60 belong there"),
         ({"num-edge-list": [[59]]}, "edge.csv.gz has more than 59 rows"),
@@ -291,7 +291,7 @@ def test_wrong_contents_of_text(changes, message, write_text, load):
 
 
 @pytest.mark.parametrize(
-    "changes, message",
+    ("changes", "message"),
     [
         (dict(edge_index=EDGES), r"array 'edge_index' has shape \(60, 2\), and takes \(2, 60\)"),
         (dict(edge_index=EDGES.T.astype(float)), "data.npz: the sources of the arcs are no list of integers"),
@@ -311,7 +311,7 @@ def test_wrong_contents_of_the_binary_layout(changes, message, write_binary, loa
 
 
 @pytest.mark.parametrize(
-    "split, message",
+    ("split", "message"),
     [
         (dict(SPLIT, test=[25]), "test.csv.gz: test has the node 25, and there are the nodes 0 to 24"),
         (dict(SPLIT, test=[3]), "test.csv.gz: test has the node 3, which another part has too"),
@@ -368,7 +368,7 @@ def test_a_class_may_have_an_empty_name(write_text, load):
 
 
 @pytest.mark.parametrize(
-    "names, message",
+    ("names", "message"),
     [
         ([(node, "x") for node in range(24)], "nodeidx2paperid.csv.gz must have the ids 0 to 24 once each"),
         ([(0, "x")] * 25, "nodeidx2paperid.csv.gz must have the ids 0 to 24 once each"),

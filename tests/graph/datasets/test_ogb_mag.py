@@ -130,7 +130,7 @@ def test_files_and_names(folder, compose_dataset, tmp_path, load):
 
 
 @pytest.mark.parametrize(
-    "file, text, message",
+    ("file", "text", "message"),
     [
         ("triplet-type-list", "paper,cites\n", "has the row 'paper,cites', and takes source, relation and target"),
         ("triplet-type-list", "paper,../x,paper\n", "has the row 'paper,../x,paper', and takes"),
@@ -193,7 +193,7 @@ def assert_has_split(graph, split):
         np.testing.assert_array_equal(np.flatnonzero(getattr(graph, mask)), np.sort(split[part]))
 
 
-@pytest.mark.parametrize("form, protocol", [*((form, 2) for form in FORMS), ("arrays", 4)])
+@pytest.mark.parametrize(("form", "protocol"), [*((form, 2) for form in FORMS), ("arrays", 4)])
 def test_split_dict_of_several_kinds(form, protocol, folder, load, compose_dataset, tmp_path):
     file = folder / "split" / "time" / "split_dict.pt"
     torch.save({part: FORMS[form](nodes) for part, nodes in OTHER.items()}, file, pickle_protocol=protocol)
@@ -204,7 +204,7 @@ def test_split_dict_of_several_kinds(form, protocol, folder, load, compose_datas
 
 
 @pytest.mark.parametrize(
-    "split, message",
+    ("split", "message"),
     [
         ({}, "has no array 'train/paper'"),
         ({part: np.array(nodes) for part, nodes in SPLIT.items()}, "has no array 'train/paper'"),

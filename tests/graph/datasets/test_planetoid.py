@@ -193,7 +193,7 @@ def test_truncated_file(part, kept, write, load):
 
 
 @pytest.mark.parametrize(
-    "changes, message",
+    ("changes", "message"),
     [
         (
             dict(ally=py2_graph(GRAPH)),
@@ -218,7 +218,7 @@ def test_damaged_test_index(text, write, load):
 
 
 @pytest.mark.parametrize(
-    "content, found", [(b"cut", "cannot be read"), (pickle.dumps([]), r"cannot be read \(it holds list where")]
+    ("content", "found"), [(b"cut", "cannot be read"), (pickle.dumps([]), r"cannot be read \(it holds list where")]
 )
 def test_public_files_are_downloaded_again(content, found, write, load):
     root = write()
@@ -244,7 +244,7 @@ def test_absent_files(load, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name, nodes, arcs, entries, features, classes, split, unlabelled",
+    ("name", "nodes", "arcs", "entries", "features", "classes", "split", "unlabelled"),
     [
         ("cora", 2708, 10_556, 10_556, 1433, 7, (140, 500, 1000), 0),
         ("citeseer", 3327, 9228, 2 * 4552 + 124, 3703, 6, (120, 500, 1000), 15),
@@ -347,7 +347,7 @@ def test_arrays_and_lists_of_every_protocol(protocol, write, load):
 
 
 @pytest.mark.parametrize(
-    "changes, message",
+    ("changes", "message"),
     [
         (
             dict(ally=py2_array(np.int32([[1, 1], [0, 1], [1, 0], [1, 0]]))),

@@ -57,7 +57,7 @@ def test_nodes_without_a_label_are_in_no_mask(write, load):
 
 
 @pytest.mark.parametrize(
-    "data, graph, message",
+    ("data", "graph", "message"),
     [
         (dict(label=np.arange(39)), {}, "reddit_data.npz: labels has shape"),
         (dict(node_types=np.ones(39, int)), {}, "reddit_data.npz: array 'node_types' has shape .39,., and .* 40 nodes"),

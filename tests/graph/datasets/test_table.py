@@ -265,7 +265,7 @@ def test_masks_that_are_no_split() -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             masks(*some, **keys)
-    both = {"id": [5, 7], "split": ["train", None]} | dict.fromkeys(MASKS, [0, 0])
+    both = {"id": [5, 7], "split": ["train", None]} | {mask: [0, 0] for mask in MASKS}
     with pytest.raises(
         ConfigError, match=r"columns split and train_mask, val_mask, test_mask may be the split: choose"
     ):

@@ -197,7 +197,7 @@ def test_the_parts_of_many_ranges_fit_into_a_bounded_memory(masks: bool, monkeyp
     x, g, y = (whole(n, width, seed=seed) for seed, width in enumerate((f, h, h)))
     exact = masked_by(g, y if masks else None)
     with Allocations() as allocated:
-        found, sums, masked = linear_gradients(x, g, y if masks else None, 2.0, keep_masked=False)
+        found, sums, _masked = linear_gradients(x, g, y if masks else None, 2.0, keep_masked=False)
     assert torch.equal(found.cpu().double(), x.cpu().double().t() @ exact)
     assert torch.equal(sums.cpu().double(), exact.sum(0)) and found.dtype == sums.dtype == torch.float32
     assert 0 < allocated.largest <= limit
