@@ -135,13 +135,6 @@ def compose(*overrides: str, name: str = "config", folders: Iterable[str] = ()) 
         raise ConfigError(explain(error, SCHEMAS[name])) from error
 
 
-def load_minibatch_config(cfg: DictConfig) -> MinibatchConfig:
-    """``load_config`` for a configuration of sampled training."""
-    loaded = load_config(cfg)
-    assert isinstance(loaded, MinibatchConfig)
-    return loaded
-
-
 def load_config(cfg: DictConfig) -> Config:
     """Resolve and check a composed configuration, and turn it into plain dataclasses and dicts. ``run_dir`` becomes an
     absolute path.

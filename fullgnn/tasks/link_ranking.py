@@ -104,19 +104,6 @@ class LinkRanking(LinkTask):
             }
         return by_split(self.metrics, found)
 
-    def best_items(self, output: Tensor, graph: ShardedGraph, k: int, rows: np.ndarray | None = None) -> np.ndarray:
-        """The best k items, not trained with, of users of this rank. Every rank calls it.
-
-        Args:
-            output: (num_local_nodes, num_outputs).
-            rows: LOCAL rows of the users; None: all users of this rank, as ``user_rows`` lists them.
-
-        Returns:
-            (number of users, k) int64, ORIGINAL node ids, the best first, of equal scores the lowest id; ``NO_ITEM``
-            where there are no more items.
-        """
-        return self._rank(output, graph, k, user_rows(graph) if rows is None else rows, []).ids.cpu().numpy()
-
     @torch.no_grad()
     def _rank(
         self, output: Tensor, graph: ShardedGraph, k: int, rows: np.ndarray, wanted: list[WantedScores]

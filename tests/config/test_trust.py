@@ -17,7 +17,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from fullgnn.config.compose import compose, load_config, load_minibatch_config
+from fullgnn.config.compose import compose, load_config
 from fullgnn.config.trust import CALLING, calls_of, check_calls, choices_of, plain_config, trusted_node
 from fullgnn.costs.hardware import read_hardware
 from fullgnn.engine.prediction import Trained, read_trained
@@ -60,7 +60,7 @@ def settings() -> dict[str, Any]:
 
 @functools.cache
 def _settings() -> dict[str, Any]:
-    return asdict(load_minibatch_config(compose("dataset=karate", name="minibatch")))
+    return asdict(load_config(compose("dataset=karate", name="minibatch")))
 
 
 @functools.cache

@@ -31,6 +31,7 @@ from tests.schemes.training import (
     one_step_in_triton,
     only_product,
     prepare,
+    traced_product,
 )
 from tests.triton_device import needs_triton
 
@@ -169,31 +170,14 @@ def test_rows_that_go_by_the_host_equal_the_oracle(ranks) -> None:
         assert_one_step_is_exact(ranks(4), packed(replication, piece_rows), "directed", by_host)
 
 
-def traced_product(world: World, cfg: Config, kind: str) -> list[str]:
-    """The events of one product on this rank, in order: ``send`` of a piece, ``wait`` for it, ``multiply``."""
-    _, _, job = prepare(world, cfg, kind)
-    trace: list[str] = []
-    patches = {(PackedExchange, "_send"): "send", (Work, "wait"): "wait", (Operator, "_multiply"): "multiply"}
-    originals = {place: getattr(*place) for place in patches}
-    for (owner, name), word in patches.items():
-
-        def traced(self, *args, _original=originals[owner, name], _word=word):
-            trace.append(_word)
-            return _original(self, *args)
-
-        setattr(owner, name, traced)
-    try:
-        only_product(job).multiply(torch.ones(len(job.graph.block.source_id), WIDTH, dtype=torch.float64))
-    finally:
-        for (owner, name), original in originals.items():
-            setattr(owner, name, original)
-    return trace
+STEPS = {(PackedExchange, "_send"): "send", (Work, "wait"): "wait", (Operator, "_multiply"): "multiply"}
+"""``send`` of a piece, ``wait`` for it, ``multiply``."""
 
 
 def test_a_piece_travels_while_what_came_before_it_multiplies(ranks) -> None:
     """Also the last one: without replicas, nothing is summed afterwards."""
     for piece_rows, between in ((ONE, []), (BY_STAGES, 2 * ["wait", "send", "multiply"])):
-        for trace in ranks(4)(traced_product, packed(1, piece_rows), "directed"):
+        for trace in ranks(4)(traced_product, packed(1, piece_rows), "directed", STEPS, WIDTH):
             assert trace == ["send", "multiply", *between, "wait", "multiply"]
 
 

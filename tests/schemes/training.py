@@ -209,3 +209,32 @@ def assert_equal_on_all_ranks(outcomes: list[dict[str, np.ndarray]]) -> None:
     """Assert that losses and parameters of ``trained`` are bitwise equal."""
     for found in outcomes:
         assert all(np.array_equal(array, outcomes[0][name]) for name, array in found.items())
+
+
+def traced_product(
+    world: World, cfg: Config, kind: str, steps: dict[tuple[type, str], str], width: int = 4
+) -> list[str]:
+    """The events of one product on this rank, in order.
+
+    Args:
+        steps: (class, name of a method) -> the event that each of its calls is.
+        width: number of columns of X, which are ones, and stay it.
+    """
+    _, _, job = prepare(world, cfg, kind)
+    trace: list[str] = []
+    originals = {place: getattr(*place) for place in steps}
+    for (owner, name), event in steps.items():
+
+        def traced(self, *args, _original=originals[owner, name], _event=event):
+            trace.append(_event)
+            return _original(self, *args)
+
+        setattr(owner, name, traced)
+    try:
+        x = torch.ones(len(job.graph.block.source_id), width, dtype=torch.float64)
+        only_product(job).multiply(x)
+        assert torch.equal(x, torch.ones_like(x))  # sending rows does not change them
+    finally:
+        for (owner, name), original in originals.items():
+            setattr(owner, name, original)
+    return trace

@@ -112,7 +112,7 @@ def gathered(job: Any, rows: torch.Tensor) -> np.ndarray | None:
 def lists_of(job: Any, output: torch.Tensor, k: int) -> np.ndarray | None:
     """The best items of all users, on rank 0."""
     lists = np.full((len(output), k), -1)
-    lists[user_rows(job.graph)] = job.task.best_items(output, job.graph, k)
+    lists[user_rows(job.graph)] = job.task._rank(output, job.graph, k, user_rows(job.graph), []).ids.numpy()
     return gathered(job, torch.from_numpy(lists))
 
 

@@ -110,7 +110,7 @@ def _of_nodes(nodes: NodeValues, plan: Plan, num_added: int) -> tuple[dict[str, 
         num_added: how many nodes follow those of the tables.
     """
     from fullgnn.graph.datasets.table_labels import labels_of  # imports numba
-    from fullgnn.graph.datasets.table_splits import chosen_split
+    from fullgnn.graph.datasets.table_splits import place_of_split
 
     values: dict[str, Any] = {}
     noted: dict[str, int] = {}
@@ -124,7 +124,7 @@ def _of_nodes(nodes: NodeValues, plan: Plan, num_added: int) -> tuple[dict[str, 
                 " dataset.features=degree, random or identity, or dataset.unknown_nodes=drop"
             )
     if plan.splits:
-        split = nodes.splits[plan.splits[chosen_split(plan.splits, plan.keys.split)]]
+        split = nodes.splits[plan.splits[place_of_split(plan.splits, plan.keys.split)]]
         split = np.append(split, np.full(num_added, -1, np.int8))
         if labels is not None:
             hidden = (split >= 0) & ~is_labelled(labels)

@@ -141,7 +141,7 @@ def planned(edges: Sequence[Source], nodes: Sequence[Source], features: Sequence
         ConfigError, DataError: a column is not there, or several may be meant.
     """
     from fullgnn.graph.datasets.table_labels import LabelColumn  # imports numba
-    from fullgnn.graph.datasets.table_splits import chosen_split
+    from fullgnn.graph.datasets.table_splits import place_of_split
 
     of_edges = [edge_columns(table, keys.source, keys.target, keys.weight) for table in edges]
     _check_numbers(edges, [one.weight for one in of_edges], "weight", "edges")
@@ -187,7 +187,7 @@ def planned(edges: Sequence[Source], nodes: Sequence[Source], features: Sequence
             f" dataset.split_columns=[{quoted(split[0])}], or dataset.mask_columns=[{quoted(','.join(masks))}]"
         )
     plan = Plan(keys, edges, of_edges, groups, of_nodes, features, of_features)
-    chosen_split(plan.splits, keys.split)
+    place_of_split(plan.splits, keys.split)
     return plan
 
 

@@ -107,7 +107,7 @@ class _Words:
             ) from error
 
 
-def chosen_split(names: Sequence[str], split: int | str | None) -> int:
+def place_of_split(names: Sequence[str], split: int | str | None) -> int:
     """The place of the column that ``dataset.split`` chooses of several; null is the first.
 
     Raises:
