@@ -4,6 +4,8 @@ A hash table is an array of keys, -1 where a slot is free, and one of values; it
 sought from its own slot on, slot after slot (linear probing).
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import numba
 import numpy as np
 

@@ -97,7 +97,9 @@ def make_products(cfg: BenchConfig, problem: Problem, peers: Makers) -> tuple[di
     return set_up({"fullgnn": ours, **peers}, problem)
 
 
-def product_method(name: str, multiply: Callable, x: Tensor, case: dict[str, Any], details: dict[str, Any]) -> Method:
+def product_method(
+    name: str, multiply: Callable[..., Any], x: Tensor, case: dict[str, Any], details: dict[str, Any]
+) -> Method:
     """One call of ``multiply`` with ``x``."""
     kind = "ours" if name.startswith("kernel=") else "peer"
     return Method(name, kind, timed(functools.partial(multiply, x), x.device), case=case, details=details)

@@ -5,6 +5,8 @@ fused operations. The loops run over centroids, or over rows, in vectors: neithe
 a vector changes a bit.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import numba
 import numpy as np
 

@@ -4,6 +4,8 @@ Byte b of the W bytes of codes of a row holds the codes of the columns b, b + W,
 bits. So W consecutive bytes make W consecutive columns.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import numpy as np
 from llvmlite import ir
 from numba.core import types

@@ -3,6 +3,8 @@
 What is found for columns is (1, F), along axis 0 of the features; (m, 1) for rows, along axis 1. Sums are in float64.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 from collections.abc import Callable
 from functools import partial
 
@@ -93,7 +95,7 @@ def _sides(x: np.ndarray, mean: np.ndarray, low: np.ndarray, high: np.ndarray, a
     return np.stack([one.sum(axis, np.float64, keepdims=True) for one in found])
 
 
-def _two_means(sides, count: int, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _two_means(sides: np.ndarray, count: int, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The mean of the numbers up to the mean, and that of the numbers above it; where there are none, again that."""
     num_above, above, below = sides
     first = low + below / np.maximum(1, count - num_above)

@@ -93,7 +93,7 @@ def passes_of(events: Iterable[Event]) -> list[EdgePass]:
             last = EdgePass(name)
             found.append(last)
         joined = {"moves": (*last.moves, event)} if isinstance(event, Move) else {"reads": event}
-        found[-1] = replace(last, **joined)  # type: ignore[arg-type]
+        found[-1] = replace(last, **joined)
     return found
 
 

@@ -70,7 +70,7 @@ class _ArrivingRows(torch.autograd.Function):
         return found
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         total = grad.new_zeros(ctx.num_own, grad.shape[1])
         if ctx.directory.shared:
             ctx.directory.passing("gradients", grad, ctx.request.most)

@@ -164,12 +164,13 @@ class Operations(TorchDispatchMode):
         self.gemms: list[Gemm] = []
         self.pass_bytes = self.count = 0
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         first_factor = {torch.ops.aten.mm.default: 0, torch.ops.aten.mm.out: 0, torch.ops.aten.addmm.default: 1}
         result = func(*args, **(kwargs or {}))
         if func in first_factor:
             x, weight = args[first_factor[func] :][:2]
-            self.gemms.append(Gemm(*x.shape, weight.shape[1]))
+            num_rows, depth = x.shape
+            self.gemms.append(Gemm(num_rows, depth, weight.shape[1]))
             self.count += 1
         elif not (func.is_view or "empty" in func.__name__):
             self.count += 1

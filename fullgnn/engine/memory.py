@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -119,7 +120,7 @@ class _Ledger(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._known: dict[int, weakref.ref] = {}
+        self._known: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._live = self.peak = 0
 
     @classmethod
@@ -137,7 +138,7 @@ class _Ledger(TorchDispatchMode):
         if key in self._known:
             return
 
-        def forget(_: weakref.ref) -> None:
+        def forget(_: object) -> None:
             del self._known[key]
             self._live -= num_bytes
 
@@ -145,7 +146,7 @@ class _Ledger(TorchDispatchMode):
         self._live += num_bytes
         self.peak = max(self.peak, self._live)
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         for leaf in tree_iter(result):
             if isinstance(leaf, torch.Tensor):

@@ -160,7 +160,7 @@ def check_optimizer(cfg: Config) -> None:
     for group, part in (("optimizer", optimizer), ("schedule", schedule)):
         try:
             if part is not None:
-                part.step()  # type: ignore[call-arg]
+                part.step()
         except Exception as error:
             name = getattr(cfg, group)["name"]
             raise ConfigError(f"{group}={name} cannot be used: {_one_line(error)}") from error

@@ -1,5 +1,7 @@
 """Compiled loops that make CSR arrays of arcs, see ``arcs.py``. Importing this module imports numba."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import numpy as np
 
 from fullgnn.kernels.support.vectors import compiled

@@ -4,6 +4,8 @@ A table is an array of int32 slots, a power of two of them: the number of an id,
 order of their numbers in another array, so that a slot takes 4 bytes. An id that finds its slot taken goes to the next.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import numba
 import numpy as np
 

@@ -1,5 +1,7 @@
 """Compiled loops over pairs of nodes, each of them one int64 key. Importing this module imports numba."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import numpy as np
 
 from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for

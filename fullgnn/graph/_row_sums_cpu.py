@@ -1,5 +1,7 @@
 """Row sums of a CSR matrix by compensated summation. Importing this module imports numba."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import numpy as np
 
 from fullgnn.kernels.support.vectors import compiled

@@ -1,5 +1,7 @@
 """Compiled loops over the non-zeros of a graph that is permuted and cut. Importing this module imports numba."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import numba
 import numpy as np
 

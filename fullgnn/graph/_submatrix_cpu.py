@@ -3,6 +3,8 @@
 scipy does the same with one thread and several passes; these loops are most of what a rank does before its first epoch.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 from collections.abc import Sequence
 
 import numba

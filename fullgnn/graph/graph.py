@@ -54,7 +54,7 @@ class Graph:
     """(num_nodes + 1,) int64, row starts."""
     indices: np.ndarray
     """(num_edges,) int32, sorted within a row, no duplicates."""
-    features: NodeFeatures = None  # type: ignore[assignment]  # as all fields below: replaced in __post_init__
+    features: NodeFeatures = None  # as all fields below: replaced in __post_init__
     """(num_nodes, num_features) float32, or float64 if given so; 0 columns for a graph without features. float16 stays
     float16 where it is mapped from a file (``numpy.load(..., mmap_mode="r")``), and is converted when it is read. A
     sparse matrix of scipy or torch is kept as ``scipy.sparse.csr_array``, see ``sparse_features.py``."""

@@ -4,6 +4,8 @@ No pass sorts or transposes the entries: what a node's out-neighbours are is gat
 while the rows are read. So the largest temporary array has 16 bytes a node.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import numba
 import numpy as np
 import torch

@@ -61,7 +61,7 @@ class _AttendDynamic(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         attention, block, masks, moves = ctx.attention, ctx.block, ctx.masks, ctx.block.moves
         x, x_target, vector, out, maximum, total = ctx.saved_tensors
         num_heads, width = attention.num_heads, out.shape[1]

@@ -145,7 +145,7 @@ class _OfSources(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, anchor: Tensor, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, anchor: Tensor, *grads: Tensor) -> tuple[Tensor | None, ...]:
         moves, stages = ctx.block.moves, ctx.stages
         push = moves.push(anchor.shape[1], ctx.like)
         for step in range(moves.num_steps):
@@ -171,7 +171,7 @@ class _OfTargets(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, anchor: Tensor, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, anchor: Tensor, *grads: Tensor) -> tuple[Tensor | None, ...]:
         return ctx.block.moves.reduce(_by_target(ctx.block, ctx.stages, anchor, grads)), None, None
 
 
@@ -202,7 +202,7 @@ class _Softmax(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         anchor, *parts = ctx.saved_tensors
         products = tuple(part * grad for part, grad in zip(parts, grads[1:]))
         dot = _all_targets(ctx.block, _by_target(ctx.block, ctx.stages, anchor, products))
@@ -228,7 +228,7 @@ class _SpMM(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, anchor, *values = ctx.saved_tensors
         moves = ctx.block.moves
         of_all = moves.gather_targets(grad.contiguous())
@@ -251,7 +251,7 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         of_all = ctx.block.moves.gather_targets(grad.contiguous())
         return None, None, grad[:0], *(repeat_targets(stage.csr, of_all) for stage in ctx.stages)
 
@@ -269,7 +269,7 @@ class _Largest(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (winner,) = ctx.saved_tensors
         of_all = ctx.block.moves.gather_targets(grad.contiguous())
         ids = ctx.block.stage_source_id

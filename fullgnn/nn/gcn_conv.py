@@ -121,7 +121,7 @@ class _Propagate(torch.autograd.Function):
         return z
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (output,) = ctx.saved_tensors
         grad_y, grad_bias = _gradient_of_product(ctx.product, grad, output, ctx.scale)
         return grad_y, grad_bias if ctx.needs_input_grad[1] else None, None, None
@@ -162,7 +162,7 @@ class _Convolve(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, output = ctx.saved_tensors  # x is A X if this product was computed first
         needs_grad_x = ctx.needs_input_grad[0]
         if ctx.propagated:

@@ -148,7 +148,7 @@ class _Aggregate(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         call, block, conv = ctx.call, ctx.call.block, ctx.call.conv
         x, targets, kept, *others = ctx.saved_tensors
         values, parameters = others[: call.num_values], others[call.num_values :]

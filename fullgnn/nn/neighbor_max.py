@@ -52,7 +52,7 @@ class _NeighborMax(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (winner,) = ctx.saved_tensors
         moves, stages, ids = ctx.block.moves, ctx.stages, ctx.block.stage_source_id
         of_all = moves.gather_targets(grad.contiguous())

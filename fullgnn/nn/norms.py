@@ -118,7 +118,7 @@ class _Normalize(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         rows, scale, factor, offset, count = ctx.saved_tensors
         of_bias = grad.sum(0, dtype=torch.float64)
         of_weight = scale * ((grad * rows).sum(0, dtype=torch.float64) - offset * of_bias)

@@ -62,7 +62,7 @@ class _MeanOfPowers(torch.autograd.Function):
         return _restarted(x.detach(), [product.multiply for product in products])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return _restarted(grad, [product.multiply_t for product in reversed(ctx.products)]), None
 
 

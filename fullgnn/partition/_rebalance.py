@@ -1,5 +1,7 @@
 """Move nodes out of parts that are too heavy, with as few additional cut edges as possible."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import numba
 import numpy as np
 from scipy import sparse

@@ -288,7 +288,7 @@ def _say_what_changed(cfg: Config, num_parts: int, cache: Cache, identity: dict[
 
     def kept_stats(arrays: dict[str, np.ndarray]) -> list[list[int]]:
         stats = arrays["stats"]
-        if (stats.dtype, stats.shape) != (np.int64, (len(identity["files"]), 3)):
+        if stats.dtype != np.int64 or stats.shape != (len(identity["files"]), 3):
             raise ValueError("it is of other files")
         return stats.tolist()
 

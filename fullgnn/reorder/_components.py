@@ -1,5 +1,7 @@
 """Connected components of a shrinking graph, without a copy of the remaining subgraph."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import numba
 import numpy as np
 

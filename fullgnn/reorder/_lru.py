@@ -1,5 +1,7 @@
 """Simulates a set-associative cache with LRU replacement, compiled by numba."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import numba
 import numpy as np
 

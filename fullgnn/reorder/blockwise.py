@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -69,12 +70,12 @@ def _diagonal_block(adj: sparse.csr_array, cut: Cut, part: int) -> sparse.csr_ar
     return select(adj, nodes, nodes)
 
 
-def base_function(method: Callable) -> Callable:
+def base_function(method: Callable[..., Any]) -> Callable[..., Any]:
     """The function itself, also where Hydra has wrapped it in a ``functools.partial``."""
     return getattr(method, "func", method)
 
 
-def name_of(method: Callable) -> str:
+def name_of(method: Callable[..., Any]) -> str:
     """The name of the function, such as ``rcm``, also where it is wrapped in a ``functools.partial``."""
     function = base_function(method)
     return getattr(function, "__name__", repr(function))

@@ -1,6 +1,7 @@
 """Table 5: an epoch by the density from which a tile goes to the block-sparse product."""
 
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import torch
 from omegaconf import MISSING
@@ -32,7 +33,7 @@ def run(cfg: Config) -> Result:
     """Fill for each graph a row of epochs, one of their products, and one of what the threshold chooses."""
     columns = [f"{100 * threshold:g} %" for threshold in cfg.thresholds]
     found, rows = cases(cfg), []
-    details: dict[str, list] = {}
+    details: dict[str, list[Any]] = {}
     for case in found:
         prepared = jobs.prepare_job(cfg, case, jobs.ONE_RANK, cfg.choices)
         paper, details[case.dataset] = dict(zip(columns, cfg.paper.get(case.dataset, []))), []

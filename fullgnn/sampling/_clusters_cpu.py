@@ -1,5 +1,7 @@
 """The compiled loop of :mod:`fullgnn.sampling.clusters`. Importing this module imports numba."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import numba
 
 

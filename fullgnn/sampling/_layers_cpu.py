@@ -1,5 +1,7 @@
 """The compiled loops of :mod:`fullgnn.sampling.layers`. Importing this module imports numba."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import numba
 import numpy as np
 

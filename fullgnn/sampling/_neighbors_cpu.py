@@ -17,6 +17,8 @@ A bitmap has a second level: bit w of it tells whether word w of the first level
 nodes of a large graph reads, and clears, few words.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import math
 
 import numba

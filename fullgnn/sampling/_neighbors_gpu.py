@@ -3,6 +3,8 @@
 A bitmap has a bit for each node, in words of 32 bits, and is all zeros before and after a batch.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import triton
 import triton.language as tl
 

@@ -145,7 +145,7 @@ class _Beside(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         width = grad.shape[1] // 2
         of_x = ctx.product.multiply_t(grad[:, :width])
         return of_x.index_add_(0, ctx.index, grad[:, width:]), None, None
@@ -171,7 +171,7 @@ class _LinearBeside(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         ax, x, own, weight, output = ctx.saved_tensors
         needs_grad_x, _, needs_grad_bias, *_ = ctx.needs_input_grad
         grad_weight, grad_bias, masked = linear_gradients(ax, grad, output, ctx.scale, needs_grad_x, Picked(x, own))

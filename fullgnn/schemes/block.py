@@ -420,7 +420,7 @@ class _SpMM(torch.autograd.Function):
         return product.multiply(x.detach())
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return ctx.product.multiply_t(grad), None
 
 
@@ -438,7 +438,7 @@ class _Fetch(torch.autograd.Function):
         return found
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         moves = ctx.moves
         push = moves.push(grad.shape[1], grad)
         parts = grad.split(moves.num_rows) if moves.num_rows else ()
@@ -456,7 +456,7 @@ class _GatherTargets(torch.autograd.Function):
         return moves.gather_targets(own.detach())
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return ctx.moves.reduce(grad), None
 
 
@@ -469,5 +469,5 @@ class _Reduce(torch.autograd.Function):
         return moves.reduce(partial.detach())
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return ctx.moves.gather_targets(grad), None

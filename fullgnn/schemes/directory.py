@@ -198,7 +198,7 @@ class _FetchRows(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def, override]
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
         directory, request = ctx.directory, ctx.request
         sent = list(grad[request.order].split(request.num_from))
         arrived = directory._world.all_to_all(sent, "push", [len(rows) for rows in request.rows_for])
@@ -237,7 +237,7 @@ class _StepRows(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def, override]
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
         directory, request, world = ctx.directory, ctx.request, ctx.directory._world
         own = grad.split([len(rows) for rows in request.held])
         total = grad.new_zeros(directory._num_own, grad.shape[1])

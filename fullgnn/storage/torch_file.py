@@ -216,13 +216,13 @@ def _parameter(data: Any, _gradient: Any, hooks: Any) -> Tensor:
     return data
 
 
-def _ordered(*values: Any) -> collections.OrderedDict:
+def _ordered(*values: Any) -> collections.OrderedDict[Any, Any]:
     if values:
         raise _Damaged("an ordered mapping that is made of something")
     return collections.OrderedDict()
 
 
-def _counter(values: Any) -> collections.Counter:
+def _counter(values: Any) -> collections.Counter[Any]:
     if type(values) is not dict:
         raise _Damaged("a counter that is made of no mapping")
     return collections.Counter(values)
@@ -237,7 +237,7 @@ _CALLED: dict[tuple[str, str], Callable[..., Any]] = {
 }
 
 
-class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined]  # in Python: its memory follows what is there
+class _Unpickler(pickle._Unpickler):  # in Python: its memory follows what is there
     """Makes the object of ``data.pkl``, with nothing but ``_CALLED`` and the storages of torch."""
 
     def __init__(self, content: bytes, archive: _Archive):
@@ -274,7 +274,7 @@ class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined]  # in Python:
             raise _Damaged("a mapping has other keys than texts and numbers")
         mapping.update(zip(items[::2], items[1::2], strict=True))
 
-    dispatch = {number: pickle._Unpickler.dispatch[number] for number in (getattr(pickle, one)[0] for one in _OPCODES)}  # type: ignore[attr-defined]  # noqa: RUF012
+    dispatch = {number: pickle._Unpickler.dispatch[number] for number in (getattr(pickle, one)[0] for one in _OPCODES)}  # noqa: RUF012
     dispatch[pickle.BUILD[0]] = load_build  # type: ignore[assignment]
     dispatch[pickle.SETITEM[0]] = load_setitem  # type: ignore[assignment]
     dispatch[pickle.SETITEMS[0]] = load_setitems  # type: ignore[assignment]

@@ -1,5 +1,7 @@
 """The compiled part of :mod:`fullgnn.tasks.ranking`. Importing this module imports numba."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import numba
 import numpy as np
 

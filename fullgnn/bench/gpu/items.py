@@ -28,7 +28,7 @@ _ENVIRONMENT = {"TORCH_CPP_LOG_LEVEL": "ERROR", "GLOO_SOCKET_IFNAME": "lo", "NCC
 @dataclass(eq=False)
 class _Running:
     name: str
-    process: subprocess.Popen
+    process: subprocess.Popen[bytes]
     results: IO[str]  # the file to which the process appends
     budget: Budget
     unread: str = ""  # the begin of a line whose end is not written yet
@@ -124,7 +124,7 @@ class Runner:
             self.note(one.name, one.case, "left out", f"its time of {one.budget.seconds - _GRACE_S:.0f} s was over")
 
 
-def _kill(process: subprocess.Popen) -> None:
+def _kill(process: subprocess.Popen[bytes]) -> None:
     """End the process and what it has started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

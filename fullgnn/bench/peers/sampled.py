@@ -167,9 +167,9 @@ def pyg_step(graph: Graph, setting: Setting, device: torch.device) -> tuple["_Sa
 
     def convolve(conv: torch.nn.Module, h: Tensor, hop: int, batch: Any) -> Tensor:
         if "num_sampled_nodes" not in batch:  # sampled by torch-sparse, which does not tell
-            return conv(h, batch.edge_index)  # type: ignore[no-any-return]
+            return conv(h, batch.edge_index)
         h, edges, _ = trim_to_layer(hop, batch.num_sampled_nodes, batch.num_sampled_edges, h, batch.edge_index)
-        return conv(h, edges)  # type: ignore[no-any-return]
+        return conv(h, edges)
 
     def batches() -> Iterator[tuple[Any, ...]]:
         for batch in loader:

@@ -3,6 +3,7 @@
 import functools
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,12 +56,12 @@ class _Symmetric(torch.autograd.Function):
     """Y = A X for A = A^T: the gradient is the same product, which autograd cannot know."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, adj: Tensor):
+    def forward(ctx: Any, x: Tensor, adj: Tensor) -> Tensor:
         ctx.adj = adj
         return adj @ x
 
     @staticmethod
-    def backward(ctx, grad: Tensor):
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return ctx.adj @ grad, None
 
 

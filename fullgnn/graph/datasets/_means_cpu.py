@@ -1,5 +1,7 @@
 """Means over neighbours of rows in float16, by compiled loops. Importing this module imports numba."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import numba
 import numpy as np
 

@@ -1,5 +1,7 @@
 """Compiled loops over the bytes of a text: its lines, its words, and integers. Importing this module imports numba."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import numpy as np
 
 from fullgnn.kernels.support.vectors import compiled

@@ -232,7 +232,7 @@ class _Machine:
     def push_quoted(self, text: bytes) -> None:
         if len(text) < 2 or text[:1] != text[-1:] or text[:1] not in (b"'", b'"'):
             raise ValueError("a text has no quotes")
-        self.stack.append(codecs.escape_decode(text[1:-1])[0])  # type: ignore[attr-defined]
+        self.stack.append(codecs.escape_decode(text[1:-1])[0])
 
 
 def _pushes(value: Callable[[_Machine], Any]) -> Callable[[_Machine], None]:

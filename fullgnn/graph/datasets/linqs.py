@@ -11,6 +11,7 @@ cited one, and the cited paper reads from those that cite it. Ids are integers o
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
@@ -78,7 +79,7 @@ def load(name: str | None, path: str, normalize_features: bool) -> Graph:
     )
 
 
-def _papers(file: Path) -> tuple:
+def _papers(file: Path) -> tuple[Any, ...]:
     """The ids of the papers, their features, (num_papers, F) sparse float32, and the names of their classes."""
     ids, features, classes = [], [], []
     columns, num_stored = 0, 0

@@ -19,6 +19,8 @@ A float32 that is added to a sum many times its size loses bits. So a tile in re
 chains of a chunk are added, then the chunks of a stretch of about 2,048 rows, and many stretches are added in float64.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -187,7 +189,7 @@ def _without_overlap(vectors: Tensor, lanes: int, width: int) -> Tensor:
 
 
 @numba.njit(inline="always")
-def _add_chunk(total, last, zero, chains, num_rows, place, stride, size, row, row_stride, row_last, row_of_slice):  # type: ignore[no-untyped-def]
+def _add_chunk(total, last, zero, chains, num_rows, place, stride, size, row, row_stride, row_last, row_of_slice):
     """Add the outer products of ``num_rows`` rows, chain by chain, to the tile at the address ``total``.
 
     An iteration takes two rows: the processor predicts the end of 16 iterations, but not of 32.

@@ -24,6 +24,8 @@ most 9.4, half a unit in the last place of each partial sum; four times eight pr
 2 (1/4 + 2/4 + 3/4 + 1) = 5; the last rounding loses 1.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 from typing import NamedTuple
 
 import torch

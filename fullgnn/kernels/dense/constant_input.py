@@ -30,7 +30,7 @@ class _ConstantLinear(Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (output,) = ctx.saved_tensors
         grad_weight, grad_bias = ctx.x.linear_gradients(grad, output, ctx.scale)
         return grad_weight, grad_bias if ctx.needs_input_grad[1] else None, None, None

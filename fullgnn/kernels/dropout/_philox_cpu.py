@@ -1,5 +1,7 @@
 """The compiled CPU path of :mod:`fullgnn.kernels.dropout.philox`. Importing this module imports numba."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 from collections.abc import Sequence
 
 import numba

@@ -61,7 +61,7 @@ class _Dropout(torch.autograd.Function):
         return dropout_apply(x, node_id, p, seed, epoch, layer)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         node_id, _ = ctx.saved_tensors
         return dropout(grad, node_id, *ctx.stream), None, None, None, None, None
 

@@ -9,6 +9,8 @@ of the edges,
     rows        c p grad, added to the gradient of a row of X (sources only)
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import functools
 import math
 

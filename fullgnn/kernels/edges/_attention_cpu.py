@@ -11,6 +11,8 @@ The numbers of a tile stay in the L1 cache. A target is processed by one thread,
 edges, so the result does not depend on the number of threads.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import functools
 import math
 

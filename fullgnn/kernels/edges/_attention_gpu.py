@@ -4,6 +4,8 @@ The programs are those of ``_gpu_lanes.py``, where every lane has the state of a
 state of its own. These states are added to the state of the row like edges, with their maxima as logits.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 from itertools import pairwise
 from typing import Any
 

@@ -10,6 +10,8 @@ which adds few heads as slowly as many, than they would gain. With p the softmax
     rows            gradients, times the slope where the LeakyReLU has it, added; for a source c p grad as well
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import functools
 import math
 

@@ -1,5 +1,7 @@
 """The counting sort of :mod:`fullgnn.kernels.edges.index`. Importing this module imports numba."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import numba
 import torch
 from torch import Tensor

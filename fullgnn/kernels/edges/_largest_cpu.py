@@ -13,6 +13,8 @@ each of them adds the targets in order. In a graph with edge weights, a pass ove
 the weights of the winners' edges before.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import functools
 
 import numba

@@ -1,5 +1,7 @@
 """The dropout of ``mask.py``, beside edge weights, inside compiled loops. Importing this module imports numba."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import numba
 import numpy as np
 from llvmlite import ir

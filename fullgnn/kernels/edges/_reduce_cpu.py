@@ -3,6 +3,8 @@
 Messages are read once, one after the other, so that memory bounds these loops; they are compiled once per dtype.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import numba
 import numpy as np
 

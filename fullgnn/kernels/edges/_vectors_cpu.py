@@ -3,6 +3,8 @@
 A row of K heads has D columns of head 0, then D columns of head 1, and so on. Weights of heads are rows of K numbers.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import inspect
 import sys
 import zlib

@@ -1,5 +1,7 @@
 """The compiled loops of :mod:`fullgnn.kernels.edges.weighted`. Importing this module imports numba."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import functools
 
 import numpy as np

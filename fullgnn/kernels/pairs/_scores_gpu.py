@@ -4,6 +4,8 @@ A program reads both rows of a few pairs, 16 bytes at a time, and writes a numbe
 would write both rows of every pair and their elementwise product to memory first.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import triton
 import triton.language as tl
 from torch import Tensor

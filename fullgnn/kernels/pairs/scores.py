@@ -48,7 +48,7 @@ class _PairScores(torch.autograd.Function):
         return torch.einsum("kf,kf->k", left[left_index], other[right_index])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         left, left_index, right, right_index = ctx.saved_tensors
         other = left if right is None else right
         of_left = torch.zeros_like(left)

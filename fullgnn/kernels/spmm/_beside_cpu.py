@@ -1,5 +1,7 @@
 """The compiled loop of :mod:`fullgnn.kernels.spmm.beside`. Importing this module imports numba."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import functools
 from collections.abc import Callable
 

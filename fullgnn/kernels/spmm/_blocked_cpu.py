@@ -1,5 +1,7 @@
 """The compiled loops of :mod:`fullgnn.kernels.spmm.blocked`. Importing this module imports numba."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import functools
 from collections.abc import Callable
 
@@ -28,7 +30,7 @@ PADDING = 32  # column ids behind the last one, which ``multiply`` may read but 
 
 
 @numba.njit(inline="always")
-def _plus_edge(total, edge, ahead, columns, values, base, x_stride, last):  # type: ignore[no-untyped-def]
+def _plus_edge(total, edge, ahead, columns, values, base, x_stride, last):
     """``total`` plus the row of X of an edge, times its value; prefetches the row of the edge ``ahead`` of it."""
     prefetch(base + np.intp(columns[edge + ahead]) * x_stride, total)
     neighbour = load(base + np.intp(columns[edge]) * x_stride, last, total)
@@ -38,7 +40,7 @@ def _plus_edge(total, edge, ahead, columns, values, base, x_stride, last):  # ty
 
 
 @numba.njit(inline="always")
-def sum_of_row(edge, end, ahead, columns, values, base, x_stride, last, zero, place, summed, missing, last_missing):  # type: ignore[no-untyped-def]
+def sum_of_row(edge, end, ahead, columns, values, base, x_stride, last, zero, place, summed, missing, last_missing):
     """The sum of the rows of X of the edges ``edge`` to ``end``, added to the sum in the output if ``summed``.
 
     A float32 that is added to a sum many times its size loses bits, so no sum has many addends: edges form chains and

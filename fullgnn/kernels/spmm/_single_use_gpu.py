@@ -11,6 +11,8 @@ So hubs, which a transposed block has, occupy whole programs, and the error of a
 Nothing is added with atomics: a product has the same bits every time.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import triton
 import triton.language as tl
 from torch import Tensor

@@ -143,7 +143,7 @@ def _stretches(adj: LocalCSR) -> Iterator[_Stretch]:
 
 def _pairs(key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The sorted distinct keys, the index of each key among them, and the count of each distinct key."""
-    return torch.unique(key, return_inverse=True, return_counts=True)  # type: ignore[return-value]
+    return torch.unique(key, return_inverse=True, return_counts=True)
 
 
 def _per_panel(chosen: Tensor, panel: Tensor, num_panels: int) -> Tensor:

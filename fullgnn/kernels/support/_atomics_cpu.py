@@ -1,6 +1,8 @@
 """Operations that numba lacks: bits of a word, and counters that several threads share. Importing this module imports
 numba."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 from typing import Any
 
 from llvmlite import ir

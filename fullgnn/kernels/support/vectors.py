@@ -5,6 +5,8 @@ type ``RowVectors``, which consists of generic LLVM vectors that stay in registe
 with AVX-512, two with AVX2 and four with NEON. Importing this module imports numba.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+
 import fcntl
 import functools
 import inspect
