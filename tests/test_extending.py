@@ -1,6 +1,8 @@
 """The examples of docs/extending.md run, on several ranks, and give the exact result."""
 
 import re
+import shlex
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from fullgnn.config import Config, build
 from fullgnn.distributed import World
@@ -20,6 +23,7 @@ from fullgnn.schemes import Block
 from fullgnn.tasks.task import part_of_loss
 from fullgnn.telemetry.meter import Meter
 from tests.cases import NUM_CLASSES, config, dense_graph, layout_overrides, multi_class, sharded
+from tests.commands import environment, run_command
 from tests.models.test_exactness import OneProcess, compare, in_one_process, step
 from tests.oracle import normalize
 from tests.schemes.training import assert_one_step_is_exact, step_of
@@ -41,6 +45,38 @@ def example(name: str) -> ModuleType:
     return module
 
 
+def commands() -> list[list[str]]:
+    """The command lines of the page that train with an example, each as its words."""
+    lines = re.findall(r"^    ((?:python|torchrun) .*--config-dir=conf .*)$", PAGE.read_text(), re.MULTILINE)
+    return [shlex.split(line) for line in lines]
+
+
+def write_examples(folder: Path) -> None:
+    """The folder ``mine`` of the page: every file of Python and YAML that it shows, under the name that it shows."""
+    files = re.findall(
+        r"`((?:mygnn|conf)/[\w./]+)`[^`]*?:\n\n```(?:python|yaml)\n(.*?)```", PAGE.read_text(), re.DOTALL
+    )
+    for name, text in files:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.mark.parametrize("command", commands(), ids=lambda command: " ".join(command[-3:-1]))
+def test_the_commands_run_the_examples(command: list[str], tmp_path: Path) -> None:
+    write_examples(tmp_path)
+    program = {"python": [sys.executable], "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone"]}
+    line = [*program[command[0]], *command[1:], f"run_dir={tmp_path / 'run'}"]
+    done = run_command(line, cwd=tmp_path, env=environment(tmp_path))
+    assert done.status == 0, done.output
+    ran = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    chosen = [word.split("=") for word in command if (tmp_path / "conf" / f"{word.replace('=', '/')}.yaml").exists()]
+    assert ["dataset", "ring"] in chosen
+    for group, name in chosen:
+        target = re.search(r"_target_: (mygnn\S+)", (tmp_path / "conf" / group / f"{name}.yaml").read_text())
+        assert target is not None and target[1] in str(ran[group]) and ran[group]["name"] == name
+
+
 def one_step_in_columns(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
     meter = Meter(world.device)
     scheme = example("columns").Columns(world, build(cfg.kernel), meter)
@@ -60,11 +96,11 @@ def test_the_scheme_is_short() -> None:
     assert len(source("columns").splitlines()) < 80
 
 
-def step_of_sgc(world: World, cfg: Config, kind: str) -> dict[str, Any]:
+def step_of_simplified(world: World, cfg: Config, kind: str) -> dict[str, Any]:
     """Loss gradients and logits of the example model; its dropout is 0."""
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
-    model = example("sgc").SGC(5, NUM_CLASSES, num_hops=3, dropout=0.0, seed=4).double()
+    model = example("simplified").Simplified(5, NUM_CLASSES, num_hops=3, dropout=0.0, seed=4).double()
     needs = needs_of(model, cfg.optimizations)
     graph = sharded(world, cfg, scheme, needs, dense_graph(kind).graph())
     object.__setattr__(graph, "features", to_aligned(graph.features, world.device))
@@ -83,7 +119,7 @@ def step_of_sgc(world: World, cfg: Config, kind: str) -> dict[str, Any]:
 def test_the_model_is_exact(ranks, world_size: int, replication: int) -> None:
     cfg = config(*layout_overrides(replication), "runtime.dtype=float64")
     for kind in KINDS:
-        found, dense = ranks(world_size)(step_of_sgc, cfg, kind), dense_graph(kind)
+        found, dense = ranks(world_size)(step_of_simplified, cfg, kind), dense_graph(kind)
         weight, bias = (torch.from_numpy(tensor).requires_grad_() for tensor in found[0]["parameters"])
         power = torch.from_numpy(np.linalg.matrix_power(normalize(dense.adj, "sym"), 3))
         logits = power @ (torch.from_numpy(dense.features) @ weight + bias)
