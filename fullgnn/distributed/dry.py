@@ -1,8 +1,8 @@
 """Dry run: the program of one rank of a job, run without the other ranks, over torch's fake process group.
 
-Collectives return at once and move nothing, but their bytes are counted. The process itself computes the data that
-rank 0 would distribute. So the memory, the bytes and the work are those of the rank in a real job, while the computed
-numbers have no meaning.
+Collectives return at once and move nothing, but their bytes are counted. The process has the prepared graph, and opens
+the part of its rank as that rank would. So the memory, the bytes and the work are those of the rank in a real job,
+while the computed numbers have no meaning.
 """
 
 import sys

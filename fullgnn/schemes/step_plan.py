@@ -1,7 +1,7 @@
 """What a rank receives in each step of a product, from whom, and who reads the rows of this rank.
 
 Every rank computes its own plan without communication; the plans of two ranks match, since both follow the table of
-transports that rank 0 has computed (``traffic.py``). Rows arrive in one of two ways:
+transports, which every rank computes alike (``traffic.py``). Rows arrive in one of two ways:
 
     stages   step t brings the rows of the t-th stage of this rank; they travel while the previous stage is multiplied
     pieces   step 0 has this rank's own rows; step 1 + g brings those of other ranks for the stages of group g
