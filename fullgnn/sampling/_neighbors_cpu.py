@@ -172,7 +172,7 @@ def sample(
                     v = targets[i]
                     first, degree = indptr[v], indptr[v + 1] - indptr[v]
                     count = _row_count(indptr, cumulative, weights, v, fanout, how)
-                    whole = fanout < 0 or (degree <= fanout and how in (UNIFORM, WEIGHTED))
+                    whole = fanout < 0 or (degree <= fanout and (how == UNIFORM or how == WEIGHTED))  # noqa: SIM109
                     for k in range(count):
                         place = first + k if whole else drawn[num_drawn + k]
                         source = indices[place]

@@ -185,7 +185,7 @@ def test_weight_decay_spares_parameters_with_less_than_two_dimensions() -> None:
 def test_the_examples_of_the_page_need_only_their_yaml(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
     for path in ("optimizer/rmsprop", "schedule/polynomial"):
-        found = re.search(rf"`conf/{path}\.yaml`[^\n]*:\n\n```yaml\n(.*?)```", page, re.DOTALL)
+        found = re.search(rf"`conf/{path}\.yaml`(?:[^\n]|\n(?!\n))*:\n\n```yaml\n(.*?)```", page, re.DOTALL)
         assert found is not None
         (tmp_path / path).parent.mkdir()
         (tmp_path / path).with_suffix(".yaml").write_text(found[1])

@@ -96,7 +96,7 @@ def kept(values: dict[str, Any], dry: bool = False) -> dict[str, Any]:
     result: dict[str, Any] = {}
     measured: list[str] = []
     for key, value in values.items():
-        if _MEASURED.search(key) or dry and (_UNDEFINED_IN_DRY_RUNS.search(key) or key == "metrics"):
+        if _MEASURED.search(key) or (dry and (_UNDEFINED_IN_DRY_RUNS.search(key) or key == "metrics")):
             within = isinstance(value, dict) and key not in ("versions", "hardware")
             measured += [f"{key}/{one}" for one in value] if within else [key]
         elif isinstance(value, dict):
