@@ -87,9 +87,9 @@ from fullgnn.graph.datasets import dataset_files
 from fullgnn.prepare.process import HostWork, own_process_of_rank0
 from fullgnn.prepare.source import prepared_graph
 from fullgnn.schemes.base import Scheme
-from fullgnn.storage.atomic import write_text, writing_to
 from fullgnn.storage.folder import CHECKPOINTS
 from fullgnn.storage.record import strict_json
+from fullgnn.storage.temporary import write_text, writing_to
 from fullgnn.tasks.own_metrics import without_own_metrics
 from fullgnn.telemetry.logger import setup_logging
 from fullgnn.telemetry.meter import Meter

@@ -22,7 +22,7 @@ from fullgnn.config.overrides import quote
 from fullgnn.distributed import check_tasks, from_rank0, init_world, launch_workers, under_torchrun
 from fullgnn.distributed.command import help_with_keys, make_folder, run_command
 from fullgnn.distributed.supervise import environment
-from fullgnn.storage.atomic import writing_to
+from fullgnn.storage.temporary import writing_to
 from fullgnn.telemetry.machine import warn_if_busy
 
 OPERATIONS = {

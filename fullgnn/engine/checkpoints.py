@@ -36,7 +36,7 @@ from fullgnn.errors import ConfigError, DataError, quoted
 from fullgnn.prepare.facts import Fingerprint, NodeFacts
 from fullgnn.schemes.base import Scheme
 from fullgnn.storage.checkpoint import BEST, STATE, checkpoints, damaged, keep_last, read, read_rows, writing
-from fullgnn.storage.fields import of_fields
+from fullgnn.storage.text import of_fields
 
 CODEC = "codec"
 """Key, in a checkpoint, of what the codec of the features has learnt."""

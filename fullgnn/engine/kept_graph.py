@@ -11,8 +11,8 @@ from pathlib import Path
 from fullgnn.config import Config
 from fullgnn.errors import ConfigError
 from fullgnn.graph.datasets import CONTENTS, UNKNOWN, contents_of
-from fullgnn.storage.atomic import replacing, writing_to
 from fullgnn.storage.folder import GRAPH, has_own_graph
+from fullgnn.storage.temporary import replacing, writing_to
 
 
 def with_kept_graph(cfg: Config) -> Config:

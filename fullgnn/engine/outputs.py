@@ -21,8 +21,8 @@ from fullgnn.engine.row_files import write_rows
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import TrainingStopped
 from fullgnn.kernels.support.compile_time import compile_clock
-from fullgnn.storage.atomic import writing_to
 from fullgnn.storage.record import RunFolder, unwritable
+from fullgnn.storage.temporary import writing_to
 from fullgnn.telemetry.epoch import EpochRecord
 from fullgnn.telemetry.events import EventFiles
 from fullgnn.telemetry.progress import Progress

@@ -28,7 +28,7 @@ from fullgnn.graph.labels import LabelFacts
 from fullgnn.models.stack import Stack
 from fullgnn.prepare.facts import Fingerprint, NodeFacts
 from fullgnn.storage.checkpoint import BEST, STATE, find, read
-from fullgnn.storage.fields import of_fields
+from fullgnn.storage.text import of_fields
 
 log = logging.getLogger(__name__)
 

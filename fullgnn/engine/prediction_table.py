@@ -16,7 +16,7 @@ import numpy as np
 from fullgnn.config.schema import TABLES
 from fullgnn.engine.kept_names import KeptNames
 from fullgnn.graph.node_names import Texts
-from fullgnn.storage.atomic import replacing, writing_to
+from fullgnn.storage.temporary import replacing, writing_to
 
 _ROWS_AT_ONCE = 1 << 17
 AUTO, PARQUET, CSV, NEVER = TABLES

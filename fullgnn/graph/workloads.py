@@ -24,7 +24,7 @@ from fullgnn.graph.generate import (
 )
 from fullgnn.graph.graph import Graph
 from fullgnn.storage.arrays import DamagedArray, read_arrays
-from fullgnn.storage.atomic import replacing
+from fullgnn.storage.temporary import replacing
 
 log = logging.getLogger(__name__)
 

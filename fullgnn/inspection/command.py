@@ -13,8 +13,8 @@ from fullgnn.inspection.config import load_inspect
 from fullgnn.inspection.findings import Inspection
 from fullgnn.inspection.inspection import look_at, run_for
 from fullgnn.inspection.page import page
-from fullgnn.storage.atomic import write_text, writing_to
 from fullgnn.storage.record import strict_json
+from fullgnn.storage.temporary import write_text, writing_to
 from fullgnn.telemetry.screen import screen_width
 
 log = logging.getLogger("fullgnn.inspect")

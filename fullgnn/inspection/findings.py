@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fullgnn.errors import DataError
-from fullgnn.storage.fields import of_fields
+from fullgnn.storage.text import of_fields
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ from fullgnn.errors import ConfigError
 from fullgnn.graph import load_dataset
 from fullgnn.plan.config import load_plan, run_keys
 from fullgnn.plan.page import SPARSE_FEATURES, page, scaling_page
-from fullgnn.storage.atomic import write_text, writing_to
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.record import strict_json
+from fullgnn.storage.temporary import write_text, writing_to
 from fullgnn.telemetry.screen import screen_width
 
 log = logging.getLogger("fullgnn.plan")

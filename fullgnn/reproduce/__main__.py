@@ -26,8 +26,8 @@ from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.reproduce.config import ALL, TargetConfig, load_target, module_of, split_arguments, targets
 from fullgnn.reproduce.page import make_record, table_text, write
 from fullgnn.reproduce.plot import check_installed
-from fullgnn.storage.atomic import write_text, writing_to
 from fullgnn.storage.cache import Cache
+from fullgnn.storage.temporary import write_text, writing_to
 from fullgnn.telemetry.machine import warn_if_busy
 
 log = logging.getLogger("fullgnn.reproduce")  # also when this file is __main__

@@ -29,9 +29,8 @@ from fullgnn.distributed import (
 )
 from fullgnn.errors import DataError, quoted, reason_of
 from fullgnn.storage.arrays import DamagedArray, file_checksum, map_npy, row_blocks, write_npy
-from fullgnn.storage.atomic import replacing, writing_to
 from fullgnn.storage.cache import Cache
-from fullgnn.storage.temporary import temporary_folder
+from fullgnn.storage.temporary import replacing, temporary_folder, writing_to
 
 log = logging.getLogger(__name__)
 

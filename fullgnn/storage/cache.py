@@ -17,7 +17,7 @@ import numpy as np
 
 from fullgnn.errors import ConfigError, quoted, reason_of
 from fullgnn.storage.arrays import DamagedArray, read_arrays
-from fullgnn.storage.atomic import replacing
+from fullgnn.storage.temporary import replacing
 
 log = logging.getLogger(__name__)
 

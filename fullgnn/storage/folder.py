@@ -174,7 +174,7 @@ def _folders(parent: Path, name: re.Pattern[str]) -> list[Path]:
 
 
 def _unfinished(folder: Path, names: Iterable[str]) -> list[Path]:
-    """Temporary files, named by ``storage/atomic.py``, that an interrupted run was writing in place of ``names``."""
+    """Temporary files, named by ``storage/temporary.py``, that an interrupted run was writing in place of ``names``."""
     kinds = "|".join(rf"{re.escape(Path(name).stem)}\.[0-9a-f]{{32}}{re.escape(Path(name).suffix)}" for name in names)
     files = folder.iterdir() if folder.is_dir() else ()
     temporary = [one for one in files if re.fullmatch(rf"\.({kinds})", one.name) and one.is_file()]

@@ -1,7 +1,6 @@
 """The files of a run: ``config.yaml``, ``structure.npz``, ``epochs.jsonl`` and ``record.json`` in its folder."""
 
 import json
-import math
 import os
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -14,15 +13,17 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from fullgnn.errors import ConfigError, DataError, one_line_errors
-from fullgnn.storage.atomic import replacing, write_text, writing_to
+from fullgnn.errors import ConfigError, DataError, message_of, one_line_errors
 from fullgnn.storage.folder import check_folder, remove_results, remove_run
-from fullgnn.storage.record_file import OTHER_VERSION, finite, fits, read_fields
-from fullgnn.storage.text import parse_json
+from fullgnn.storage.temporary import replacing, write_text, writing_to
+from fullgnn.storage.text import finite, fits, parse_json, read_text
 from fullgnn.telemetry.epoch import EpochRecord
 
 MAX_EPOCH = 2**53
 """A line of ``epochs.jsonl`` with a number as large is damaged."""
+LARGEST = 2**63
+"""No number of a record is as large."""
+OTHER_VERSION = "it is damaged, or another version of fullgnn has written it"
 
 
 @dataclass(frozen=True)
@@ -241,14 +242,6 @@ def unwritable(path: Path, error: OSError) -> ConfigError:
 
 def strict_json(value: Any, indent: int | None = None) -> str:
     """Encode ``value`` as strict JSON: a number that is not finite, such as a diverged loss, becomes null."""
-
-    def finite(node: Any) -> Any:
-        if isinstance(node, dict):
-            return {key: finite(child) for key, child in node.items()}
-        if isinstance(node, (list, tuple)):
-            return [finite(child) for child in node]
-        return None if isinstance(node, float) and not math.isfinite(node) else node
-
     return json.dumps(finite(value), indent=indent, allow_nan=False)
 
 
@@ -282,7 +275,7 @@ def _epoch_of(line: str) -> dict[str, Any] | None:
     """The object in one line of ``epochs.jsonl``; None if the line is damaged."""
     try:
         epoch = parse_json(line, "the line")
-        finite(epoch)
+        finite(epoch, LARGEST)
     except (DataError, ValueError):
         return None
     number = epoch.get("epoch") if isinstance(epoch, dict) else None
@@ -311,12 +304,29 @@ def read_record(path: Path) -> RunRecord:
 
 
 def read_record_fields(file: Path, advice: str) -> dict[str, Any]:
-    """The fields that a ``record.json`` has, perhaps of an older or a newer version; see ``read_fields``.
+    """The fields that a ``record.json``, perhaps of an older or a newer version, has, by their names.
+
+    A field that must not be null, but is, is left out. A number that is not finite becomes null. A field of a newer
+    version may have any value. What lies deeper in a field, such as the costs of a rank, is not checked.
+
+    Args:
+        advice: what the message tells the reader to do.
 
     Raises:
         DataError: the file cannot be read, is no JSON object, or a field has a value of another type.
     """
-    return read_fields(file, _types(), advice)
+    try:
+        values = finite(parse_json(read_text(file), file), LARGEST)
+    except (DataError, ValueError) as error:
+        why = message_of(error).removeprefix(f"{file} ")
+        raise DataError(f"{file} cannot be read: {advice} ({why})") from error
+    if not isinstance(values, dict):
+        raise DataError(f"{file} is not of a training run: {advice}")
+    types = _types()
+    for name, value in values.items():
+        if value is not None and not fits(value, types.get(name, Any)):
+            raise DataError(f"{file}: {name} has a value of another type, so {OTHER_VERSION}: {advice}")
+    return {name: value for name, value in values.items() if value is not None or fits(None, types.get(name, Any))}
 
 
 @cache

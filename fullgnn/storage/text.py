@@ -1,17 +1,27 @@
-"""Read JSON and YAML that may come from anywhere: measured before it is read, and plain values alone.
+"""Read JSON and YAML that may come from anywhere: measured before it is read, plain values alone, and of the types that
+their reader expects.
 
 Both give mappings with texts as keys, lists, texts, numbers, true, false and None. A YAML alias, which makes a small
-file a huge tree, and nesting beyond ``MAX_DEPTH`` are refused; nothing in a text is replaced by anything.
+file a huge tree, and nesting beyond ``MAX_DEPTH`` are refused; nothing in a text is replaced by anything. ``of_fields``
+makes a dataclass of such values.
 """
 
 import json
+import math
 import re
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import yaml
 
 from fullgnn.errors import DataError, message_of, quoted
+
+T = TypeVar("T")
 
 MAX_BYTES = 1 << 28
 """Size of a file that is read as a whole."""
@@ -109,3 +119,95 @@ def parse_yaml(text: str, where: object) -> Any:
         return yaml.load(text, Loader=_Loader)  # a SafeLoader
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, OverflowError, LookupError, RecursionError) as error:
         raise DataError(f"{where} cannot be read as YAML ({quoted(message_of(error))})") from error
+
+
+def of_fields(kind: type[T], values: Any, made: Mapping[str, Any] | None = None) -> T:
+    """A ``kind``, which is a dataclass of whole numbers, texts, numbers, tuples, lists and mappings of these, and int64
+    arrays. Whole numbers are counts.
+
+    Args:
+        values: by the names of its fields; a list stands for a tuple or an array. A field with a default may be absent.
+        made: fields that are made already, such as dataclasses; ``values`` has them in another form.
+
+    Raises:
+        DataError: a value is absent, of no field, or of another type; one line without the name of the file.
+    """
+    if not isinstance(values, Mapping):
+        raise DataError(f"{kind.__name__} is no mapping but {quoted(type(values).__name__)}")
+    made, hints = made or {}, typing.get_type_hints(kind)
+    known: Any = fields(kind)  # type: ignore[arg-type]
+    needed = {one.name for one in known if one.default is MISSING and one.default_factory is MISSING}
+    if odd := sorted(map(quoted, values.keys() - hints.keys())) or sorted(needed - values.keys() - made.keys()):
+        raise DataError(f"{kind.__name__} {'has' if odd[0] not in needed else 'lacks'} the field {odd[0]}")
+    found = {name: _typed(hints[name], value, name) for name, value in values.items() if name not in made}
+    return kind(**found, **made)
+
+
+def _typed(hint: Any, value: Any, name: str) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return value
+    if origin in (typing.Union, types.UnionType):
+        (inner,) = [one for one in arguments if one is not types.NoneType]
+        return None if value is None else _typed(inner, value, name)
+    if origin is tuple and isinstance(value, (list, tuple)):
+        return tuple(_typed(arguments[0], one, name) for one in value)
+    if origin is list and isinstance(value, list):
+        return [_typed(arguments[0], one, name) for one in value]
+    if origin is dict and isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _typed(arguments[1], one, name) for key, one in value.items()}
+    if hint is np.ndarray and isinstance(value, list):
+        return _array(value, name)
+    if hint is int and type(value) is int and 0 <= value < 2**63:
+        return value
+    if hint is float and (type(value) is float or (type(value) is int and abs(value) < 2**63)):
+        return value
+    if hint in (bool, str) and type(value) is hint:
+        return value
+    raise DataError(f"{name} is {quoted(value) if isinstance(value, (str, float, bool)) else type(value).__name__}")
+
+
+def _array(value: list[Any], name: str) -> np.ndarray:
+    try:
+        array = np.array(value)
+    except ValueError as error:
+        raise DataError(f"{name} has rows of unequal lengths") from error
+    if array.dtype != np.int64 and array.size:
+        raise DataError(f"{name} holds {array.dtype}, and no counts")
+    return array.astype(np.int64)
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether ``value``, as JSON gives it, is of the type ``hint`` of a field. An int may be written as a float, and a
+    number in a dictionary or a list may be null: it was not finite."""
+    origin, inside = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, one) for one in inside)
+    if hint is Any:
+        return True
+    if hint is None or hint is type(None):
+        return value is None
+    if origin is dict:
+        return isinstance(value, dict) and all(one is None or fits(one, inside[1]) for one in value.values())
+    if origin is list:
+        return isinstance(value, list) and all(fits(one, inside[0]) for one in value)
+    if hint in (int, float):
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+def finite(node: Any, bound: float = math.inf) -> Any:
+    """``node`` with null in place of numbers that are not finite, and lists in place of tuples.
+
+    Raises:
+        ValueError: a whole number is as large as ``bound``.
+    """
+    if isinstance(node, dict):
+        return {name: finite(child, bound) for name, child in node.items()}
+    if isinstance(node, (list, tuple)):
+        return [finite(child, bound) for child in node]
+    if isinstance(node, float) and not math.isfinite(node):
+        return None
+    if isinstance(node, int) and abs(node) >= bound:
+        raise ValueError("a number is beyond all reason")
+    return node

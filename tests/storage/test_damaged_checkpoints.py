@@ -40,9 +40,8 @@ from fullgnn.prepare.folder import LAYOUT, open_folder, write_folder
 from fullgnn.prepare.source import arranged
 from fullgnn.prepare.statistics import whole_matrix
 from fullgnn.storage import checkpoint as files
-from fullgnn.storage.fields import of_fields
 from fullgnn.storage.record import read_epochs, read_record
-from fullgnn.storage.text import parse_json, parse_yaml, read_text
+from fullgnn.storage.text import of_fields, parse_json, parse_yaml, read_text
 from fullgnn.storage.torch_file import load
 from tests.cases import config, dense_graph
 from tests.commands import run_command, torchrun
