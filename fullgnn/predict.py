@@ -91,7 +91,7 @@ from fullgnn.storage.folder import CHECKPOINTS
 from fullgnn.storage.record import strict_json
 from fullgnn.storage.temporary import write_text, writing_to
 from fullgnn.tasks.own_metrics import without_own_metrics
-from fullgnn.telemetry.logger import setup_logging
+from fullgnn.telemetry.log import setup_logging
 from fullgnn.telemetry.meter import Meter
 
 log = logging.getLogger("fullgnn.predict")  # also when this file is __main__

@@ -55,7 +55,7 @@ from fullgnn.prepare.source import prepared_graph
 from fullgnn.storage.record import RunFolder, RunRecord
 from fullgnn.tasks import log_default_metric
 from fullgnn.telemetry.events import summary_writer
-from fullgnn.telemetry.logger import setup_logging
+from fullgnn.telemetry.log import setup_logging
 from fullgnn.telemetry.meter import Cost, Meter
 
 log = logging.getLogger("fullgnn.train")  # also when this file is __main__

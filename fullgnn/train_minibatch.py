@@ -29,7 +29,7 @@ from fullgnn.sampling.setup import SampledJob, check_sampled, set_up_sampled
 from fullgnn.sampling.summary import sampling_summary, sampling_table
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.events import summary_writer
-from fullgnn.telemetry.logger import setup_logging
+from fullgnn.telemetry.log import setup_logging
 from fullgnn.telemetry.meter import Meter
 
 log = logging.getLogger("fullgnn.train_minibatch")  # also when this file is __main__

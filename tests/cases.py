@@ -18,7 +18,7 @@ from fullgnn.graph.labels import LabelFacts
 from fullgnn.prepare.source import prepared_graph
 from fullgnn.schemes.base import Needs, Scheme, ShardedGraph
 from fullgnn.tasks import MultiClass
-from fullgnn.telemetry.epoch import EpochRecord
+from fullgnn.telemetry.meter import EpochRecord
 
 GROUPS = (
     *"dataset model task scheme partition reorder kernel optimizations experiment optimizer schedule".split(),

@@ -18,7 +18,7 @@ from fullgnn.distributed import World, world_of_one
 from fullgnn.distributed.supervise import environment
 from fullgnn.engine.memory import forget_peak_process_bytes, peak_process_bytes
 from fullgnn.errors import UnsupportedError
-from fullgnn.telemetry.logger import setup_logging
+from fullgnn.telemetry.log import setup_logging
 
 Found = tuple[list[Method], list[Missing]]
 Build = Callable[[BenchConfig, World], Found]

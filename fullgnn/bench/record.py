@@ -14,7 +14,7 @@ from fullgnn.distributed import World
 from fullgnn.storage.record import strict_json
 from fullgnn.storage.temporary import write_text
 from fullgnn.telemetry.machine import git_commit, hardware, versions
-from fullgnn.telemetry.table import format_table
+from fullgnn.telemetry.screen import format_table
 
 COLUMNS = {
     "spmm": {"setup_s": "set-up s", "gflop_per_s": "GFLOP/s", "error": "error"},

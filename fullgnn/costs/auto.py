@@ -25,7 +25,7 @@ from fullgnn.schemes import OneAndHalfD, Scheme
 from fullgnn.schemes.options import SchemeOptions, replications
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.meter import Meter
-from fullgnn.telemetry.table import num_bytes
+from fullgnn.telemetry.screen import num_bytes
 
 log = logging.getLogger(__name__)
 

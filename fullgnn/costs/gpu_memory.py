@@ -22,7 +22,7 @@ from fullgnn.errors import ConfigError
 from fullgnn.kernels.dense.host_rows import CHUNK_BYTES
 from fullgnn.kernels.support.aligned import aligned_stride, pads_rows
 from fullgnn.kernels.support.tuning import PARTS_BYTES, DenseTuning
-from fullgnn.telemetry.table import num_bytes
+from fullgnn.telemetry.screen import num_bytes
 
 log = logging.getLogger(__name__)
 

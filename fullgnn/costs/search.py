@@ -19,7 +19,7 @@ from fullgnn.prepare.statistics import block_rows
 from fullgnn.reorder.cache_model import hit_rate
 from fullgnn.schemes.options import replications
 from fullgnn.storage.cache import Cache
-from fullgnn.telemetry.progress import counted
+from fullgnn.telemetry.log import counted
 
 MAX_RANKS = 1 << 11
 """Most ranks in the search for the smallest job that fits: a plan has tables of (block rows)^2."""

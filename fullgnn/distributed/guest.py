@@ -25,7 +25,7 @@ from fullgnn.distributed.precision import product_precision
 from fullgnn.distributed.stop import STOP_SIGNALS, StopRequest
 from fullgnn.kernels.support.process import give_back_freed_memory
 from fullgnn.kernels.support.threads import end_threads
-from fullgnn.telemetry.logger import setup_logging
+from fullgnn.telemetry.log import setup_logging
 
 RequestContext = Callable[[], AbstractContextManager[StopRequest]]
 """As ``stop_requests``: inside of its block, signals are recorded."""

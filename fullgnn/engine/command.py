@@ -41,7 +41,7 @@ from fullgnn.errors import ConfigError, FullGNNError, RankFailed
 from fullgnn.orphan import end_with_launcher
 from fullgnn.storage.memory import too_little
 from fullgnn.storage.record import RunRecord, read_record
-from fullgnn.telemetry.logger import setup_logging
+from fullgnn.telemetry.log import setup_logging
 
 log = logging.getLogger(__name__)
 

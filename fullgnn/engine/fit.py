@@ -18,7 +18,7 @@ from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.state import Best, validation_metric
 from fullgnn.engine.step_runner import Launched, StepRunner
 from fullgnn.kernels.support.process import keep_freed_memory
-from fullgnn.telemetry.epoch import EpochRecord
+from fullgnn.telemetry.meter import EpochRecord
 
 log = logging.getLogger(__name__)
 

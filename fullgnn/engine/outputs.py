@@ -23,9 +23,9 @@ from fullgnn.errors import TrainingStopped
 from fullgnn.kernels.support.compile_time import compile_clock
 from fullgnn.storage.record import RunFolder, unwritable
 from fullgnn.storage.temporary import writing_to
-from fullgnn.telemetry.epoch import EpochRecord
 from fullgnn.telemetry.events import EventFiles
-from fullgnn.telemetry.progress import Progress
+from fullgnn.telemetry.log import Progress
+from fullgnn.telemetry.meter import EpochRecord
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,7 @@ from fullgnn.prepare.statistics import edge_cut
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.machine import git_commit, hardware, versions
 from fullgnn.telemetry.meter import Cost
-from fullgnn.telemetry.screen import folded
-from fullgnn.telemetry.table import format_table, num_bytes, percent, shares
+from fullgnn.telemetry.screen import folded, format_table, num_bytes, percent, shares
 
 log = logging.getLogger(__name__)
 

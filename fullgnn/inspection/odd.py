@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from fullgnn.graph.remarks import is_nearly_symmetric
 from fullgnn.inspection.findings import Features, Labels, Structure
-from fullgnn.telemetry.table import num_bytes, percent
+from fullgnn.telemetry.screen import num_bytes, percent
 
 SCALES = 1000
 """Standard deviations of two feature columns that differ by this factor are odd."""

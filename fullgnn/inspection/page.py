@@ -8,8 +8,7 @@ from fullgnn.errors import quoted
 from fullgnn.graph.remarks import sentences
 from fullgnn.inspection.findings import Degrees, Inspection, Labels, Layout, Leaks, Structure
 from fullgnn.inspection.odd import listed
-from fullgnn.telemetry.screen import WIDTH, folded
-from fullgnn.telemetry.table import format_narrow_table, format_table, num_bytes, percent
+from fullgnn.telemetry.screen import WIDTH, folded, format_narrow_table, format_table, num_bytes, percent
 
 MAX_CLASSES = 20
 """Rows of the table of classes; more classes are summed up in a last row."""

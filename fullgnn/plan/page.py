@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from fullgnn.costs.hardware import Hardware
 from fullgnn.costs.search import Option
-from fullgnn.telemetry.screen import folded, folded_command
-from fullgnn.telemetry.table import format_narrow_table, format_table, num_bytes
+from fullgnn.telemetry.screen import folded, folded_command, format_narrow_table, format_table, num_bytes
 
 WIDTH = 120
 """Most characters of a line of the page, but for those of commands."""

@@ -25,7 +25,7 @@ from fullgnn.prepare.folder import open_folder
 from fullgnn.prepare.source import Places, prepare_folder
 from fullgnn.prepare.statistics import edge_cut
 from fullgnn.schemes.options import SchemeOptions
-from fullgnn.telemetry.table import percent
+from fullgnn.telemetry.screen import percent
 
 log = logging.getLogger("fullgnn.prepare")
 

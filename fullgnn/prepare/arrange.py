@@ -32,7 +32,7 @@ from fullgnn.reorder import two_level
 from fullgnn.reorder.blockwise import base_function, name_of
 from fullgnn.reorder.two_level import NodeOrder, UsedMethods
 from fullgnn.storage.cache import Cache
-from fullgnn.telemetry.phases import announce
+from fullgnn.telemetry.log import announce
 
 log = logging.getLogger(__name__)
 

@@ -45,7 +45,7 @@ from fullgnn.storage.cache import Cache
 from fullgnn.storage.memory import within_memory
 from fullgnn.storage.temporary import temporary_folder
 from fullgnn.tasks.build import held_out, lacks_examples, refuse_without_examples, takes_links
-from fullgnn.telemetry.phases import announce
+from fullgnn.telemetry.log import announce
 
 log = logging.getLogger(__name__)
 

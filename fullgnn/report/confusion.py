@@ -8,7 +8,7 @@ from fullgnn.report.content import COUNT, Block, Table
 from fullgnn.report.metrics import SPLITS
 from fullgnn.report.runs import Run
 from fullgnn.report.spread import shown
-from fullgnn.telemetry.table import percent
+from fullgnn.telemetry.screen import percent
 
 MOST_CLASSES = 24
 """Classes up to which the page shows a whole matrix."""

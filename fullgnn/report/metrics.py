@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from fullgnn.telemetry.table import percent
+from fullgnn.telemetry.screen import percent
 
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
 """Prefix of the name of a metric -> its title."""

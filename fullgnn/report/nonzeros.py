@@ -10,7 +10,7 @@ from fullgnn.report.plots import Axis, Plot, grouped
 from fullgnn.report.ranks import nnz_by_rank, ordinals
 from fullgnn.report.runs import Run
 from fullgnn.report.spread import shown
-from fullgnn.telemetry.table import percent
+from fullgnn.telemetry.screen import percent
 
 STRUCTURE = "structure.npz"
 Arrays = tuple[np.ndarray, ...]

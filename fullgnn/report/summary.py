@@ -10,7 +10,7 @@ from fullgnn.report.content import COUNT, DIGITS, RATIO, Block, Show, Table, in_
 from fullgnn.report.noise import Noise, best
 from fullgnn.report.runs import FOLDER_KEYS, Run, setting_and_draw
 from fullgnn.report.spread import NOTHING, shown
-from fullgnn.telemetry.table import num_bytes, percent
+from fullgnn.telemetry.screen import num_bytes, percent
 
 MILLISECONDS: Show = "{:.3f} ms".format
 SECONDS: Show = "{:.2f} s".format

@@ -25,8 +25,7 @@ from fullgnn.report.spread import merged, shown
 from fullgnn.storage.folder import MEANS_FILES, TABLE_FILE, jobs_beside, prepare_sweep
 from fullgnn.storage.record import RunRecord
 from fullgnn.storage.temporary import replacing, write_text, writing_to
-from fullgnn.telemetry.screen import folded, screen_width
-from fullgnn.telemetry.table import format_narrow_table, num_bytes, percent, table_width
+from fullgnn.telemetry.screen import folded, format_narrow_table, num_bytes, percent, screen_width, table_width
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from fullgnn.reproduce.result import Cell, Result, number
 from fullgnn.storage.record import strict_json
 from fullgnn.storage.temporary import replacing, write_text
 from fullgnn.telemetry.machine import cache_bytes, git_commit, hardware, versions
-from fullgnn.telemetry.table import format_table, num_bytes, percent
+from fullgnn.telemetry.screen import format_table, num_bytes, percent
 
 _CSV = ("column", "ours", "unit", "origin", "ratio", "paper", "paper_ratio")
 

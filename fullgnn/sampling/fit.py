@@ -27,8 +27,7 @@ from fullgnn.nn import set_epoch
 from fullgnn.sampling.data_parallel import DataParallel
 from fullgnn.sampling.loader import Loader, Minibatch
 from fullgnn.tasks.task import NodeTask, part_of_loss
-from fullgnn.telemetry.epoch import EpochRecord
-from fullgnn.telemetry.meter import Meter
+from fullgnn.telemetry.meter import EpochRecord, Meter
 
 Measure = Callable[[Callable[[Tensor, Job], None]], dict[str, float | None]]
 """The exact metrics of the model on the full graph. Every rank calls it, with what looks at the output; see

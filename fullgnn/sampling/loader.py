@@ -41,7 +41,7 @@ from fullgnn.sampling.transfer import Transfer
 from fullgnn.sampling.workers import Piece, Workers
 from fullgnn.schemes.block import Block, Input
 from fullgnn.telemetry.meter import Meter
-from fullgnn.telemetry.table import num_bytes
+from fullgnn.telemetry.screen import num_bytes
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,7 @@ from fullgnn.engine.summary import best_metric_row, in_title, memory_row, memory
 from fullgnn.sampling.loader import Loader
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.meter import Cost
-from fullgnn.telemetry.screen import folded
-from fullgnn.telemetry.table import format_table, num_bytes, shares
+from fullgnn.telemetry.screen import folded, format_table, num_bytes, shares
 
 STEPS = ("cache", "sample", "gather", "pack", "wait", "load", "forward", "backward", "comm", "update")
 """The steps of an epoch, in order: which rows stay on the device, and then those of each batch. With workers, the

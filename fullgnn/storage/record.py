@@ -17,7 +17,7 @@ from fullgnn.errors import ConfigError, DataError, message_of, one_line_errors
 from fullgnn.storage.folder import check_folder, remove_results, remove_run
 from fullgnn.storage.temporary import replacing, write_text, writing_to
 from fullgnn.storage.text import finite, fits, parse_json, read_text
-from fullgnn.telemetry.epoch import EpochRecord
+from fullgnn.telemetry.meter import EpochRecord
 
 MAX_EPOCH = 2**53
 """A line of ``epochs.jsonl`` with a number as large is damaged."""

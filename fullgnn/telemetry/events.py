@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fullgnn.errors import UnsupportedError
-from fullgnn.telemetry.epoch import EpochRecord
+from fullgnn.telemetry.meter import EpochRecord
 
 
 def summary_writer() -> Any:

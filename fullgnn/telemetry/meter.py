@@ -30,6 +30,17 @@ class Cost:
     counts: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class EpochRecord:
+    """One epoch on this rank. ``metrics`` is None without an evaluation; ``cost`` does not include evaluation."""
+
+    epoch: int  # from 1
+    loss: float  # training loss before the update, global mean
+    cost: Cost  # of the training step
+    metrics: dict[str, float | None] | None  # by split and name, as ``val_accuracy``; see ``Task.measure``
+    replayed: bool = False  # as a CUDA graph: the time of ``cost`` then has no phases but ``epoch``
+
+
 class PendingCost:
     """The cost of one interval, which a GPU may still be computing."""
 

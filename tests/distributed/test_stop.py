@@ -14,7 +14,7 @@ from fullgnn.distributed import WorkerError, fork_workers, launch_workers, stop,
 from fullgnn.distributed.command import fail
 from fullgnn.distributed.stop import STOP_SIGNALS, use_default_handlers
 from fullgnn.errors import TrainingStopped
-from fullgnn.telemetry.logger import setup_logging
+from fullgnn.telemetry.log import setup_logging
 from tests.commands import ROOT
 from tests.distributed.test_launch import runtime
 

@@ -34,8 +34,7 @@ from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.cuda_graph import CudaGraph
-from fullgnn.telemetry.epoch import EpochRecord
-from fullgnn.telemetry.meter import Cost, Meter
+from fullgnn.telemetry.meter import Cost, EpochRecord, Meter
 from fullgnn.train import run_on
 from tests.cases import Calling, config, layout_overrides
 from tests.gpu_code.launch_recorder import LaunchRecorder

@@ -15,7 +15,7 @@ from fullgnn.config import Config, MinibatchConfig
 from fullgnn.distributed import World
 from fullgnn.distributed.shared_memory import SharedSlots
 from fullgnn.sampling.summary import STEPS
-from fullgnn.telemetry.progress import Progress
+from fullgnn.telemetry.log import Progress
 from tests.cases import config, dense_graph, minibatch_config
 
 PAUSE_S = 0.002

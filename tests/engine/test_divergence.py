@@ -21,7 +21,7 @@ from fullgnn.engine.state import TrainState
 from fullgnn.errors import TrainingDiverged, TrainingStopped
 from fullgnn.graph import Graph
 from fullgnn.storage import checkpoint as files
-from fullgnn.telemetry.progress import Progress
+from fullgnn.telemetry.log import Progress
 from tests.cases import config, minibatch_config
 from tests.commands import OWN, run_command
 

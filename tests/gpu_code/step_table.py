@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from fullgnn.telemetry.table import format_table
+from fullgnn.telemetry.screen import format_table
 from tests.gpu_code.step_counts import CASES, Counts, counts_of
 from tests.ranks import Ranks
 

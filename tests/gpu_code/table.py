@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import triton
 
-from fullgnn.telemetry.table import format_table
+from fullgnn.telemetry.screen import format_table
 from tests.gpu_code.absent import Launch, recorded
 from tests.gpu_code.cases import Case, all_cases
 from tests.gpu_code.machine_code import VECTOR_BYTES, Program, resident_ctas, resources

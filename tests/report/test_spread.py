@@ -5,7 +5,7 @@ import math
 import pytest
 
 from fullgnn.report.spread import Mean, high, low, merged, shown, std
-from fullgnn.telemetry.table import num_bytes, percent
+from fullgnn.telemetry.screen import num_bytes, percent
 
 
 def test_a_mean_is_a_number_that_knows_its_spread() -> None:

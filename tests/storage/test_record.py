@@ -9,8 +9,7 @@ import pytest
 
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.storage.record import RunFolder, read_epochs, read_record
-from fullgnn.telemetry.epoch import EpochRecord
-from fullgnn.telemetry.meter import Cost
+from fullgnn.telemetry.meter import Cost, EpochRecord
 from tests.storage.records import whole_record
 from tests.storage.test_folder import files
 

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import ChainableUndefined, Environment, FileSystemLoader, Undefined
 
 from fullgnn.kernels.spmm.tiles import DENSITY_BINS
-from fullgnn.telemetry.table import format_table
+from fullgnn.telemetry.screen import format_table
 
 Entry = Mapping[str, Any]
 """The fields of one entry of a list of the record."""

@@ -7,7 +7,7 @@ from fullgnn.graph.datasets.sizes import check_size
 from fullgnn.graph.generate import hierarchical_sbm
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import node_data
-from fullgnn.telemetry.phases import announce
+from fullgnn.telemetry.log import announce
 
 
 def files() -> list[Path]:

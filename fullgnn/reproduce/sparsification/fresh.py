@@ -11,7 +11,7 @@ from typing import Any
 
 from fullgnn.distributed.supervise import environment
 from fullgnn.errors import UnsupportedError, reason_of
-from fullgnn.telemetry.logger import setup_logging
+from fullgnn.telemetry.log import setup_logging
 
 _POLL_S = 0.005
 

@@ -11,8 +11,7 @@ from fullgnn.engine import outputs
 from fullgnn.engine.outputs import CompilingRemark
 from fullgnn.kernels.support import compile_time
 from fullgnn.kernels.support.compile_time import compile_clock, waited
-from fullgnn.telemetry.epoch import EpochRecord
-from fullgnn.telemetry.meter import Cost
+from fullgnn.telemetry.meter import Cost, EpochRecord
 from tests.commands import OWN, environment, run_command, torchrun
 
 LINE = r"(?m)^compiling kernels took (\d+\.\d) s of the first epoch; later runs find them in a cache$"

@@ -1,4 +1,4 @@
-"""Progress of rank 0: one line that is rewritten on a terminal, about ten log lines in a file."""
+"""The log of each rank, long phases that are announced, and progress: one line on a terminal, ten lines in a file."""
 
 import io
 import logging
@@ -6,11 +6,9 @@ import sys
 
 import pytest
 
-from fullgnn.telemetry import progress as progress_module
-from fullgnn.telemetry.epoch import EpochRecord
-from fullgnn.telemetry.logger import setup_logging
-from fullgnn.telemetry.meter import Cost
-from fullgnn.telemetry.progress import Progress, counted
+from fullgnn.telemetry import log as log_module
+from fullgnn.telemetry.log import Progress, announce, counted, setup_logging
+from fullgnn.telemetry.meter import Cost, EpochRecord
 
 
 def record(epoch: int, *accuracies: float | None, metric: str = "accuracy") -> EpochRecord:
@@ -45,7 +43,7 @@ def test_metrics_of_other_tasks_are_named(heard: pytest.LogCaptureFixture) -> No
 
 def test_items_that_take_long_are_counted(heard: pytest.LogCaptureFixture, monkeypatch) -> None:
     times = iter([0.0, 0.0, 3.0, 7.0, 8.0, 20.0])
-    monkeypatch.setattr(progress_module.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(log_module.time, "monotonic", lambda: next(times))
     assert [*counted([1, 2, 3, 4, 5], "options")] == [1, 2, 3, 4, 5]
     assert heard.messages == ["2 of 5 options after 7 s", "4 of 5 options after 20 s"]
 
@@ -94,7 +92,7 @@ def test_the_bar_says_what_there_is_room_for(monkeypatch, width: int, shown: str
 
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(progress_module, "screen_width", lambda: width)
+    monkeypatch.setattr(log_module, "screen_width", lambda: width)
     progress = Progress(1000, visible=True)
     for epoch in range(1, 1001):
         progress.add_epoch(record(epoch, 0.5, 0.25, None))
@@ -140,3 +138,39 @@ def test_other_ranks_are_silent(heard: pytest.LogCaptureFixture, capsys) -> None
     progress.add_epoch(record(1))
     progress.close()
     assert heard.messages == [] and capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("millions", "works", "lines"),
+    [
+        (9, ["fast"], []),
+        (12, ["fast"], ["it begins: about 6 s"]),
+        (9, ["fast", "slow", "unknown"], ["it begins: about 30 s"]),
+        (1000, ["fast"], ["it begins: about 8 min"]),
+        (1000, ["unknown"], []),
+    ],
+)
+def test_what_takes_long_is_announced(heard, monkeypatch, millions: int, works: list[str], lines: list[str]) -> None:
+    monkeypatch.setattr(log_module, "SECONDS_PER_MILLION", {"fast": 0.5, "slow": 3.0})
+    announce("it begins", millions * 1_000_000, works)
+    assert heard.messages == lines
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_other_ranks_only_warn_and_say_who_they_are(capsys, rank: int) -> None:
+    package = logging.getLogger("fullgnn")
+    before = package.handlers, package.level, package.propagate
+    try:
+        setup_logging(rank)
+        setup_logging(rank)  # replaces the first call's handler
+        log = logging.getLogger("fullgnn.somewhere")
+        log.debug("debug")
+        log.info("info")
+        log.warning("watch out")
+        log.error("no")
+    finally:
+        package.handlers, package.level, package.propagate = before
+    expected = ["info", "warning: watch out", "error: no"]
+    if rank:
+        expected = [f"[rank {rank}] {line}" for line in expected[1:]]
+    assert capsys.readouterr().err.splitlines() == expected
