@@ -1,15 +1,21 @@
 """What a process does at its start, before it spends seconds on imports.
 
-A rank makes sure that it ends with its launcher, and Ctrl-C ends a command with one line.
+Ctrl-C ends a command with one line. A rank makes sure that it ends with its launcher, however that ends: no rank trains
+on without one. This module therefore imports nothing that takes long.
 """
 
+import ctypes
 import os
 import signal
+import socket
 import sys
 import threading
+import time
 from types import FrameType
+from typing import NoReturn
 
-from fullgnn.orphan import LAUNCHER_PID, end_if_orphaned, end_with_launcher
+LAUNCHER_PID = "FULLGNN_LAUNCHER_PID"
+"""Environment variable of a rank that fullgnn has started: the process id of its launcher."""
 
 COMMANDS = (
     "train",
@@ -26,6 +32,11 @@ COMMANDS = (
 """The modules of fullgnn that are commands."""
 
 _LOOK_S = 0.5
+_PR_SET_PDEATHSIG = 1  # from <sys/prctl.h>
+_POLL_S = 1.0
+_REFUSED_S = 1.0
+"""Seconds for which nobody may listen where torchrun keeps its store, before the rank ends."""
+_SELF, _PARENT = os.getpid(), os.getppid()  # as fullgnn is imported
 _imported = threading.Event()
 
 
@@ -47,24 +58,82 @@ def begin() -> None:
         return
     if "TORCHELASTIC_RUN_ID" in os.environ or LAUNCHER_PID in os.environ:
         end_with_launcher()
-        threading.Thread(target=_watch, daemon=True).start()  # the launcher may be about to end at this very moment
+        threading.Thread(target=_watch_launcher, daemon=True).start()  # it may be about to end at this very moment
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)
+        signal.signal(signal.SIGINT, _stop)
 
 
 def imported() -> None:
     """Let Ctrl-C raise KeyboardInterrupt again. Called when a command has imported what it needs."""
     _imported.set()
-    if signal.getsignal(signal.SIGINT) is _end:
+    if signal.getsignal(signal.SIGINT) is _stop:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _watch() -> None:
-    while not _imported.wait(_LOOK_S):
-        end_if_orphaned()
-
-
-def _end(number: int, frame: FrameType | None) -> None:
+def _stop(number: int, frame: FrameType | None) -> None:
     if "RANK" not in os.environ:  # a launcher says it once for all ranks
         os.write(2, b"stopped before the run began\n")
     os._exit(128 + number)
+
+
+def end_with_launcher() -> None:
+    """Let the system kill this process when its parent ends, also if SIGKILL ends the parent. May be called repeatedly.
+
+    On Linux the signal comes when the parent's thread that started this process ends. A launcher waits for its ranks in
+    the thread that started them. Other systems lack this signal, so that a thread of this process looks for the parent.
+
+    The parent may have ended before. Then this process has another one than its launcher has told, or than it had when
+    it began to import fullgnn; and nobody listens where torchrun kept its store. (That the parent is process 1 means
+    nothing: in a container, torchrun may be process 1.)
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    else:
+        threading.Thread(target=_watch_parent, daemon=True).start()
+    _end_if_orphaned()
+
+
+def _end_if_orphaned() -> None:
+    """End this process if its launcher has ended."""
+    if _has_another_parent() or _store_is_gone():
+        _end()
+
+
+def _has_another_parent() -> bool:
+    parent = int(os.environ.get(LAUNCHER_PID, 0)) or (_PARENT if os.getpid() == _SELF else os.getppid())
+    return os.getppid() != parent
+
+
+def _store_is_gone() -> bool:
+    """Whether a launcher of torch has started this process, and nobody listens where that launcher keeps its store.
+
+    The store is there before the ranks, on the first machine. A machine that cannot be reached refuses nothing.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return False
+    place, deadline = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), time.monotonic() + _REFUSED_S
+    while True:
+        try:
+            socket.create_connection(place, timeout=_REFUSED_S).close()
+            return False
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                return True
+            time.sleep(_REFUSED_S / 10)
+        except OSError:
+            return False
+
+
+def _watch_launcher() -> None:
+    while not _imported.wait(_LOOK_S):
+        _end_if_orphaned()
+
+
+def _watch_parent() -> NoReturn:
+    while not _has_another_parent():
+        time.sleep(_POLL_S)
+    _end()
+
+
+def _end() -> NoReturn:
+    os._exit(128 + signal.SIGKILL)

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fullgnn.orphan import end_with_launcher
+from fullgnn.startup import end_with_launcher
 from tests.commands import environment, free_ports
 
 JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "2", "SLURM_NPROCS": "2"}

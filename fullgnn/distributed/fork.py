@@ -13,7 +13,7 @@ from fullgnn.distributed.failure import report_bug
 from fullgnn.distributed.leaving import end_process
 from fullgnn.distributed.stop import use_default_handlers
 from fullgnn.distributed.supervise import Rank, run_ranks
-from fullgnn.orphan import end_with_launcher
+from fullgnn.startup import end_with_launcher
 
 
 def can_fork() -> bool:

@@ -24,7 +24,7 @@ from fullgnn.distributed.precision import product_precision
 from fullgnn.distributed.presence import LostRank, Presence, Process, join
 from fullgnn.distributed.store import AbsentRank, another_connection, is_file, job_store, under_torchrun
 from fullgnn.errors import ConfigError, FullGNNError, UnsupportedError
-from fullgnn.orphan import end_with_launcher
+from fullgnn.startup import end_with_launcher
 
 NCCL_VARIABLES = {"TORCH_NCCL_HIGH_PRIORITY": "1", "NCCL_LAUNCH_ORDER_IMPLICIT": "1"}
 """Environment variables that are set before NCCL starts, unless the user has set them. The first gives NCCL's kernels

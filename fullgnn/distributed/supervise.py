@@ -13,7 +13,7 @@ from fullgnn.distributed.failure import REASON_FILE, worker_error
 from fullgnn.distributed.mesh import num_threads
 from fullgnn.distributed.stop import STOP_SIGNALS, StopRequest, stop_requests
 from fullgnn.distributed.store import STORE_FILE
-from fullgnn.orphan import LAUNCHER_PID
+from fullgnn.startup import LAUNCHER_PID
 from fullgnn.storage.temporary import temporary_folder
 
 STOP_TIMEOUT_S = 10.0

@@ -38,7 +38,7 @@ from fullgnn.engine.checks import check_preparation, check_training_data
 from fullgnn.engine.optimizers import check_optimizer
 from fullgnn.engine.resume import check_run_dir, finished_run
 from fullgnn.errors import ConfigError, FullGNNError, RankFailed
-from fullgnn.orphan import end_with_launcher
+from fullgnn.startup import end_with_launcher
 from fullgnn.storage.memory import too_little
 from fullgnn.storage.record import RunRecord, read_record
 from fullgnn.telemetry.log import setup_logging

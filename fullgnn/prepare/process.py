@@ -25,7 +25,7 @@ from fullgnn.distributed.fork import can_fork, fork
 from fullgnn.distributed.presence import Process, wait_for_message
 from fullgnn.distributed.stop import use_default_handlers
 from fullgnn.errors import FullGNNError, UnsupportedError
-from fullgnn.orphan import LAUNCHER_PID, end_with_launcher
+from fullgnn.startup import LAUNCHER_PID, end_with_launcher
 from fullgnn.telemetry.log import setup_logging
 
 T = TypeVar("T")

@@ -33,10 +33,10 @@ import torch
 from fullgnn.distributed.presence import Process, wait_for_message
 from fullgnn.distributed.stop import STOP_SIGNALS
 from fullgnn.errors import FullGNNError, RankFailed, UnsupportedError
-from fullgnn.orphan import LAUNCHER_PID, end_with_launcher
 from fullgnn.sampling.features import FeatureSource
 from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.sample import Sample
+from fullgnn.startup import LAUNCHER_PID, end_with_launcher
 from fullgnn.storage.memory import too_little
 
 ALIGNED = 64  # bytes
