@@ -120,7 +120,7 @@ class RuntimeConfig:
     dry_run: bool = MISSING
     """Run one ``rank`` of ``world_size`` alone, with collectives that move nothing, to measure its memory and bytes."""
     deterministic: bool = False
-    """Get the same bits in every run of one configuration on the same machines; see ``distributed/determinism.py``."""
+    """Get the same bits in every run of one configuration on the same machines; see ``distributed/mesh.py``."""
     precision: str = "float32"
     """``float32``; or ``tf32``, which keeps 11 significant bits of each factor of a dense product on a GPU."""
     independent_tasks: bool = False

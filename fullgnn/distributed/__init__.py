@@ -17,12 +17,10 @@ from fullgnn.distributed.dry import CountingAxis, dry_world
 from fullgnn.distributed.failure import WorkerError, report_bug, report_failure, wait_for_others
 from fullgnn.distributed.fork import can_fork, fork_workers
 from fullgnn.distributed.gpu_wait import wait_for_gpu
-from fullgnn.distributed.joining import init_world, world_here, world_of_one
+from fullgnn.distributed.joining import init_world, is_group_left_behind, world_here, world_of_one
 from fullgnn.distributed.launch import launch_workers
-from fullgnn.distributed.leaving import is_group_left_behind
-from fullgnn.distributed.mesh import World, default_nproc, warn_of_crowding
+from fullgnn.distributed.mesh import World, default_nproc, product_precision, warn_of_crowding
 from fullgnn.distributed.outer_launcher import SeveralTasksError, check_tasks
-from fullgnn.distributed.precision import product_precision
 from fullgnn.distributed.shared_memory import SharedSlots, can_share_memory
 from fullgnn.distributed.stop import StopRequest, stop_requests
 from fullgnn.distributed.store import under_torchrun

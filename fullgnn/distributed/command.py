@@ -12,7 +12,7 @@ import fullgnn
 from fullgnn import startup
 from fullgnn.config import conf_dir
 from fullgnn.distributed.failure import WorkerError, report_bug, report_failure, report_lost_rank, wait_for_others
-from fullgnn.distributed.leaving import end_after_traceback, end_process, is_group_left_behind
+from fullgnn.distributed.joining import end_after_traceback, end_process, is_group_left_behind
 from fullgnn.distributed.outer_launcher import SeveralTasksError
 from fullgnn.distributed.presence import LostRank
 from fullgnn.distributed.store import under_torchrun

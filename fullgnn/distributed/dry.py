@@ -16,8 +16,7 @@ from torch import Tensor
 
 from fullgnn.config import RuntimeConfig
 from fullgnn.distributed.collectives import NOT_WITHOUT_OTHERS, Axis, Work
-from fullgnn.distributed.mesh import World, device_of, num_threads
-from fullgnn.distributed.precision import product_precision
+from fullgnn.distributed.mesh import World, device_of, num_threads, product_precision
 from fullgnn.errors import UnsupportedError
 from fullgnn.telemetry.meter import Meter
 

@@ -10,7 +10,7 @@ import torch
 
 from fullgnn.config import RuntimeConfig
 from fullgnn.distributed.failure import report_bug
-from fullgnn.distributed.leaving import end_process
+from fullgnn.distributed.joining import end_process
 from fullgnn.distributed.stop import use_default_handlers
 from fullgnn.distributed.supervise import Rank, run_ranks
 from fullgnn.startup import end_with_launcher

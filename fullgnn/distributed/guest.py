@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from fullgnn.config import RuntimeConfig
-from fullgnn.distributed.precision import product_precision
+from fullgnn.distributed.mesh import product_precision
 from fullgnn.distributed.stop import STOP_SIGNALS, StopRequest
 from fullgnn.kernels.support.process import give_back_freed_memory
 from fullgnn.kernels.support.threads import end_threads

@@ -1,49 +1,72 @@
 """Join the job that torchrun's environment describes, and leave it at the end.
 
 A rank that joins agrees with the others over the key-value store before there is a process group: on what their
-machines support, on where each of them runs, and on the GPUs that they use. ``leaving.py`` decides how a rank leaves.
+machines support, on where each of them runs, and on the GPUs that they use. It leaves with the process group destroyed,
+or without waiting for anybody.
+
+Over NCCL, ``destroy_process_group`` waits for the operations in flight, and so for the other ranks. Where one rank
+raises an error and the others go on, each waits for the other, until the timeout of a collective, and the error is not
+seen before (github.com/pytorch/torchtitan/pull/1342). So a rank destroys the group
+
+    after success                   every rank comes to the end of its job
+    after an error of all ranks     a ``FullGNNError`` that all ranks raise, once all of them have left the job
+
+and leaves it behind after any other error, which is then reported at once. A rank that a command has started ends right
+after its report, without the work of the interpreter's end, where torch would wait again. In a user's own process, such
+as a script under torchrun, the error reaches the user; the group is destroyed when the process joins its next job, to
+which all ranks have come by then.
+
+Which errors do all ranks raise? By the rule that no rank decides alone (docs/architecture.md, "Where errors are
+decided") every ``FullGNNError`` follows from what all ranks know, or is sent to all of them, by ``from_rank0``,
+``on_every_rank``, ``Watch`` or a request to stop; the two exceptions are ``RankFailed`` and ``LostRank``. Every other
+exception is a bug, a signal, or a lack of memory, which a rank meets alone. A user's model can break the rule, and
+raise a ``FullGNNError`` on one rank only: hence a rank waits until all have left, but not for long.
 """
 
 import json
+import logging
 import os
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 
 from fullgnn.config import RuntimeConfig
-from fullgnn.distributed.determinism import prepare_environment
 from fullgnn.distributed.failure import WAIT_S, is_lost_connection, is_timeout
-from fullgnn.distributed.leaving import destroy_group_left_behind, leave_group
-from fullgnn.distributed.mesh import World, device_of, num_threads, open_connections, resolve
-from fullgnn.distributed.precision import product_precision
+from fullgnn.distributed.mesh import (
+    NCCL_VARIABLES,
+    NCCL_VARIABLES_OF_SEVERAL_MACHINES,
+    World,
+    device_of,
+    num_threads,
+    open_connections,
+    prepare_environment,
+    product_precision,
+    resolve,
+    set_defaults,
+)
 from fullgnn.distributed.presence import LostRank, Presence, Process, join
 from fullgnn.distributed.store import AbsentRank, another_connection, is_file, job_store, under_torchrun
-from fullgnn.errors import ConfigError, FullGNNError, UnsupportedError
+from fullgnn.errors import ConfigError, FullGNNError, RankFailed, UnsupportedError
 from fullgnn.startup import end_with_launcher
-
-NCCL_VARIABLES = {"TORCH_NCCL_HIGH_PRIORITY": "1", "NCCL_LAUNCH_ORDER_IMPLICIT": "1"}
-"""Environment variables that are set before NCCL starts, unless the user has set them. The first gives NCCL's kernels
-priority over a product in progress, since other ranks wait for NCCL. The second starts the operations of several groups
-in launch order on every rank, so that they cannot deadlock (NCCL 2.26 and later reads it)."""
-
-NCCL_VARIABLES_OF_SEVERAL_MACHINES = {"NCCL_GRAPH_REGISTER": "0"}
-"""Those that are set, too, where the job spans several machines. By default NCCL registers the buffers of operations
-that a CUDA graph has captured with the network card, so that it reads and writes them without a copy. A replay may then
-wait forever, with busy GPUs and no error: NCCL's thread that drives the card can erase the signal by which a kernel has
-told it that such a buffer is ready (github.com/NVIDIA/nccl/pull/2390). Without registration NCCL copies through buffers
-of its own."""
 
 _GRACE_S = 3.0
 """Seconds that a rank waits before it reports that another rank, whose process runs, does not answer: that rank may be
 about to report the cause, such as a stopped sampling worker."""
 
+WAIT_FOR_ALL_S = 10.0
+"""Seconds in which every rank has left the job, if all of them have raised an error."""
+
 _TIMEOUT_S = 600.0
 """``World.timeout_s`` of a single process without settings; no other process can keep it waiting."""
+
+_left_behind: dist.ProcessGroup | None = None
 
 
 @dataclass(frozen=True)
@@ -150,9 +173,9 @@ def _joined(
     torch.set_num_threads(num_threads(runtime, place.local_size))
     backends = "cpu:gloo" + (f",cuda:{backend}" if device.type == "cuda" else "")
     if backend == "nccl":
-        several = presence is not None and presence.spans_machines
-        for name, value in (NCCL_VARIABLES | (NCCL_VARIABLES_OF_SEVERAL_MACHINES if several else {})).items():
-            os.environ.setdefault(name, value)
+        set_defaults(NCCL_VARIABLES)
+        if presence is not None and presence.spans_machines:
+            set_defaults(NCCL_VARIABLES_OF_SEVERAL_MACHINES)
     timeout = timedelta(seconds=runtime.timeout_s)
     destroy_group_left_behind()
     dist.init_process_group(backends, store=store, rank=place.rank, world_size=place.size, timeout=timeout)
@@ -239,3 +262,60 @@ def _lost(error: Exception, presence: Presence) -> LostRank:
         return LostRank(message, presence.pids_here(silent))
     time.sleep(_GRACE_S)
     return LostRank(f"a rank {waited}, although all run: set a longer runtime.timeout_s")
+
+
+def leave_group(error: BaseException, presence: Presence | None) -> None:
+    """Destroy the process group after ``error``, or leave it behind, as the docstring of this module explains it.
+
+    Args:
+        presence: the ranks of the job, which this rank has left; None: it is the only one.
+    """
+    global _left_behind
+    if presence is None or presence.size == 1 or (is_of_all_ranks(error) and presence.all_leave(WAIT_FOR_ALL_S)):
+        dist.destroy_process_group()
+    else:
+        _left_behind = dist.group.WORLD
+
+
+def is_of_all_ranks(error: BaseException) -> bool:
+    """Whether ``error`` is one that every rank of the job raises."""
+    return isinstance(error, FullGNNError) and not isinstance(error, (RankFailed, LostRank))
+
+
+def is_group_left_behind() -> bool:
+    """Whether torch still has the process group of a job that this process has left after an error."""
+    return _left_behind is not None and _left_behind is dist.group.WORLD
+
+
+def destroy_group_left_behind() -> None:
+    """Destroy the group of an earlier job. All ranks have come to their next job, so that none waits for another."""
+    global _left_behind
+    if is_group_left_behind():
+        dist.destroy_process_group()
+    _left_behind = None
+
+
+def end_process(status: int) -> NoReturn:
+    """End this process, which a command has started, with ``status``; at once, if a group has been left behind.
+
+    All ``with`` blocks have ended, so that files are closed. Processes that this one has started end with it.
+    """
+    if is_group_left_behind():
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # nobody reads it any more, or it is closed
+                stream.flush()
+        os._exit(status)
+    sys.exit(status)
+
+
+def end_after_traceback() -> None:
+    """If a group has been left behind, end this process as soon as the exception that ends it has been printed."""
+    hook = sys.excepthook
+
+    def show(*error: Any) -> None:
+        hook(*error)
+        if is_group_left_behind():
+            end_process(1)
+
+    sys.excepthook = show

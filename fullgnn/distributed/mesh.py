@@ -1,13 +1,17 @@
-"""The ranks of a job as one of them sees them: its device, the group of all ranks, and the groups of a mesh.
+"""The ranks of a job as one of them sees them, and what the keys of ``runtime`` mean on its machine.
 
-``joining.py`` makes a ``World`` of torchrun's environment.
+``joining.py`` makes a ``World``, which has the device, the group of all ranks, and the groups of a mesh. The functions
+below it turn ``runtime`` into a device, a backend, threads, settings of libraries, and the precision of products.
 """
 
 import functools
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,6 +20,24 @@ from fullgnn.config import RuntimeConfig
 from fullgnn.errors import ConfigError, FullGNNError, UnsupportedError
 
 log = logging.getLogger(__name__)
+
+DETERMINISTIC_VARIABLES = {"NCCL_ALGO": "^NVLS,NVLSTree", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+"""Environment variables of ``runtime.deterministic``, which the libraries read at their start."""
+
+NCCL_VARIABLES = {"TORCH_NCCL_HIGH_PRIORITY": "1", "NCCL_LAUNCH_ORDER_IMPLICIT": "1"}
+"""Environment variables that are set before NCCL starts, unless the user has set them. The first gives NCCL's kernels
+priority over a product in progress, since other ranks wait for NCCL. The second starts the operations of several groups
+in launch order on every rank, so that they cannot deadlock (NCCL 2.26 and later reads it)."""
+
+NCCL_VARIABLES_OF_SEVERAL_MACHINES = {"NCCL_GRAPH_REGISTER": "0"}
+"""Those that are set, too, where the job spans several machines. By default NCCL registers the buffers of operations
+that a CUDA graph has captured with the network card, so that it reads and writes them without a copy. A replay may then
+wait forever, with busy GPUs and no error: NCCL's thread that drives the card can erase the signal by which a kernel has
+told it that such a buffer is ready (github.com/NVIDIA/nccl/pull/2390). Without registration NCCL copies through buffers
+of its own."""
+
+PRECISIONS = {"float32": ("highest", "ieee"), "tf32": ("high", "tf32")}
+"""What torch calls the choices of ``runtime.precision``: in the function of all versions, and in attributes."""
 
 
 @dataclass(frozen=True)
@@ -182,3 +204,71 @@ def resolve(runtime: RuntimeConfig) -> tuple[str, str, FullGNNError | None]:
             f"runtime.precision=tf32 {why}, and this run has {device} and {runtime.dtype}: leave it out"
         )
     return device, backend, problem
+
+
+def prepare_environment(runtime: RuntimeConfig) -> None:
+    """Set the environment variables of ``runtime.deterministic``, unless the user has set them.
+
+    The key means the same bits in every run of one configuration on the same machines. On a CPU every run is
+    deterministic without it: every sum has a fixed order, whatever the number of threads. On a GPU it requires
+
+        sparse products    kernels whose sums have a fixed order, chosen by a fixed rule
+                           (``kernels/spmm/fixed_choice.py``) instead of by timing; cuSPARSE is refused, since its CSR
+                           product guarantees no order
+        NCCL               no NVLS algorithm: with it, NVLink switches add in an order that may differ between calls.
+                           The ring and tree algorithms add in an order that depends only on the ranks and the size
+        cuBLAS             a workspace of fixed size; without it, sums may differ if several streams use cuBLAS
+                           (docs.nvidia.com/cuda/cublas, "Results reproducibility")
+
+    The other GPU operations of a step either add nothing (copies, masks, comparisons, the optimizer), add in a fixed
+    order (sums over a dim), or add atomically, but only once to each element: the gradient of ``index_select`` by the
+    training rows, and the loss, which subtracts 1 from an element of each row if there are more classes than its kernel
+    supports.
+    """
+    if runtime.deterministic:
+        set_defaults(DETERMINISTIC_VARIABLES)
+
+
+def set_defaults(variables: dict[str, str]) -> None:
+    """Set the environment ``variables`` that the user has not set."""
+    for name, value in variables.items():
+        os.environ.setdefault(name, value)
+
+
+@contextmanager
+def product_precision(choice: str = "float32") -> Iterator[None]:
+    """Give dense float32 products on a GPU the precision of ``choice`` inside the ``with`` block.
+
+    Afterwards this process has its own setting again. TF32 keeps 11 significant bits of each factor. Torch uses it
+    where a process has asked for it, or where the environment has ``TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1``, as some
+    container images set it. A run follows its own key ``runtime.precision`` alone.
+
+    Args:
+        choice: one of ``PRECISIONS``; ``float32`` keeps all digits.
+    """
+    if choice != "float32":
+        log.info("runtime.precision=%s rounds the factors of dense products on a GPU: the run is not exact", choice)
+    before = _precision()
+    for where, name, _ in before:
+        _set_precision(where, name, PRECISIONS[choice][0 if where is None else 1])
+    try:
+        yield
+    finally:
+        for where, name, value in before:
+            _set_precision(where, name, value)
+
+
+def _precision() -> list[tuple[Any, str, str]]:
+    """The precision of float32 products: where torch has it (None: in the function of all versions), and the value."""
+    try:
+        return [(None, "", torch.get_float32_matmul_precision())]
+    except RuntimeError:  # the caller uses the attributes that have taken the place of this function
+        places = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+        return [(place, "fp32_precision", place.fp32_precision) for place in places]
+
+
+def _set_precision(where: Any, name: str, value: str) -> None:
+    if where is None:
+        torch.set_float32_matmul_precision(value)
+    else:
+        setattr(where, name, value)

@@ -19,10 +19,9 @@ from fullgnn.distributed import (
     init_world,
     is_group_left_behind,
     joining,
-    leaving,
     presence,
 )
-from fullgnn.distributed.leaving import is_of_all_ranks
+from fullgnn.distributed.joining import is_of_all_ranks
 from fullgnn.distributed.presence import LostRank
 from fullgnn.engine import step_runner
 from fullgnn.errors import ConfigError, DataError, RankFailed, TrainingDiverged, TrainingStopped
@@ -57,7 +56,7 @@ def fail_in_a_step(error: Exception, ranks: tuple[int, ...], folder: Path) -> No
     """Let ``ranks`` raise ``error`` in their third step."""
     destroy_waits_for_all(folder)
     step = step_runner.train_step
-    leaving.WAIT_FOR_ALL_S = 0.5 if len(ranks) == 1 else 60.0
+    joining.WAIT_FOR_ALL_S = 0.5 if len(ranks) == 1 else 60.0
 
     def failing(state: Any, *args: Any) -> None:
         if state.epoch == 2 and int(os.environ["RANK"]) in ranks:
@@ -127,10 +126,10 @@ def test_a_rank_of_torchrun_that_fails_ends_the_job_too(tmp_path: Path) -> None:
 def test_a_process_ends_with_its_status_and_all_that_it_has_written(tmp_path: Path, status: int) -> None:
     """Text of a stream that is a file is written when the process ends, if nobody flushes it before."""
     script = (
-        "import torch.distributed as dist, fullgnn.distributed.leaving as leaving\n"
+        "import torch.distributed as dist, fullgnn.distributed.joining as joining\n"
         "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
-        "leaving._left_behind = dist.group.WORLD\n"
-        f"print('said')\nleaving.end_process({status})"
+        "joining._left_behind = dist.group.WORLD\n"
+        f"print('said')\njoining.end_process({status})"
     )
     with (tmp_path / "out").open("w") as out:
         done = subprocess.run([sys.executable, "-c", script], env=environment(), stdout=out, timeout=60)
@@ -170,10 +169,10 @@ def test_train_graph_joins_again_after_a_run_that_left_its_group_behind(monkeypa
     try:
         with pytest.raises(ConfigError, match="torch.distributed is in use in this process"):
             api._run_as_rank(config(), None)
-        monkeypatch.setattr(leaving, "_left_behind", dist.group.WORLD)
+        monkeypatch.setattr(joining, "_left_behind", dist.group.WORLD)
         assert api._run_as_rank(config(), None) == "joined"
     finally:
-        leaving.destroy_group_left_behind()
+        joining.destroy_group_left_behind()
     assert not dist.is_initialized()
 
 

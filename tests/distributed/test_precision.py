@@ -47,7 +47,7 @@ def test_products_of_a_run_are_not_in_tf32(name: str, monkeypatch: pytest.Monkey
 
 SCRIPT = """
 import torch
-from fullgnn.distributed.precision import product_precision
+from fullgnn.distributed.mesh import product_precision
 {given}
 with product_precision():
     assert torch.backends.cuda.matmul.fp32_precision == "ieee" and not torch.backends.cuda.matmul.allow_tf32

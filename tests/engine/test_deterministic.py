@@ -17,7 +17,7 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.distributed import World, init_world
-from fullgnn.distributed.determinism import VARIABLES
+from fullgnn.distributed.mesh import DETERMINISTIC_VARIABLES
 from fullgnn.engine import check_deterministic, fit, make_scheme, predict, set_up
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
@@ -162,13 +162,13 @@ def test_the_environment_is_set_before_a_group_is_made(monkeypatch: pytest.Monke
     seen: dict[str, str | None] = {}
 
     def stop(*args: Any, **settings: Any) -> None:
-        seen.update({name: os.environ.get(name) for name in VARIABLES})
+        seen.update({name: os.environ.get(name) for name in DETERMINISTIC_VARIABLES})
         raise RuntimeError("no group here")
 
     runtime = config(f"runtime.deterministic={str(deterministic).lower()}", "runtime.device=cpu").runtime
     with mock.patch("torch.distributed.init_process_group", stop), pytest.raises(RuntimeError, match="no group"):
         with init_world(runtime):
             pass
-    workspace = VARIABLES["CUBLAS_WORKSPACE_CONFIG"] if deterministic else None
+    workspace = DETERMINISTIC_VARIABLES["CUBLAS_WORKSPACE_CONFIG"] if deterministic else None
     assert seen == {"NCCL_ALGO": "Ring", "CUBLAS_WORKSPACE_CONFIG": workspace}
-    assert VARIABLES["NCCL_ALGO"].startswith("^NVLS")
+    assert DETERMINISTIC_VARIABLES["NCCL_ALGO"].startswith("^NVLS")

@@ -5,7 +5,7 @@ AVX-512 only on Intel processors. Gradients of weights go to a compiled loop (``
 computes X W through torch, and one kernel applies the whole epilogue to the result; another kernel computes a gradient
 of weights with the mask that the activation applies to the gradient of the result (``_gradient_gpu.py``). Everything
 else goes to torch. All implementations compute the same mathematics in the same precision; a run keeps TF32 off
-(``distributed/precision.py``).
+(``distributed/mesh.py``).
 """
 
 from dataclasses import dataclass, replace

@@ -256,7 +256,7 @@ def test_the_gradient_of_the_loss_lies_in_lines() -> None:
 
 @pytest.mark.parametrize(("choice", "expected"), [("float32", "tf32x3"), ("tf32", "tf32")])
 def test_factors_have_the_precision_of_the_run(choice: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the products of cuBLAS have it: see ``distributed/precision.py``."""
+    """As the products of cuBLAS have it: see ``distributed/mesh.py``."""
     from fullgnn.kernels.dense import _gradient_gpu
 
     kernel, seen = _gradient_gpu._outer, []
