@@ -248,7 +248,7 @@ def test_a_signal_before_the_training_leaves_no_run() -> None:
 
 
 def test_a_second_signal_raises_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fullgnn.distributed.stop.REPEATED_AFTER_S", 0.0)
+    monkeypatch.setattr("fullgnn.distributed.launch.REPEATED_AFTER_S", 0.0)
 
     class Twice(failing(signal.SIGINT, after=2)):  # type: ignore[misc]
         def forward(self, x: torch.Tensor, blocks: list) -> torch.Tensor:

@@ -21,7 +21,7 @@ from fullgnn.bench.record import make_record, make_table, write
 from fullgnn.config.overrides import quote
 from fullgnn.distributed import check_tasks, from_rank0, init_world, launch_workers, under_torchrun
 from fullgnn.distributed.command import help_with_keys, make_folder, run_command
-from fullgnn.distributed.supervise import environment
+from fullgnn.distributed.launch import environment
 from fullgnn.storage.temporary import writing_to
 from fullgnn.telemetry.machine import warn_if_busy
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 import torch
 
 from fullgnn.bench.config import BenchConfig, run_config
+from fullgnn.distributed.launch import environment
 from fullgnn.distributed.mesh import num_threads
-from fullgnn.distributed.supervise import environment
 
 log = logging.getLogger(__name__)
 

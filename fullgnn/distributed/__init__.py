@@ -15,14 +15,12 @@ from fullgnn.distributed.collectives import (
 )
 from fullgnn.distributed.dry import CountingAxis, dry_world
 from fullgnn.distributed.failure import WorkerError, report_bug, report_failure, wait_for_others
-from fullgnn.distributed.fork import can_fork, fork_workers
 from fullgnn.distributed.gpu_wait import wait_for_gpu
 from fullgnn.distributed.joining import init_world, is_group_left_behind, world_here, world_of_one
-from fullgnn.distributed.launch import launch_workers
+from fullgnn.distributed.launch import StopRequest, can_fork, fork_workers, launch_workers, stop_requests
 from fullgnn.distributed.mesh import World, default_nproc, product_precision, warn_of_crowding
 from fullgnn.distributed.outer_launcher import SeveralTasksError, check_tasks
 from fullgnn.distributed.shared_memory import SharedSlots, can_share_memory
-from fullgnn.distributed.stop import StopRequest, stop_requests
 from fullgnn.distributed.store import under_torchrun
 
 __all__ = [

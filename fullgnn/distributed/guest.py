@@ -9,9 +9,7 @@ import gc
 import logging
 import os
 import random
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import FrameType
@@ -21,8 +19,8 @@ import numpy as np
 import torch
 
 from fullgnn.config import RuntimeConfig
+from fullgnn.distributed.launch import StopRequest, stop_signals_call, stopped_by
 from fullgnn.distributed.mesh import product_precision
-from fullgnn.distributed.stop import STOP_SIGNALS, StopRequest
 from fullgnn.kernels.support.process import give_back_freed_memory
 from fullgnn.kernels.support.threads import end_threads
 from fullgnn.telemetry.log import setup_logging
@@ -70,7 +68,7 @@ def signals_of_guest() -> Iterator[RequestContext]:
     def handle(number: int, frame: FrameType | None) -> None:
         request.receive(number)
         if not recording[0] or request.is_urgent:
-            raise _ended_by(number)
+            raise stopped_by(number)
 
     @contextmanager
     def recorded() -> Iterator[StopRequest]:
@@ -80,24 +78,10 @@ def signals_of_guest() -> Iterator[RequestContext]:
         finally:
             recording[0] = False
 
-    previous = {}
-    if threading.current_thread() is threading.main_thread():
-        handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-        # None is the handler of a library in C, which Python could not restore.
-        previous = {number: old for number, old in handlers.items() if old not in (signal.SIG_IGN, None)}
-    for number in previous:
-        signal.signal(number, handle)
-    try:
+    with stop_signals_call(handle):
         yield recorded
-    finally:
-        for number, old in previous.items():
-            signal.signal(number, old)
     if request.signal is not None:
-        raise _ended_by(request.signal)
-
-
-def _ended_by(number: int) -> BaseException:
-    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+        raise stopped_by(request.signal)
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from fullgnn.distributed import (
 )
 from fullgnn.distributed.command import answers, fail, run_as_rank
 from fullgnn.distributed.joining import end_after_traceback, end_process
-from fullgnn.distributed.stop import use_default_handlers
+from fullgnn.distributed.launch import use_default_handlers
 from fullgnn.engine.checks import check_preparation, check_training_data
 from fullgnn.engine.optimizers import check_optimizer
 from fullgnn.engine.resume import check_run_dir, finished_run

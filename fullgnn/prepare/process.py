@@ -21,9 +21,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from fullgnn.distributed.fork import can_fork, fork
+from fullgnn.distributed.launch import can_fork, fork, use_default_handlers
 from fullgnn.distributed.presence import Process, wait_for_message
-from fullgnn.distributed.stop import use_default_handlers
 from fullgnn.errors import FullGNNError, UnsupportedError
 from fullgnn.startup import LAUNCHER_PID, end_with_launcher
 from fullgnn.telemetry.log import setup_logging

@@ -30,8 +30,8 @@ from typing import Any, NoReturn, cast
 import numpy as np
 import torch
 
+from fullgnn.distributed.launch import STOP_SIGNALS
 from fullgnn.distributed.presence import Process, wait_for_message
-from fullgnn.distributed.stop import STOP_SIGNALS
 from fullgnn.errors import FullGNNError, RankFailed, UnsupportedError
 from fullgnn.sampling.features import FeatureSource
 from fullgnn.sampling.hop import PADDING, Hop

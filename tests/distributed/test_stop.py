@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fullgnn.distributed import WorkerError, fork_workers, launch_workers, stop, stop_requests, supervise
+from fullgnn.distributed import WorkerError, fork_workers, launch_workers, stop_requests
+from fullgnn.distributed import launch as launch_module
 from fullgnn.distributed.command import fail
-from fullgnn.distributed.stop import STOP_SIGNALS, use_default_handlers
+from fullgnn.distributed.launch import STOP_SIGNALS, use_default_handlers
 from fullgnn.errors import TrainingStopped
 from fullgnn.telemetry.log import setup_logging
 from tests.commands import ROOT
@@ -52,7 +53,7 @@ def test_ignored_signals_stay_ignored_and_another_thread_records_nothing() -> No
 
 def receives_two_signals() -> None:
     use_default_handlers()
-    stop.REPEATED_AFTER_S = 0.05
+    launch_module.REPEATED_AFTER_S = 0.05
     with stop_requests():
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.1)
@@ -133,7 +134,7 @@ def test_ranks_may_stop_in_order(monkeypatch, tmp_path: Path, start: Callable) -
 
 def test_ranks_that_do_not_stop_are_killed(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(supervise, "STOP_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(launch_module, "STOP_TIMEOUT_S", 0.5)
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         fork(never_stops, signal.SIGINT)
@@ -143,8 +144,8 @@ def test_ranks_that_do_not_stop_are_killed(monkeypatch, tmp_path: Path) -> None:
 
 def test_a_second_signal_kills_ranks_at_once(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(supervise, "STOP_TIMEOUT_S", 60)
-    monkeypatch.setattr(stop, "REPEATED_AFTER_S", 0.05)
+    monkeypatch.setattr(launch_module, "STOP_TIMEOUT_S", 60)
+    monkeypatch.setattr(launch_module, "REPEATED_AFTER_S", 0.05)
     begin = time.monotonic()
     with pytest.raises(SystemExit) as ended:
         fork(never_stops, signal.SIGHUP, signal.SIGINT)

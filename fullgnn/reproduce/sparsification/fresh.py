@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fullgnn.distributed.supervise import environment
+from fullgnn.distributed.launch import environment
 from fullgnn.errors import UnsupportedError, reason_of
 from fullgnn.telemetry.log import setup_logging
 
