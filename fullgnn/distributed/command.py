@@ -4,16 +4,16 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import NoReturn
 
 import fullgnn
 from fullgnn import startup
-from fullgnn.config import conf_dir
+from fullgnn.config import RuntimeConfig, conf_dir
 from fullgnn.distributed.failure import WorkerError, report_bug, report_failure, report_lost_rank, wait_for_others
 from fullgnn.distributed.joining import end_after_traceback, end_process, is_group_left_behind
-from fullgnn.distributed.outer_launcher import SeveralTasksError
+from fullgnn.distributed.outer_launcher import SeveralTasksError, Tasks, refusal
 from fullgnn.distributed.presence import LostRank
 from fullgnn.distributed.store import under_torchrun
 from fullgnn.errors import ConfigError, FullGNNError, RankFailed, TrainingStopped, message_of
@@ -66,6 +66,46 @@ def answers(arguments: list[str], help_text: Callable[[], str]) -> bool:
     if asked is not None and int(os.environ.get("RANK", 0)) == 0:
         print(f"fullgnn {fullgnn.__version__}" if asked == "--version" else folded_help(help_text()))
     return asked is not None
+
+
+def check_tasks(runtime: RuntimeConfig | None, one_process: bool = False) -> None:
+    """Refuse to go on as one of several tasks. Called by a command before it starts ranks, or works without ranks.
+
+    Args:
+        runtime: None if the command has no such keys; then it is always refused.
+        one_process: whether the command is one process that torchrun must not start, such as a sweep.
+
+    Raises:
+        SeveralTasksError: ``runtime.independent_tasks`` does not allow it; the message ends with the line to type.
+    """
+    tasks = tasks_of(os.environ)
+    if tasks is not None and not under_torchrun() and not (runtime is not None and runtime.independent_tasks):
+        raise refusal(tasks, runtime, one_process)
+
+
+def tasks_of(environment: Mapping[str, str]) -> Tasks | None:
+    """The tasks of which a process with this ``environment`` is one; None: it is alone.
+
+    An sbatch script and the shell of salloc are alone, whatever the number of tasks of their job is: only a process of
+    a job step has ``SLURM_STEP_NUM_TASKS``. mpirun of Open MPI may start its processes from a step of Slurm, so Open
+    MPI's variables come first. srun may set the variables of PMI too, so Slurm's come before those.
+    """
+
+    def number(name: str, default: int) -> int:
+        text = environment.get(name, "")
+        return int(text) if text.isascii() and text.isdigit() else default
+
+    for launcher, size, task, local_size in (
+        ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+        ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", ""),
+        ("mpiexec", "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"),
+    ):
+        tasks = number(size, 1)
+        if tasks > 1:
+            machines = -(-tasks // max(1, number(local_size, tasks)))
+            machines = number("SLURM_STEP_NUM_NODES", 1) if launcher == "srun" else machines
+            return Tasks(launcher, size, tasks, number(task, 0), max(1, machines))
+    return None
 
 
 def run_as_rank(run: Callable[..., object], *args: object) -> None:

@@ -1,9 +1,10 @@
-"""Refuse to run a command once in each of several processes that ``srun`` or ``mpirun`` has started.
+"""What to type instead of a command that ``srun`` or ``mpirun`` has started once in each of several processes.
 
 ``srun --ntasks=4 python -m fullgnn.train`` starts four processes that know nothing of each other. Each of them would
 train alone, on the whole graph, and nothing would say that there are four runs of one rank instead of one run of four.
-The ranks of one run are started by torchrun, of which srun starts one on each machine. So a process that is one of
-several, and that torchrun has not started, ends with the line to type. ``docs/slurm.md`` is the page for users.
+The ranks of one run are started by torchrun, of which srun starts one on each machine. So ``check_tasks`` ends a
+process that is one of several, and that torchrun has not started, with the line to type. ``docs/slurm.md`` is the page
+for users.
 """
 
 import os
@@ -13,12 +14,10 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fullgnn.config import RuntimeConfig
 from fullgnn.distributed.mesh import default_nproc
-from fullgnn.distributed.store import under_torchrun
 from fullgnn.errors import ConfigError
 
 KEY = "runtime.independent_tasks"
@@ -55,55 +54,19 @@ class Tasks:
         return -(-self.number // self.num_machines)
 
 
-def check_tasks(runtime: RuntimeConfig | None, one_process: bool = False) -> None:
-    """Refuse to go on as one of several tasks. Called by a command before it starts ranks, or works without ranks.
-
-    Args:
-        runtime: None if the command has no such keys; then it is always refused.
-        one_process: whether the command is one process that torchrun must not start, such as a sweep.
-
-    Raises:
-        SeveralTasksError: ``runtime.independent_tasks`` does not allow it; the message ends with the line to type.
-    """
-    tasks = tasks_of(os.environ)
-    if tasks is None or under_torchrun() or (runtime is not None and runtime.independent_tasks):
-        return
+def refusal(tasks: Tasks, runtime: RuntimeConfig | None, one_process: bool) -> SeveralTasksError:
+    """The error of a command that is one of several ``tasks``, with the line to type; arguments as ``check_tasks``."""
     if one_process or runtime is None or runtime.dry_run:
         cure = f"to run it once, type: {shlex.join([*_srun(tasks, 1), *_python(), *_own_command()])}"
     else:
         nproc = tasks.per_machine if tasks.per_machine > 1 else default_nproc(runtime)
         cure = f"for one run of {nproc * tasks.num_machines} ranks, type{_where(tasks)}: {_torchrun_line(tasks, nproc)}"
     allowed = "" if runtime is None else f"{KEY}=true allows that; "
-    raise SeveralTasksError(
+    return SeveralTasksError(
         f"{tasks.launcher} has started this command {tasks.number} times ({tasks.variable}={tasks.number}), and each"
         f" would be a run of its own; {allowed}{cure}",
         tasks.task,
     )
-
-
-def tasks_of(environment: Mapping[str, str]) -> Tasks | None:
-    """The tasks of which a process with this ``environment`` is one; None: it is alone.
-
-    An sbatch script and the shell of salloc are alone, whatever the number of tasks of their job is: only a process of
-    a job step has ``SLURM_STEP_NUM_TASKS``. mpirun of Open MPI may start its processes from a step of Slurm, so Open
-    MPI's variables come first. srun may set the variables of PMI too, so Slurm's come before those.
-    """
-
-    def number(name: str, default: int) -> int:
-        text = environment.get(name, "")
-        return int(text) if text.isascii() and text.isdigit() else default
-
-    for launcher, size, task, local_size in (
-        ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-        ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", ""),
-        ("mpiexec", "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"),
-    ):
-        tasks = number(size, 1)
-        if tasks > 1:
-            machines = -(-tasks // max(1, number(local_size, tasks)))
-            machines = number("SLURM_STEP_NUM_NODES", 1) if launcher == "srun" else machines
-            return Tasks(launcher, size, tasks, number(task, 0), max(1, machines))
-    return None
 
 
 def _where(tasks: Tasks) -> str:
