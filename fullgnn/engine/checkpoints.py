@@ -35,7 +35,8 @@ from fullgnn.engine.state import TrainState
 from fullgnn.errors import ConfigError, DataError, quoted
 from fullgnn.prepare.facts import Fingerprint, NodeFacts
 from fullgnn.schemes.base import Scheme
-from fullgnn.storage.checkpoint import BEST, STATE, checkpoints, damaged, keep_last, read, read_rows, writing
+from fullgnn.storage.checkpoint import BEST, STATE, damaged, read, read_rows, writing
+from fullgnn.storage.folder import checkpoints, keep_last
 from fullgnn.storage.text import of_fields
 
 CODEC = "codec"

@@ -21,8 +21,8 @@ from fullgnn.distributed.store import attempt
 from fullgnn.engine.checkpoints import fitting
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import ConfigError, DataError, quoted, reason_of
-from fullgnn.storage.checkpoint import STATE, check, checkpoints, find, read, remove_after
-from fullgnn.storage.folder import CHECKPOINTS, check_folder
+from fullgnn.storage.checkpoint import STATE, check, find, read
+from fullgnn.storage.folder import CHECKPOINTS, check_folder, checkpoints, remove_after
 from fullgnn.storage.record import RunFolder, RunRecord, read_record
 from fullgnn.storage.text import parse_yaml, read_text
 

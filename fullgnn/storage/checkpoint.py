@@ -16,7 +16,6 @@ that counts, and a file that is missing or of another checkpoint, and nothing is
 import errno
 import json
 import os
-import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +27,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.errors import DataError, quoted
-from fullgnn.storage.folder import CHECKPOINTS
+from fullgnn.storage.folder import CHECKPOINT, CHECKPOINTS, checkpoints, place_of
 from fullgnn.storage.text import parse_json, read_text
 from fullgnn.storage.torch_file import compare, directory_crc, load
 
@@ -41,7 +40,6 @@ STATE, BEST = "state", "best"
 FILES = "files.json"
 _Sums = Mapping[str, tuple[int, int]]  # by name of a file, its size and the CRC-32 of its directory
 _MAX_SUMS = 1 << 26  # bytes of files.json
-_NAME = re.compile(r"epoch_(\d{6,})(?:_batch_(\d{6,}))?")
 
 
 class CheckpointWriter:
@@ -122,34 +120,6 @@ def writing(run_dir: Path, epoch: int, num_batches: int = 0) -> Iterator[Checkpo
         _flush(parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def checkpoints(run_dir: Path) -> list[Path]:
-    """The complete checkpoints in a run folder, the latest last."""
-    folder = run_dir / CHECKPOINTS
-    found = folder.iterdir() if folder.is_dir() else ()
-    return sorted((path for path in found if _NAME.fullmatch(path.name)), key=place_of)
-
-
-def place_of(checkpoint: Path) -> tuple[int, int]:
-    """The epoch in the name of a checkpoint, and the number of batches of the next one."""
-    match = _NAME.fullmatch(checkpoint.name)
-    assert match is not None
-    return int(match[1]), int(match[2] or 0)
-
-
-def keep_last(run_dir: Path, count: int) -> None:
-    """Remove all but the last ``count`` checkpoints."""
-    for old in checkpoints(run_dir)[:-count]:
-        shutil.rmtree(old)
-
-
-def remove_after(run_dir: Path, epoch: int, num_batches: int = 0) -> None:
-    """Remove the checkpoints after ``epoch`` and some batches of the next, which a run that goes on from an earlier one
-    trains anew."""
-    for later in checkpoints(run_dir):
-        if place_of(later) > (epoch, num_batches):
-            shutil.rmtree(later)
 
 
 def find(path: str | Path) -> Path:
@@ -270,7 +240,7 @@ def _sums_of(checkpoint: Path) -> _Sums:
 
 def _cure(checkpoint: Path) -> str:
     """What to do about a damaged checkpoint."""
-    if not _NAME.fullmatch(checkpoint.name):
+    if not CHECKPOINT.fullmatch(checkpoint.name):
         return "choose another checkpoint"
     earlier = [one for one in checkpoints(checkpoint.parent.parent) if place_of(one) < place_of(checkpoint)]
     return "choose an earlier checkpoint of the run" + (f", such as {earlier[-1]}" if earlier else "")

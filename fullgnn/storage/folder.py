@@ -28,12 +28,13 @@ EVENTS = "tensorboard/events.out.tfevents.*"
 """Pattern of the event files of a run."""
 CHECKPOINTS = "checkpoints"
 """Folder of the checkpoints of a run; each of them is a folder."""
+CHECKPOINT = re.compile(r"epoch_(\d{6,})(?:_batch_(\d{6,}))?")
+"""Name of a checkpoint: the epoch, and the number of batches of the next one."""
 TABLE_FILE = "sweep.csv"
 """Name of the table of a sweep."""
 MEANS_FILES = ("means.csv", "means.md")
 """Names of the tables of a sweep with means over seeds and splits."""
 
-_CHECKPOINT = re.compile(r"epoch_\d{6,}(_batch_\d{6,})?")
 _UNFINISHED_CHECKPOINT = re.compile(r"\.epoch_\d{6,}(\W.*)?")
 _JOB = re.compile(r"0|[1-9][0-9]*")
 _MAX_NAMES = 6  # of files in an error message
@@ -56,18 +57,18 @@ def check_folder(path: str | Path, overwrite: bool = False, resuming: bool = Fal
     if overwrite:
         return
     with _accessing(path, "read"):
-        found, checkpoints = run_files(folder), _checkpoints(folder)
-    if resuming and (checkpoints or folder / "record.json" not in found):
+        found, own = run_files(folder), _own_checkpoints(folder)
+    if resuming and (own or folder / "record.json" not in found):
         return
     if found:
-        raise ConfigError(_refusal(path, "run", [file.relative_to(folder).parts[0] for file in found], checkpoints))
+        raise ConfigError(_refusal(path, "run", [file.relative_to(folder).parts[0] for file in found], own))
 
 
 def run_files(folder: Path) -> list[Path]:
     """The files in ``folder`` that runs have written, and the folders of checkpoints; none if it does not exist."""
     events = sorted(file for file in folder.glob(EVENTS) if file.is_file())
     found = [file for name in FILES if (file := folder / name).is_file()]
-    return found + [folder / GRAPH] * has_own_graph(folder) + events + _checkpoints(folder)
+    return found + [folder / GRAPH] * has_own_graph(folder) + events + _own_checkpoints(folder)
 
 
 def has_own_graph(folder: Path) -> bool:
@@ -80,6 +81,34 @@ def has_own_graph(folder: Path) -> bool:
         return False
     dataset = config.get("dataset") if isinstance(config, dict) else None
     return isinstance(dataset, dict) and dataset.get(CONTENTS) is not None
+
+
+def checkpoints(run_dir: Path) -> list[Path]:
+    """The complete checkpoints in a run folder, the latest last."""
+    folder = run_dir / CHECKPOINTS
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted((path for path in found if CHECKPOINT.fullmatch(path.name)), key=place_of)
+
+
+def place_of(checkpoint: Path) -> tuple[int, int]:
+    """The epoch in the name of a checkpoint, and the number of batches of the next one."""
+    match = CHECKPOINT.fullmatch(checkpoint.name)
+    assert match is not None
+    return int(match[1]), int(match[2] or 0)
+
+
+def keep_last(run_dir: Path, count: int) -> None:
+    """Remove all but the last ``count`` checkpoints."""
+    for old in checkpoints(run_dir)[:-count]:
+        shutil.rmtree(old)
+
+
+def remove_after(run_dir: Path, epoch: int, num_batches: int = 0) -> None:
+    """Remove the checkpoints after ``epoch`` and some batches of the next, which a run that goes on from an earlier one
+    trains anew."""
+    for later in checkpoints(run_dir):
+        if place_of(later) > (epoch, num_batches):
+            shutil.rmtree(later)
 
 
 def remove_run(folder: Path, keep: Path | None = None) -> None:
@@ -158,8 +187,9 @@ def _refusal(path: str | Path, kind: str, names: Iterable[str], checkpoints: Ite
     return f"run_dir={path} holds an earlier {kind} ({listed}): {cures}"
 
 
-def _checkpoints(folder: Path) -> list[Path]:
-    return _folders(folder / CHECKPOINTS, _CHECKPOINT)
+def _own_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints without links."""
+    return _folders(folder / CHECKPOINTS, CHECKPOINT)
 
 
 def _job_folders(folder: Path) -> list[Path]:

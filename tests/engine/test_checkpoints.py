@@ -21,6 +21,7 @@ from fullgnn.errors import ConfigError, DataError, FullGNNError
 from fullgnn.graph import Graph
 from fullgnn.schemes import gather
 from fullgnn.storage import checkpoint as files
+from fullgnn.storage.folder import checkpoints, place_of
 from fullgnn.storage.record import RunRecord
 from fullgnn.train import run_on
 from tests.cases import config, dense_graph, layout_overrides
@@ -65,7 +66,7 @@ def run(world: World, cfg: Config) -> dict[str, Any]:
 
 
 def left(run_dir: Path) -> dict[str, Any]:
-    last = files.checkpoints(run_dir)[-1]
+    last = checkpoints(run_dir)[-1]
     state = files.read(last, files.STATE)["state"]
     rows = [{key: part[key] for key in part if key != "format"} for part in files.read_rows(last, files.STATE)]
     order = torch.cat([part["node_id"] for part in rows]).argsort() if rows else None
@@ -96,14 +97,14 @@ def test_every_checkpoint_goes_on_to_the_same_bits(
     """On the same ranks, after any of ten checkpoints, in a folder of its own."""
     keep = [f"train.checkpoint_every={EVERY}", "train.keep_checkpoints=100", "scheme=1d", *RECIPES[recipe]]
     whole = ranks(2)(run, case(graph_file, tmp_path / "whole", *keep))[0]
-    found = files.checkpoints(tmp_path / "whole")
+    found = checkpoints(tmp_path / "whole")
     wanted = [(epoch, 0) for epoch in range(EVERY, EPOCHS + 1, EVERY)]
-    assert [files.place_of(one) for one in found] == wanted and len(found) == 10
+    assert [place_of(one) for one in found] == wanted and len(found) == 10
     for checkpoint in found[: -1 : 1 if every_case else 3]:
         name = checkpoint.name
         again = ranks(2)(run, case(graph_file, tmp_path / name, *keep, f"resume={checkpoint}"))[0]
         assert again["curve"] == whole["curve"], name
-        assert again["record"].resumed_after == files.place_of(checkpoint)[0]
+        assert again["record"].resumed_after == place_of(checkpoint)[0]
         assert metrics_of(again["record"]) == metrics_of(whole["record"]), name
         assert again["tensors"].keys() == whole["tensors"].keys()
         for key, tensor in whole["tensors"].items():
@@ -128,7 +129,7 @@ def test_a_run_goes_on_on_any_layout(ranks, tmp_path: Path, graph_file: Path, re
     for number, (world_size, replication, overrides) in enumerate(OTHERS):
         folder = tmp_path / str(number)
         shutil.copytree(tmp_path / "whole", folder)
-        shutil.rmtree(files.checkpoints(folder)[-1])  # the run was killed after its first checkpoint
+        shutil.rmtree(checkpoints(folder)[-1])  # the run was killed after its first checkpoint
         (folder / "record.json").unlink()
         layout = [*layout_overrides(replication), *overrides]
         again = ranks(world_size)(run_in_parts, case(graph_file, folder, *layout, *keys, "resume=auto"))[0]
@@ -152,7 +153,7 @@ def run_in_parts(world: World, cfg: Config) -> dict[str, Any]:
 def test_float32_on_another_layout(ranks, tmp_path: Path, graph_file: Path) -> None:
     keys = ["runtime.dtype=float32", f"train.checkpoint_every={EPOCHS // 2}", "train.keep_checkpoints=9"]
     whole = ranks(1)(run, case(graph_file, tmp_path / "whole", *keys))[0]
-    first = files.checkpoints(tmp_path / "whole")[0]
+    first = checkpoints(tmp_path / "whole")[0]
     other = [*layout_overrides(2), "reorder=metis", *keys, f"resume={first}"]
     again = ranks(4)(run, case(graph_file, tmp_path / "again", *other))[0]
     losses = [np.array([line["loss"] for line in found["curve"]]) for found in (whole, again)]
@@ -240,7 +241,7 @@ def test_a_run_that_was_killed_after_its_last_epoch_gets_its_record(ranks, tmp_p
 def test_a_damaged_checkpoint_gives_way_to_an_earlier_one(ranks, tmp_path: Path, trained, graph_file) -> None:
     shutil.copytree(trained, tmp_path / "run")
     (tmp_path / "run" / "record.json").unlink()
-    last = files.checkpoints(tmp_path / "run")[-1]
+    last = checkpoints(tmp_path / "run")[-1]
     (last / "state.pt").write_bytes((last / "state.pt").read_bytes()[:500])
     keys = ["train.epochs=2", "schedule=cosine"]
     assert (
@@ -266,12 +267,12 @@ def test_only_the_last_checkpoints_are_kept_each_with_the_best_model(ranks, tmp_
     keys = ["train.epochs=9", "train.checkpoint_every=2", "train.keep_checkpoints=3", "train.eval_every=1"]
     (tmp_path / "run" / "checkpoints" / "mine").mkdir(parents=True)
     found = ranks(2)(run, case(graph_file, tmp_path / "run", *keys))[0]
-    kept = files.checkpoints(tmp_path / "run")
-    assert [files.place_of(one)[0] for one in kept] == [6, 8, 9]  # the last epoch has one too
+    kept = checkpoints(tmp_path / "run")
+    assert [place_of(one)[0] for one in kept] == [6, 8, 9]  # the last epoch has one too
     assert {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()} == {"mine", *(one.name for one in kept)}
     best = files.read(kept[-1], files.BEST)["best"]
     assert best["epoch"] == found["record"].best_epoch
-    assert all(files.read(one, files.BEST)["best"]["epoch"] <= files.place_of(one)[0] for one in kept)
+    assert all(files.read(one, files.BEST)["best"]["epoch"] <= place_of(one)[0] for one in kept)
 
 
 def test_a_checkpoint_that_cannot_be_written_does_not_end_the_run(ranks, tmp_path: Path, graph_file: Path) -> None:
@@ -311,7 +312,7 @@ def full_disk(world: World, cfg: Config) -> list[str]:
 def test_a_disk_that_fills_while_a_file_is_written(tmp_path: Path) -> None:
     with files.writing(tmp_path, 1) as writer:
         writer.write("state", {"small": torch.zeros(10)})
-    (written,) = files.checkpoints(tmp_path)
+    (written,) = checkpoints(tmp_path)
     assert {file.name for file in written.iterdir()} == {"state.pt", files.FILES}
     handler, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
@@ -327,7 +328,7 @@ def test_a_disk_that_fills_while_a_file_is_written(tmp_path: Path) -> None:
 def test_a_checkpoint_without_a_file_of_rows_is_refused(ranks, tmp_path: Path, graph_file: Path) -> None:
     keys = ["train.epochs=2", "train.checkpoint_every=1", "model.embedding_channels=4"]
     ranks(2)(run_in_parts, case(graph_file, tmp_path / "run", *keys))
-    first = files.checkpoints(tmp_path / "run")[0]
+    first = checkpoints(tmp_path / "run")[0]
     (first / "state_rows_0001.pt").unlink()
     messages = ranks(2)(outcome, case(graph_file, tmp_path / "other", *keys, f"resume={first}"))
     assert messages[0] == messages[1]
@@ -338,7 +339,7 @@ def test_a_checkpoint_without_a_file_of_rows_is_refused(ranks, tmp_path: Path, g
 
 
 def test_a_checkpoint_holds_what_torch_loads_safely(trained: Path) -> None:
-    for file in files.checkpoints(trained)[-1].glob("*.pt"):
+    for file in checkpoints(trained)[-1].glob("*.pt"):
         torch.load(file, weights_only=True)
 
 

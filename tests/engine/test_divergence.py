@@ -20,7 +20,7 @@ from fullgnn.engine.divergence import Watch
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import TrainingDiverged, TrainingStopped
 from fullgnn.graph import Graph
-from fullgnn.storage import checkpoint as files
+from fullgnn.storage.folder import checkpoints, place_of
 from fullgnn.telemetry.log import Progress
 from tests.cases import config, minibatch_config
 from tests.commands import OWN, run_command
@@ -60,7 +60,7 @@ def ended(world: World, cfg: Config, damage: dict[int, float]) -> Ended:
         TrainState.__init__, Progress.add_epoch = made, original
     run_dir = Path(cfg.run_dir)
     lines = (run_dir / "epochs.jsonl").read_text().splitlines()
-    places = [files.place_of(one) for one in files.checkpoints(run_dir)]
+    places = [place_of(one) for one in checkpoints(run_dir)]
     return Ended(error, places, [json.loads(line)["epoch"] for line in lines])
 
 
@@ -189,8 +189,8 @@ def test_a_batch_without_a_label_proves_no_checkpoint(ranks, tmp_path: Path) -> 
     keys += ["train.checkpoint_every_batches=1", "train.keep_checkpoints=1", "loader.num_workers=0"]
     (found,) = ranks(1)(ended, minibatch_config(*keys, f"run_dir={tmp_path}/run"), {})
     assert "the loss of batch 11 of epoch 1 is nan" in found.error
-    (kept,) = files.checkpoints(tmp_path / "run")
-    assert str(kept) in found.error and files.place_of(kept) == (0, 8)
+    (kept,) = checkpoints(tmp_path / "run")
+    assert str(kept) in found.error and place_of(kept) == (0, 8)
     model = torch.load(kept / "state.pt", weights_only=True)["state"]["model"]
     assert max(value.abs().max() for value in model.values()) < 100
 

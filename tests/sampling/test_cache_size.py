@@ -18,7 +18,7 @@ from fullgnn.graph import load_dataset
 from fullgnn.sampling import loader as loader_file
 from fullgnn.sampling.caches import CacheByCount, CacheByDegree, CacheByPresampling, CacheExactly
 from fullgnn.sampling.setup import set_up_sampled
-from fullgnn.storage import checkpoint as files
+from fullgnn.storage.folder import checkpoints, place_of
 from fullgnn.telemetry.meter import Meter
 from tests.cases import minibatch_config
 from tests.sampling.test_training import run, same
@@ -107,8 +107,8 @@ def test_the_curve_is_the_same_with_any_room_after_any_batch(ranks, tmp_path: Pa
             rate = found["record"]["sampling"]["hit_rate"]
             assert (rate == 0) == (num_rows == 0 and size == 1)
             if num_rows == 60:
-                middle = files.checkpoints(tmp_path / name)[4]
-                assert files.place_of(middle)[1] > 0
+                middle = checkpoints(tmp_path / name)[4]
+                assert place_of(middle)[1] > 0
                 again = ranks(size)(curve, cfg(f"{name}.again", *more, f"resume={middle}"), num_rows)[0]
                 assert again["loss"] == plain["loss"][-len(again["loss"]) :]
                 assert torch.equal(again["model"], plain["model"])

@@ -11,7 +11,7 @@ import torch
 
 from fullgnn.distributed import world_of_one
 from fullgnn.graph.labels import LabelFacts
-from fullgnn.storage import checkpoint as files
+from fullgnn.storage.folder import checkpoints
 from fullgnn.tasks import MultiClass, MultiLabel, NodeRegression
 from fullgnn.train_minibatch import run_on
 from tests.cases import dense_graph, minibatch_config
@@ -43,7 +43,7 @@ def test_workers_and_a_resume_train_the_same_bits(tmp_path: Path, weight: str) -
     keys = [tmp_path / "graph.npz", *WEIGHTS[weight]]
     whole = trained(keys[0], tmp_path / "whole", *keys[1:], *keep)
     others = [trained(keys[0], tmp_path / "workers", *keys[1:], "loader.num_workers=2", *keep)]
-    for checkpoint in files.checkpoints(tmp_path / "whole")[:4:3]:
+    for checkpoint in checkpoints(tmp_path / "whole")[:4:3]:
         others.append(trained(keys[0], tmp_path / checkpoint.name, *keys[1:], *keep, f"resume={checkpoint}"))
     for other in others:
         assert other["loss"] == whole["loss"] and torch.equal(other["model"], whole["model"])

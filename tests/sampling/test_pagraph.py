@@ -16,6 +16,7 @@ from fullgnn.sampling.pagraph import CrossFreeParts, cross_partition_free
 from fullgnn.sampling.sample import Sample
 from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.storage import checkpoint as files
+from fullgnn.storage.folder import checkpoints
 from fullgnn.telemetry.meter import Meter
 from tests.cases import dense_graph, minibatch_config
 from tests.sampling.test_training import run
@@ -174,7 +175,7 @@ def test_a_run_goes_on_in_mid_epoch_with_as_many_ranks(ranks, tmp_path: Path) ->
     whole = ranks(2)(run, minibatch_config(*SPLIT, f"run_dir={tmp_path / 'whole'}"))[0]
     keys = [*SPLIT, f"run_dir={tmp_path / 'cut'}", "train.checkpoint_every_batches=2", "train.keep_checkpoints=100"]
     ranks(2)(run, minibatch_config(*keys, "train.checkpoint_every=1"))
-    for checkpoint in files.checkpoints(tmp_path / "cut"):
+    for checkpoint in checkpoints(tmp_path / "cut"):
         in_epoch = files.read(checkpoint, files.STATE)["state"]["batches"]["count"] > 0
         for size in (2, 3):
             folder = tmp_path / f"{checkpoint.name} {size}"
@@ -186,7 +187,7 @@ def test_a_run_goes_on_in_mid_epoch_with_as_many_ranks(ranks, tmp_path: Path) ->
                 same_end(ranks(size)(run, cfg)[0]["loss"], whole["loss"])
             else:
                 assert np.isfinite(ranks(size)(run, cfg)[0]["loss"]).all()
-    cfg = minibatch_config(*KEYS, f"run_dir={tmp_path / 'other'}", f"resume={files.checkpoints(tmp_path / 'cut')[0]}")
+    cfg = minibatch_config(*KEYS, f"run_dir={tmp_path / 'other'}", f"resume={checkpoints(tmp_path / 'cut')[0]}")
     with pytest.raises(AssertionError, match="loader.split is pagraph in the checkpoint and even here"):
         ranks(2)(run, cfg)
 

@@ -18,6 +18,7 @@ from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.samplers import neighbor
 from fullgnn.schemes import Needs
 from fullgnn.storage import checkpoint as files
+from fullgnn.storage.folder import checkpoints, place_of
 from fullgnn.tasks import MultiClass
 from fullgnn.train_minibatch import run_on
 from tests.cases import config, dense_graph, minibatch_config
@@ -69,7 +70,7 @@ def left(run_dir: Path) -> dict[str, Any]:
         "val": [line["val_accuracy"] for line in lines if "val_accuracy" in line],
         "record": json.loads((run_dir / "record.json").read_text()),
     }
-    if last := files.checkpoints(run_dir):
+    if last := checkpoints(run_dir):
         state = files.read(last[-1], files.STATE)["state"]
         found["model"] = torch.cat([value.flatten() for value in state["model"].values()])
     return found
@@ -132,14 +133,14 @@ def test_a_run_goes_on_from_any_batch_on_any_number_of_ranks(
     keep = ["train.checkpoint_every=1", "train.checkpoint_every_batches=1", "train.keep_checkpoints=100"]
     keys = [*MODELS["sage"], "schedule=cosine", *keep]
     whole = ranks(2)(run, case(graph_files["directed"], tmp_path / "whole", *keys))[0]
-    found = files.checkpoints(tmp_path / "whole")
+    found = checkpoints(tmp_path / "whole")
     places = [(epoch, count) for epoch in range(EPOCHS + 1) for count in range(3)]
-    assert [files.place_of(one) for one in found] == places[1 : 3 * EPOCHS + 1]
+    assert [place_of(one) for one in found] == places[1 : 3 * EPOCHS + 1]
     for number in (0, 1, 2, 7, 10):
         target, size = tmp_path / f"again{number}", LAYOUTS[number % 4]
         again = ranks(size)(run, case(graph_files["directed"], target, *keys, f"resume={found[number]}"))[0]
         same(whole, again, 0 if size == 2 else 1e-9)
-        assert again["record"]["resumed_after"] == files.place_of(found[number])[0]
+        assert again["record"]["resumed_after"] == place_of(found[number])[0]
 
 
 def test_the_order_of_an_epoch_is_random_and_its_batches_are_those_of_any_number_of_ranks() -> None:

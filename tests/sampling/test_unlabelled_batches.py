@@ -10,7 +10,7 @@ from fullgnn.config import MinibatchConfig
 from fullgnn.distributed import World, world_of_one
 from fullgnn.nn import set_epoch
 from fullgnn.sampling.setup import set_up_sampled
-from fullgnn.storage import checkpoint as files
+from fullgnn.storage.folder import checkpoints
 from fullgnn.telemetry.meter import Meter
 from fullgnn.train_minibatch import run_on
 from tests.cases import minibatch_config
@@ -78,7 +78,7 @@ def test_a_batch_without_a_label_is_no_update(ranks, tmp_path: Path, name: str) 
     one = case(tmp_path / "one", *keys, *keep)
     with world_of_one(one.runtime) as world:
         found = run(world, one)
-        middle = files.checkpoints(tmp_path / "one")[2]
+        middle = checkpoints(tmp_path / "one")[2]
         again = run(world, case(tmp_path / "again", *keys, *keep, f"resume={middle}"))
     torch.testing.assert_close(torch.tensor(found["loss"]), torch.tensor(losses), rtol=1e-9, atol=0)
     torch.testing.assert_close(found["model"], parameters, rtol=1e-9, atol=1e-12)
