@@ -18,8 +18,8 @@ from fullgnn.distributed.presence import LostRank
 from fullgnn.distributed.store import under_torchrun
 from fullgnn.errors import ConfigError, FullGNNError, RankFailed, TrainingStopped, message_of
 from fullgnn.storage.memory import too_little
+from fullgnn.telemetry.folded_help import folded_help
 from fullgnn.telemetry.log import setup_logging
-from fullgnn.telemetry.screen import folded_help
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Fit texts to the screen: tables and the numbers in them, and help, commands and sentences folded to its columns."""
+"""Fit texts to the screen: tables and the numbers in them, and commands and sentences folded to its columns."""
 
 import functools
 import math
@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import tabulate
 
@@ -14,12 +14,8 @@ tabulate.MIN_PADDING = 0  # of headers
 
 WIDTH = 80
 """Columns of a terminal that does not tell them, and of every help."""
-LEAST_COMMENT = 30
-"""Columns that a folded comment, or the right one of two columns, has at least beside what is left of it."""
-
-_wrap = functools.partial(textwrap.wrap, break_long_words=False, break_on_hyphens=False)
-_KEY = re.compile(r"[\w.]+:( |$)")
-_COMMAND = re.compile(r"(python|torchrun) ")
+wrap = functools.partial(textwrap.wrap, break_long_words=False, break_on_hyphens=False)
+"""Lines of a text; words, such as paths and keys, stay whole."""
 
 
 def screen_width() -> int:
@@ -96,7 +92,7 @@ def num_bytes(count: float) -> str:
 
 def folded(sentence: str, width: int = WIDTH) -> str:
     """A sentence in lines of at most ``width`` columns, but for words that are longer."""
-    return "\n".join(_wrap(sentence, width))
+    return "\n".join(wrap(sentence, width))
 
 
 def folded_command(command: str, width: int, indent: str = "") -> str:
@@ -112,73 +108,3 @@ def folded_command(command: str, width: int, indent: str = "") -> str:
         else:
             lines.append(f"{indent}    {word}")
     return " \\\n".join(lines)
-
-
-def folded_help(text: str, width: int = WIDTH) -> str:
-    """The ``text`` of a help with lines of at most ``width`` columns.
-
-    It has paragraphs, indented commands, rows of two columns, and keys of a YAML with comments. A comment stays beside
-    its key, in its column; lines that are no wider than ``width`` stay as they are, if their paragraph fits.
-    """
-    lines: list[str] = []
-    for block in _blocks(text.split("\n")):
-        lines += block if max(map(len, block)) <= width else _folded_block(block, width)
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _blocks(lines: list[str]) -> Iterator[list[str]]:
-    """Lines that belong together: those of a paragraph, a comment of several lines, or one other line."""
-    block: list[str] = []
-    for line in lines:
-        if block and not _continues(block, line):
-            yield block
-            block = []
-        block.append(line)
-    if block:
-        yield block
-
-
-def _continues(block: list[str], line: str) -> bool:
-    """Whether ``line`` goes on with the sentence of the ``block`` before it."""
-    if "#" in (line[:1], block[-1][:1]):
-        return line[:1] == block[-1][:1]
-    if re.match(r" +#", line):  # a comment below that of a key
-        return "#" in block[0] and line.index("#") == _text_column(block[0])
-    return _indent(line) == _indent(block[-1]) and _is_prose(block[0]) and _is_prose(line)
-
-
-def _indent(line: str) -> str:
-    return line[: len(line) - len(line.lstrip())]
-
-
-def _is_prose(line: str) -> bool:
-    """Whether a line is part of a paragraph, and neither a key, nor a command, nor a row of two columns."""
-    text = line.strip()
-    return bool(text) and not (_KEY.match(text) or _COMMAND.match(text) or _text_column(line))
-
-
-def _text_column(line: str) -> int:
-    """Where the comment of a key, or the right one of two columns, begins; 0: there is none."""
-    if found := re.match(r"[^#]*?\S +(?=# )", line):
-        return found.end()
-    found = re.match(r" *\S.*?  +(?=\S)", line)
-    return found.end() if found else 0
-
-
-def _folded_block(block: list[str], width: int) -> list[str]:
-    first = block[0]
-    indent = _indent(first)
-    if _COMMAND.match(first.lstrip()):
-        return folded_command(first.strip(), width, indent).split("\n")
-    at = _text_column(first)
-    mark = "# " if first.lstrip().startswith("#") or first[at:].startswith("# ") else ""
-    begin = 0 if first.lstrip().startswith("#") else at
-    text = " ".join(part.strip().removeprefix("#").strip() for part in (first[begin:], *block[1:]))
-    left = first[:begin]
-    if not begin:
-        return _wrap(text, width, initial_indent=indent + mark, subsequent_indent=indent + mark)
-    if width - at >= LEAST_COMMENT:
-        hanging = " " * at + mark
-        return _wrap(text, width, initial_indent=left + mark, subsequent_indent=hanging)
-    below = f"{indent}    {mark}"
-    return [left.rstrip(), *_wrap(text, width, initial_indent=below, subsequent_indent=below)]

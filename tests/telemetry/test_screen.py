@@ -6,10 +6,10 @@ import shlex
 import pytest
 
 from fullgnn.report.sweep import sweep_table
+from fullgnn.telemetry.folded_help import folded_help
 from fullgnn.telemetry.screen import (
     folded,
     folded_command,
-    folded_help,
     format_narrow_table,
     format_table,
     num_bytes,
