@@ -14,7 +14,7 @@ from fullgnn.codecs.features import Features
 from fullgnn.codecs.first_layer import FirstLayer
 from fullgnn.config import build, target_of
 from fullgnn.kernels.support.read_only import read_only_tensor
-from fullgnn.storage.arrays import read_arrays
+from fullgnn.storage.archive import read_arrays
 from fullgnn.storage.cache import Cache
 
 KIND = "encoded"

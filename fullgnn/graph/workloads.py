@@ -23,7 +23,8 @@ from fullgnn.graph.generate import (
     split_keys,
 )
 from fullgnn.graph.graph import Graph
-from fullgnn.storage.arrays import DamagedArray, read_arrays
+from fullgnn.storage.archive import read_arrays
+from fullgnn.storage.arrays import DamagedArray
 from fullgnn.storage.temporary import replacing
 
 log = logging.getLogger(__name__)

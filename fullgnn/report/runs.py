@@ -16,7 +16,7 @@ from fullgnn.report.folders import GIVE, Found, find_runs, reading
 from fullgnn.report.replicates import SEED, is_draw, is_override_of_draw
 from fullgnn.report.spread import NOTHING, merged
 from fullgnn.report.statistics import Count, count, statistics_of_run
-from fullgnn.storage.arrays import read_arrays
+from fullgnn.storage.archive import read_arrays
 from fullgnn.storage.record import read_epochs, read_record_fields
 from fullgnn.storage.text import parse_json, parse_yaml, read_text
 

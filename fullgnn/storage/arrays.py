@@ -1,8 +1,7 @@
-"""Arrays of .npz and .npy files, measured before they are read: what a header announces must be there, and fit.
+"""Arrays of .npy files, measured before they are read: what a header announces must be there, and fit.
 
-Nothing in a file is trusted. An array of a header with 10^12 elements is refused before memory is allocated, and so is
-a member of an archive that unpacks to more than its header says. No array of Python objects is read, whose bytes would
-be run as a pickle. What is read has the checksum of the archive.
+Nothing in a file is trusted. An array of a header with 10^12 elements is refused before memory is allocated. No array
+of Python objects is read, whose bytes would be run as a pickle. ``archive.py`` reads .npz files in the same way.
 """
 
 import ast
@@ -28,8 +27,6 @@ MAGIC = b"\x93NUMPY"
 
 _ALIGNMENT = 64  # bytes, that of memory from torch
 _MAX_HEADER = 10_000  # bytes, numpy's own limit
-_MAX_RATIO = 1040  # deflate cannot pack 1032 bytes into less than one
-_LOCAL_HEADER = 30  # bytes, that of a member of an archive before its name
 _CHUNK = 1 << 20  # bytes that are read at once
 _BLOCK = 1 << 22  # bytes that are written, or added to a checksum, at once
 _KINDS = "biufcSUMm"  # of dtypes whose bytes are plain values
@@ -72,119 +69,12 @@ class Header:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-class Archive:
-    """The arrays of a .npz file, by name.
-
-    Raises:
-        DamagedArray: the file is no such archive. A method raises it, too, for an array that cannot be read.
-        OSError: the file cannot be opened.
-    """
-
-    def __init__(self, source: Path | BinaryIO) -> None:
-        self._source = source
-        if isinstance(source, Path) and not source.is_file():
-            open(source).close()  # raises what is wrong
-        with _damage():
-            self._zip = zipfile.ZipFile(source)
-            members = self._zip.infolist()
-            self._members = {member.filename.removesuffix(".npy"): member for member in members}
-        if len(self._members) < len(members):
-            raise DamagedArray("two arrays have one name")
-
-    def __enter__(self) -> "Archive":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._zip.close()
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the arrays, in the order of the file."""
-        return list(self._members)
-
-    def header(self, name: str) -> Header:
-        """The dtype and the shape of an array, of which nothing else is read."""
-        with _damage(), self._zip.open(self._measured(name)) as stream:
-            return read_header(stream, self._members[name].file_size)
-
-    def read(self, name: str, what: str = "", cure: str = "it may be damaged") -> np.ndarray:
-        """The array ``name``.
-
-        Args:
-            what, cure: begin and end the error of an array that is larger than the memory.
-
-        Raises:
-            DataError: the array does not fit into memory.
-        """
-        with _damage():
-            with self._zip.open(self._measured(name)) as stream:
-                header = read_header(stream, self._members[name].file_size)
-                check_fits(header.num_bytes, what or f"array {quoted(name)}", cure)
-                return _read_values(stream, header)
-
-    def is_stored(self, name: str) -> bool:
-        """Whether the archive holds an array as it is, neither packed nor encrypted."""
-        member = self._members[name]
-        return member.compress_type == zipfile.ZIP_STORED and not member.flag_bits & 1
-
-    def map(self, name: str) -> np.ndarray:
-        """The array ``name``, which ``is_stored``, mapped into memory and read-only: it may be larger than the memory.
-
-        Its checksum is not compared, since that would read all of it. Its values may lie at any byte, and then the
-        array is not aligned.
-        """
-        assert isinstance(self._source, Path)
-        with _damage():
-            member = self._measured(name)
-            with self._source.open("rb") as stream:
-                stream.seek(member.header_offset)
-                local = stream.read(_LOCAL_HEADER)
-                if len(local) < _LOCAL_HEADER or local[:4] != b"PK\x03\x04":
-                    raise DamagedArray("its entry is not where the archive says")
-                lengths = (
-                    int.from_bytes(local[place : place + 2], "little") for place in (26, 28)
-                )  # of name and extra
-                begin = member.header_offset + _LOCAL_HEADER + sum(lengths)
-                if begin + member.file_size > stream.seek(0, 2) or member.file_size != member.compress_size:
-                    raise DamagedArray(f"it announces {member.file_size} bytes, which the file cannot hold")
-                stream.seek(begin)
-                header = read_header(stream, member.file_size)
-            return _mapped(self._source, header, begin, "r")
-
-    def _measured(self, name: str) -> zipfile.ZipInfo:
-        """The entry of a member, which can have the size that it says."""
-        member = self._members[name]
-        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise DamagedArray(f"it is packed by method {member.compress_type}, and only deflate is read")
-        most = member.compress_size * (_MAX_RATIO if member.compress_type == zipfile.ZIP_DEFLATED else 1)
-        end = member.header_offset + member.compress_size
-        stream = self._zip.fp
-        assert stream is not None
-        if member.file_size > most or end > stream.seek(0, 2):
-            raise DamagedArray(f"it announces {member.file_size} bytes, which the file cannot hold")
-        return member
-
-
-def read_arrays(source: Path | BinaryIO) -> dict[str, np.ndarray]:
-    """All arrays of a .npz file.
-
-    Raises:
-        DamagedArray: the file cannot be read.
-        DataError: the arrays do not fit into memory.
-        OSError: the file cannot be opened.
-    """
-    with Archive(source) as archive:
-        total = sum(archive.header(name).num_bytes for name in archive.names)
-        check_fits(total, f"{source}" if isinstance(source, Path) else "the archive", "delete it if it is damaged")
-        return {name: archive.read(name) for name in archive.names}
-
-
 def read_npy(stream: BinaryIO, size: int) -> np.ndarray:
     """The array of a .npy file of ``size`` bytes; raises as ``Archive.read``."""
-    with _damage():
+    with damage():
         header = read_header(stream, size)
         check_fits(header.num_bytes, "an array", "it may be damaged")
-        return _read_values(stream, header)
+        return read_values(stream, header)
 
 
 def row_blocks(array: SomeRows) -> Iterator[slice]:
@@ -238,12 +128,12 @@ def map_npy(file: Path, read_only: bool = False) -> np.ndarray:
         DamagedArray: the file is damaged.
         OSError: the file cannot be opened.
     """
-    with _damage(), file.open("rb") as stream:
+    with damage(), file.open("rb") as stream:
         header = read_header(stream, file.stat().st_size)
-    return _mapped(file, header, 0, "r" if read_only else "c")
+    return mapped(file, header, 0, "r" if read_only else "c")
 
 
-def _mapped(file: Path, header: Header, begin: int, mode: str) -> np.ndarray:
+def mapped(file: Path, header: Header, begin: int, mode: str) -> np.ndarray:
     """The array of a .npy that begins at the byte ``begin`` of ``file``."""
     if not header.num_bytes:  # nothing can be mapped
         return np.empty(header.shape, header.dtype)
@@ -299,7 +189,7 @@ def _dtype(descr: object) -> np.dtype:
     return dtype
 
 
-def _read_values(stream: _Stream, header: Header) -> np.ndarray:
+def read_values(stream: _Stream, header: Header) -> np.ndarray:
     array = _empty(math.prod(header.shape), header.dtype)
     if header.num_bytes:
         into, done = array.view(np.uint8).data, 0
@@ -323,7 +213,7 @@ def _empty(count: int, dtype: np.dtype) -> np.ndarray:
 
 
 @contextmanager
-def _damage() -> Iterator[None]:
+def damage() -> Iterator[None]:
     """Turn what a damaged archive raises, which may be nearly anything, into a ``DamagedArray``."""
     try:
         yield

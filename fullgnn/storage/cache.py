@@ -16,7 +16,8 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 
 from fullgnn.errors import ConfigError, quoted, reason_of
-from fullgnn.storage.arrays import DamagedArray, read_arrays
+from fullgnn.storage.archive import read_arrays
+from fullgnn.storage.arrays import DamagedArray
 from fullgnn.storage.temporary import replacing
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,8 @@ import torch
 
 from fullgnn.errors import DataError
 from fullgnn.storage import memory
-from fullgnn.storage.arrays import Archive, DamagedArray, ObjectArray, map_npy, read_arrays, read_npy
+from fullgnn.storage.archive import Archive, read_arrays
+from fullgnn.storage.arrays import DamagedArray, ObjectArray, map_npy, read_npy
 from fullgnn.storage.memory import check_fits, free_bytes, within_memory
 
 

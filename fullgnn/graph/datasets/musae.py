@@ -28,7 +28,8 @@ from fullgnn.graph.datasets.csv_texts import column_of, read_texts
 from fullgnn.graph.datasets.named import as_integers, classes_of, first_repeated, node_names_of, places_of
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
-from fullgnn.storage.arrays import Archive, DamagedArray
+from fullgnn.storage.archive import Archive
+from fullgnn.storage.arrays import DamagedArray
 from fullgnn.storage.memory import check_fits
 
 _LABELS = ("page_type", "ml_target", "target")

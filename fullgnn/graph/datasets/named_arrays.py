@@ -8,7 +8,8 @@ from scipy.sparse import csr_array
 from fullgnn.errors import MAX_QUOTED, DataError, quoted
 from fullgnn.graph.checks import first_line
 from fullgnn.graph.datasets.sparse import checked_csr
-from fullgnn.storage.arrays import MAGIC, Archive, DamagedArray, ObjectArray
+from fullgnn.storage.archive import Archive
+from fullgnn.storage.arrays import MAGIC, DamagedArray, ObjectArray
 
 
 class NamedArrays:
