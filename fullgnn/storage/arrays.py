@@ -190,6 +190,7 @@ def _dtype(descr: object) -> np.dtype:
 
 
 def read_values(stream: _Stream, header: Header) -> np.ndarray:
+    """The values of a .npy whose ``header`` has just been read from ``stream``; the ``stream`` must end with them."""
     array = _empty(math.prod(header.shape), header.dtype)
     if header.num_bytes:
         into, done = array.view(np.uint8).data, 0
