@@ -10,7 +10,8 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from fullgnn.config import conf_dir
-from fullgnn.config.compose import SCHEMAS, compose
+from fullgnn.config.compose import compose
+from fullgnn.config.schema import SCHEMAS
 from fullgnn.telemetry.screen import WIDTH, folded_command
 
 _KEYS = {

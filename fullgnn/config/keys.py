@@ -15,8 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError
 
 from fullgnn.config import conf_dir
-from fullgnn.config.compose import explain, is_user_error
-from fullgnn.config.overrides import pasteable
+from fullgnn.config.explain import explain, is_user_error, pasteable
 from fullgnn.errors import ConfigError
 
 
@@ -75,7 +74,7 @@ def _check_complete(composed: DictConfig, schema: type) -> None:
 
 
 def explain_keys(error: Exception, schema: type) -> str:
-    """Explain ``error`` in one line, like ``fullgnn.config.compose.explain``, for the keys of ``schema``."""
+    """Explain ``error`` in one line, like ``fullgnn.config.explain.explain``, for the keys of ``schema``."""
     text = " ".join(str(error).split())
     hints = typing.get_type_hints(schema)
     name = str(getattr(error, "full_key", "") or "").partition("[")[0]

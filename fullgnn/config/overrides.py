@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -63,46 +62,6 @@ def quote(text: str, mark: str = "'") -> str:
     """
     doubled = re.sub(rf"(\\*)({mark}|\Z)", lambda found: 2 * found[1] + found[2].replace(mark, f"\\{mark}"), text)
     return f"{mark}{doubled}{mark}"
-
-
-def pasteable(argument: str, sweep: bool = False) -> str | None:
-    """An ``argument`` that Hydra cannot read, or reads as no text, with its value quoted so that Hydra reads the value
-    as it is, and quoted again for a shell.
-
-    Args:
-        sweep: whether commas separate several values, each of which is quoted if Hydra cannot read it.
-
-    Returns:
-        None: the key is wrong too, or an error message, which is one line, cannot show the value as it is.
-    """
-    key, sign, value = argument.partition("=")
-    unended = re.search(r"[$][{][^}]*$", value)  # an interpolation, which no quotes hide
-    if not sign or unended or (sweep and re.match(r"\w+\(", value)):  # a sweep such as choice(...)
-        return None
-    values = _values_of_sweep(value) if sweep else [value]
-    spelled = [one if len(values) > 1 and _reads(f"{key}={one}") else _in_quotes(one) for one in values]
-    found = f"{key}={','.join(spelled)}"
-    return shlex.quote(found) if _reads(found) and found.isprintable() and " ".join(found.split()) == found else None
-
-
-def _in_quotes(text: str) -> str:
-    return quote(text, "'" if '"' in text and "'" not in text else '"')
-
-
-def _values_of_sweep(value: str) -> list[str]:
-    """The values between the commas that are outside of quotes."""
-    values = value.split(",")
-    if any(one[:1] in ("'", '"') and one[-1:] != one[:1] for one in values):
-        values = re.findall(r"""(?:'[^']*'|"[^"]*"|[^,])+""", value)
-    return values
-
-
-def _reads(argument: str) -> bool:
-    try:
-        OverridesParser.create().parse_override(argument)
-    except HydraException:
-        return False
-    return True
 
 
 def as_overrides(settings: Iterable[str | Mapping[str, Any]]) -> list[str]:

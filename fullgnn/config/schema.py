@@ -212,6 +212,40 @@ class MinibatchConfig(Config):
     train: MinibatchTrainConfig = field(default_factory=MinibatchTrainConfig)
 
 
+SCHEMAS: dict[str, type[Config]] = {"config": Config, "minibatch": MinibatchConfig}
+"""The files of ``conf/`` that describe a run, and their schemas."""
+CHOICES: dict[str, tuple[str | bool, ...]] = {
+    "normalization": ("sym", "row", "none"),
+    "reorder.scope": ("block", "whole"),
+    "optimizations.spmm_order": ("width", "transform", "propagate"),
+    "optimizations.cache_aggregation": ("auto", True, False),
+    "optimizations.loss_rows_only": ("auto", True, False),
+    "optimizations.sparse_features": ("auto", True, False),
+    "optimizations.offload": ("auto", "always", "never"),
+    "train.prediction_table": TABLES,
+    "train.table": ("short", "full"),
+    "loader.split": ("even", "pagraph"),
+    "runtime.device": ("auto", "cpu", "cuda"),
+    "runtime.backend": ("auto", "gloo", "nccl"),
+    "runtime.dtype": ("float32", "float64"),
+    "runtime.precision": ("float32", "tf32"),
+    "runtime.cuda_graph": ("auto", "never"),
+}
+"""The values that a key may have, where it may have only some."""
+OF_SPLIT: dict[str, Any] = {
+    "split": Optional[Union[int, str]],
+    "train_fraction": Optional[float],
+    "val_fraction": Optional[float],
+    "train_per_class": Optional[int],
+    "num_val": Optional[int],
+    "num_folds": Optional[int],
+    "fold": Optional[int],
+    "groups": Optional[str],
+    "split_seed": Optional[int],
+}
+"""The keys of ``conf/dataset/base.yaml`` and their types, where the ``load`` of a dataset does not have them itself."""
+
+
 def conf_dir() -> Path:
     """Folder of the YAML files: inside the package when it is installed, beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]

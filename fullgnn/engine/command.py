@@ -18,9 +18,11 @@ from omegaconf import DictConfig
 
 from fullgnn import startup
 from fullgnn.config import Config, conf_dir
-from fullgnn.config.compose import SCHEMAS, explain, is_user_error, load_config
+from fullgnn.config.compose import load_config
+from fullgnn.config.explain import explain, is_user_error
 from fullgnn.config.help import training_help
 from fullgnn.config.overrides import defer_keys_of_swept_groups, worker_arguments
+from fullgnn.config.schema import SCHEMAS
 from fullgnn.distributed import (
     can_fork,
     check_tasks,

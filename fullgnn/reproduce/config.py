@@ -12,7 +12,7 @@ from hydra.errors import HydraException
 from omegaconf import MISSING
 
 from fullgnn.config import RuntimeConfig, conf_dir
-from fullgnn.config.compose import explain
+from fullgnn.config.explain import explain
 from fullgnn.config.keys import check_choices, check_minima, load_keys
 from fullgnn.distributed.mesh import default_nproc, num_threads
 from fullgnn.errors import ConfigError

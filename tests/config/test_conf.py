@@ -11,7 +11,8 @@ import yaml
 from omegaconf import OmegaConf
 
 from fullgnn.config import Config, MinibatchConfig, conf_dir
-from fullgnn.config.compose import _OF_SPLIT, compose, load_config
+from fullgnn.config.compose import compose, load_config
+from fullgnn.config.schema import OF_SPLIT
 from fullgnn.config.updates import WARMUP
 from fullgnn.errors import ConfigError
 from fullgnn.graph.datasets.common_split import SPLIT_KEYS
@@ -123,7 +124,7 @@ def composed(*choices: str, sampled: bool) -> Config:
 
 def test_the_keys_of_a_split_are_written_once() -> None:
     base = yaml.safe_load((conf_dir() / "dataset" / "base.yaml").read_text())
-    assert base == dict.fromkeys(SPLIT_KEYS) and set(_OF_SPLIT) == set(SPLIT_KEYS)
+    assert base == dict.fromkeys(SPLIT_KEYS) and set(OF_SPLIT) == set(SPLIT_KEYS)
 
 
 @pytest.mark.parametrize(("group", "choice"), CHOICES)

@@ -9,8 +9,8 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fullgnn.config.compose import compose, load_config
+from fullgnn.config.explain import pasteable
 from fullgnn.config.keys import load_keys
-from fullgnn.config.overrides import pasteable
 from fullgnn.errors import ConfigError
 from fullgnn.graph import load_dataset
 from fullgnn.plan.config import PlanConfig
