@@ -143,7 +143,7 @@ class Graph:
     @cached_property
     def is_symmetric(self) -> bool:
         """Whether the stored adjacency equals its transpose to the bit. The first use passes over all edges."""
-        from fullgnn.graph._structure_cpu import is_symmetric  # imported here, since it imports numba
+        from fullgnn.graph._csr_cpu import is_symmetric  # imported here, since it imports numba
 
         return is_symmetric(self.indptr, self.indices, self.weight)
 

@@ -140,7 +140,7 @@ def train_pairs(graph: Graph) -> tuple[np.ndarray, int]:
     Returns:
         (2, number of pairs) int64, and how many arcs are stored in one direction only.
     """
-    from fullgnn.graph._structure_cpu import is_symmetric  # imported here, since it imports numba
+    from fullgnn.graph._csr_cpu import is_symmetric  # imported here, since it imports numba
 
     rows, cols = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr)), graph.indices.astype(np.int64)
     upper = cols > rows

@@ -276,7 +276,7 @@ def with_self_loops(matrix: csr_array, first: int = 0) -> csr_array:
     Args:
         first: the column of the diagonal in the first row.
     """
-    from fullgnn.graph._submatrix_cpu import with_diagonal  # imported here, since it imports numba
+    from fullgnn.graph._csr_cpu import with_diagonal  # imported here, since it imports numba
 
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
@@ -292,7 +292,7 @@ def is_symmetric(adj: Any) -> bool:
     if not adj.has_canonical_format:
         adj = adj.copy()
         adj.sum_duplicates()
-    from fullgnn.graph._structure_cpu import is_symmetric as compiled  # imported here, since it imports numba
+    from fullgnn.graph._csr_cpu import is_symmetric as compiled  # imported here, since it imports numba
 
     return compiled(adj.indptr, adj.indices, adj.data)
 

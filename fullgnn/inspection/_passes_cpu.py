@@ -10,7 +10,7 @@ import numba
 import numpy as np
 import torch
 
-from fullgnn.graph._structure_cpu import mixed
+from fullgnn.graph._csr_cpu import mixed
 from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
 from fullgnn.kernels.support.vectors import compiled
 

@@ -117,7 +117,7 @@ class _Counted:
     """A graph in 8 block rows of equal size, counted as ``prepare/arrange.py`` counts them."""
 
     def __init__(self, graph: Graph):
-        from fullgnn.graph._structure_cpu import count_rows  # imported here, since it imports numba
+        from fullgnn.graph._csr_cpu import count_rows  # imported here, since it imports numba
         from fullgnn.inspection._passes_cpu import reads_of_parts
 
         self.graph, self.nodes = graph, NodeFacts.of(graph)

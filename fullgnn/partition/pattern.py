@@ -9,7 +9,7 @@ def undirected(adj: sparse.csr_array) -> sparse.csr_array:
 
     Every stored entry is an edge, whatever its value. If ``adj`` is symmetric, its transpose is not made.
     """
-    from fullgnn.graph._structure_cpu import is_symmetric  # imported here, since it imports numba
+    from fullgnn.graph._csr_cpu import is_symmetric  # imported here, since it imports numba
 
     if not adj.has_canonical_format:
         adj = adj.copy()

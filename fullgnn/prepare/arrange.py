@@ -111,7 +111,7 @@ class _Arranged:
     encoded: tuple[np.ndarray, State] | None
 
     def __post_init__(self) -> None:
-        from fullgnn.graph._structure_cpu import is_symmetric, permuted  # imported here, since it imports numba
+        from fullgnn.graph._csr_cpu import is_symmetric, permuted  # imported here, since it imports numba
 
         graph, perm = self.graph, self.order.perm
         if np.array_equal(perm, np.arange(len(perm))):
@@ -125,7 +125,7 @@ class _Arranged:
 
     def counted(self) -> BlockCounts:
         """Count the non-zeros of the blocks, and find the rows that each part reads."""
-        from fullgnn.graph._structure_cpu import count_rows  # imported here, since it imports numba
+        from fullgnn.graph._csr_cpu import count_rows  # imported here, since it imports numba
 
         graph, bounds, perm = self.graph, self.order.partition.bounds, self.order.perm
         masks = graph.train_mask, graph.val_mask, graph.test_mask
@@ -157,7 +157,7 @@ class _Arranged:
         """Entries whose reverse is no entry."""
         if self.columns is None:
             return 0
-        from fullgnn.graph._structure_cpu import count_common  # imported here, since it imports numba
+        from fullgnn.graph._csr_cpu import count_common  # imported here, since it imports numba
 
         rows, columns = self.rows, self.columns
         return self.graph.num_edges - count_common(rows.indptr, rows.indices, columns.indptr, columns.indices)

@@ -62,7 +62,7 @@ def _diagonal_block(adj: sparse.csr_array, cut: Cut, part: int) -> sparse.csr_ar
     nodes = cut.perm[cut.partition.slice(part)]  # ascending, as Cut checks
     if nodes.size == adj.shape[0]:
         return adj
-    from fullgnn.graph._submatrix_cpu import cut_columns, rows_of, select  # imported here, since it imports numba
+    from fullgnn.graph._csr_cpu import cut_columns, rows_of, select  # imported here, since it imports numba
 
     if nodes.size > 0 and nodes[-1] - nodes[0] == nodes.size - 1:  # consecutive: only the ends of rows are looked for
         consecutive = slice(int(nodes[0]), int(nodes[-1]) + 1)

@@ -161,7 +161,7 @@ class BlockBuilder:
         """
         if name in ("adj", "adj_t"):
             return make(name)
-        from fullgnn.graph._submatrix_cpu import select  # imported here, since it imports numba
+        from fullgnn.graph._csr_cpu import select  # imported here, since it imports numba
 
         mask, rows, part = self._arrays["train_mask"], self._layout.rows, self._context.part
         if name == "loss":

@@ -171,7 +171,7 @@ def rank_arrays(
         arrays["train_mask"] = source.train_mask()
     if not (needs.propagations or needs.edges):
         return arrays
-    from fullgnn.graph._submatrix_cpu import cut_columns  # imported here, since it imports numba
+    from fullgnn.graph._csr_cpu import cut_columns  # imported here, since it imports numba
 
     for name, stored in {"adj": part.rows, "adj_t": part.columns}.items():
         if stored is None:

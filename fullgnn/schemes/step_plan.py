@@ -57,7 +57,7 @@ class StepPlan:
         Returns:
             (m, num_rows), whose columns are in the order in which the rows arrive.
         """
-        from fullgnn.graph._submatrix_cpu import select  # imported here, since it imports numba
+        from fullgnn.graph._csr_cpu import select  # imported here, since it imports numba
 
         chosen = [
             matrices[stage] if columns is None else select(matrices[stage], columns=columns)

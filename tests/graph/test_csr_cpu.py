@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from fullgnn.graph._structure_cpu import count_rows, is_symmetric
-from fullgnn.graph._submatrix_cpu import cut_columns, rows_of, select, with_diagonal
+from fullgnn.graph._csr_cpu import count_rows, cut_columns, is_symmetric, rows_of, select, with_diagonal
 from fullgnn.graph.csr import are_ones, ones
 
 SHAPES = [(0, 5), (1, 1), (30, 50), (50, 30), (200, 200)]

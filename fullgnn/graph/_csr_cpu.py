@@ -1,11 +1,13 @@
-"""Compiled loops that take parts of a sparse matrix, or complete its diagonal. Importing this module imports numba.
+"""Compiled loops over the entries of CSR matrices: compare, permute, count, cut. Importing this module imports numba.
 
 scipy does the same with one thread and several passes; these loops are most of what a rank does before its first epoch.
+The functions above call the loops below for some rows at a time, on all threads.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numba
 import numpy as np
@@ -14,6 +16,93 @@ from scipy.sparse import csr_array
 from fullgnn.graph.csr import are_ones, ones
 from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
 from fullgnn.kernels.support.vectors import compiled
+
+
+def _over_rows(loop: Callable[..., object], num_rows: int, *args: Any) -> None:
+    """Call ``loop(*args, begin, end)`` for pieces of the rows, which threads take one after the other."""
+    parallel_for(lambda rows: loop(*args, rows.start, rows.stop), even_slices(num_rows, PIECES))
+
+
+def is_symmetric(indptr: np.ndarray, indices: np.ndarray, weight: np.ndarray | None) -> bool:
+    """Whether a square CSR matrix without duplicates equals its transpose, in pattern and weights to the bit.
+
+    The entries above the diagonal and those below it, mirrored, are compared as sets: by the sum of a 64-bit hash of
+    each, in one pass. Different sets have equal sums with probability 2^-64; patterns that differ in one entry never
+    have.
+    """
+    bits = np.empty(0, np.uint32) if weight is None else weight.view(f"u{weight.itemsize}")
+    pieces = even_slices(len(indptr) - 1, PIECES)
+    sums = np.empty(len(pieces), np.uint64)
+
+    def add(piece: int) -> None:
+        rows = pieces[piece]
+        _skew_sum(indptr, indices, bits, rows.start, rows.stop, sums[piece : piece + 1])
+
+    parallel_for(add, range(len(pieces)))
+    return int(sums.sum()) == 0  # modulo 2^64
+
+
+def permuted(
+    indptr: np.ndarray, indices: np.ndarray, weight: np.ndarray | None, perm: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """The CSR arrays of a square matrix under other numbers: new row and column i is the old one ``perm[i]``.
+
+    Args:
+        perm: (num_rows,) int64.
+
+    Returns:
+        indptr int64, indices int32 ascending within a row, and the weights.
+    """
+    new_id = np.empty(len(perm), np.int32)
+    new_id[perm] = np.arange(len(perm), dtype=np.int32)
+    starts = np.zeros(len(perm) + 1, np.int64)
+    np.cumsum(np.diff(indptr)[perm], out=starts[1:])
+    columns = np.empty(len(indices), np.int32)
+    given = np.empty(0, np.float32) if weight is None else weight
+    values = np.empty_like(given)
+    _over_rows(_permute, len(perm), indptr, indices, given, perm, new_id, starts, columns, values)
+    return starts, columns, None if weight is None else values
+
+
+def count_rows(
+    indptr: np.ndarray, indices: np.ndarray, first: int, chosen: np.ndarray, bounds: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Count the non-zeros of one block row, and find the columns that it has.
+
+    Args:
+        indptr: (num_rows + 1,) int64, from 0; indices: the GLOBAL columns of these rows, ascending within a row.
+        first: GLOBAL number of the first row.
+        chosen: (num_rows,) bool, rows that are counted separately too.
+        bounds: (b + 1,) int64, GLOBAL first rows of the block rows.
+
+    Returns:
+        (2, b) int64 non-zeros by block, of all rows and of the chosen ones; (2,) int64 self-loops of both; and
+        (2, num_nodes) bool, whether any row, and any chosen row, has each column.
+    """
+    pieces = even_slices(len(indptr) - 1, PIECES)
+    nnz = np.zeros((len(pieces), 2, len(bounds) - 1), np.int64)
+    loops = np.zeros((len(pieces), 2), np.int64)
+    seen = np.zeros((2, int(bounds[-1])), bool)  # threads write nothing but True
+
+    def count(piece: int) -> None:
+        rows = pieces[piece]
+        _count(indptr, indices, first, chosen, bounds, nnz[piece], loops[piece], seen, rows.start, rows.stop)
+
+    parallel_for(count, range(len(pieces)))
+    return nnz.sum(axis=0), loops.sum(axis=0), seen
+
+
+def count_common(indptr: np.ndarray, indices: np.ndarray, other_indptr: np.ndarray, other_indices: np.ndarray) -> int:
+    """How many entries two matrices of one shape have in common; the columns of each row ascend."""
+    pieces = even_slices(len(indptr) - 1, PIECES)
+    counts = np.zeros(len(pieces), np.int64)
+
+    def count(piece: int) -> None:
+        rows = pieces[piece]
+        _count_common(indptr, indices, other_indptr, other_indices, rows.start, rows.stop, counts[piece : piece + 1])
+
+    parallel_for(count, range(len(pieces)))
+    return int(counts.sum())
 
 
 def cut_columns(matrix: csr_array, ranges: Sequence[slice]) -> list[csr_array]:
@@ -26,17 +115,12 @@ def cut_columns(matrix: csr_array, ranges: Sequence[slice]) -> list[csr_array]:
     indptr, indices, data = _arrays(matrix)
     bounds = np.array([(one.start, one.stop) for one in ranges], np.int64).reshape(-1, 2)
     starts = np.zeros((len(ranges), matrix.shape[0] + 1), np.int64)
-    pieces = even_slices(matrix.shape[0], PIECES)
-    parallel_for(lambda rows: _count_columns(indptr, indices, bounds, starts, rows.start, rows.stop), pieces)
+    _over_rows(_count_columns, matrix.shape[0], indptr, indices, bounds, starts)
     np.cumsum(starts, axis=1, out=starts)
     found = []
     for (first, stop), new_starts in zip(bounds.tolist(), starts):
         new = _new_arrays(new_starts, matrix)
-
-        def copy(rows: slice, first: int = first, new: tuple[np.ndarray, ...] = new) -> None:
-            _copy_columns(indptr, indices, data, first, *new, rows.start, rows.stop)
-
-        parallel_for(copy, pieces)
+        _over_rows(_copy_columns, matrix.shape[0], indptr, indices, data, first, *new)
         found.append(_csr(matrix.dtype, *new, (matrix.shape[0], stop - first)))
     return found
 
@@ -60,24 +144,19 @@ def select(matrix: csr_array, rows: np.ndarray | None = None, columns: np.ndarra
     indptr, indices, data = _arrays(matrix)
     rows = np.arange(matrix.shape[0]) if rows is None else rows.astype(np.int64, copy=False)
     starts = np.zeros(len(rows) + 1, np.int64)
-    pieces = even_slices(len(rows), PIECES)
     if columns is None:
         starts[1:] = indptr[rows + 1] - indptr[rows]
     else:
         chosen, number = np.zeros(matrix.shape[1], np.uint8), np.zeros(matrix.shape[1], np.int32)
         chosen[columns], number[columns] = 1, np.arange(len(columns), dtype=np.int32)
-        parallel_for(lambda some: _count_selected(indptr, indices, rows, chosen, starts, some.start, some.stop), pieces)
+        _over_rows(_count_selected, len(rows), indptr, indices, rows, chosen, starts)
     np.cumsum(starts, out=starts)
     new = _new_arrays(starts, matrix)
-
-    def copy(some: slice) -> None:
-        if columns is None:
-            _copy_rows(indptr, indices, data, rows, *new, some.start, some.stop)
-        else:
-            _copy_selected(indptr, indices, data, rows, chosen, number, *new, some.start, some.stop)
-
-    parallel_for(copy, pieces)
-    return _csr(matrix.dtype, *new, (len(rows), matrix.shape[1] if columns is None else len(columns)))
+    if columns is None:
+        _over_rows(_copy_rows, len(rows), indptr, indices, data, rows, *new)
+        return _csr(matrix.dtype, *new, (len(rows), matrix.shape[1]))
+    _over_rows(_copy_selected, len(rows), indptr, indices, data, rows, chosen, number, *new)
+    return _csr(matrix.dtype, *new, (len(rows), len(columns)))
 
 
 def with_diagonal(matrix: csr_array, first: int) -> csr_array:
@@ -89,17 +168,11 @@ def with_diagonal(matrix: csr_array, first: int) -> csr_array:
     indptr, indices, data = _arrays(matrix)
     one = np.ones(1, matrix.dtype).view(data.dtype)
     starts = np.zeros(matrix.shape[0] + 1, np.int64)
-    pieces = even_slices(matrix.shape[0], PIECES)
-    num_columns = matrix.shape[1]
-    parallel_for(
-        lambda rows: _count_with_diagonal(indptr, indices, first, num_columns, starts, rows.start, rows.stop), pieces
-    )
+    num_rows, num_columns = matrix.shape
+    _over_rows(_count_with_diagonal, num_rows, indptr, indices, first, num_columns, starts)
     np.cumsum(starts, out=starts)
     new = _new_arrays(starts, matrix)
-    parallel_for(
-        lambda rows: _copy_with_diagonal(indptr, indices, data, first, num_columns, one, *new, rows.start, rows.stop),
-        pieces,
-    )
+    _over_rows(_copy_with_diagonal, num_rows, indptr, indices, data, first, num_columns, one, *new)
     return _csr(matrix.dtype, *new, matrix.shape)
 
 
@@ -129,6 +202,80 @@ def _csr(
     found = csr_array((values, indices, narrow), shape=shape)
     found.has_canonical_format = True  # spares scipy a pass over the indices
     return found
+
+
+@compiled()
+def _count_common(indptr, indices, other_indptr, other_indices, begin, end, counts):
+    total = np.int64(0)
+    for row in range(begin, end):
+        edge, other, stop = indptr[row], other_indptr[row], other_indptr[row + 1]
+        while edge < indptr[row + 1] and other < stop:
+            column, other_column = indices[edge], other_indices[other]
+            total += column == other_column
+            edge += column <= other_column
+            other += other_column <= column
+    counts[0] = total
+
+
+@compiled()
+def _skew_sum(indptr, indices, bits, begin, end, sums):
+    """Write to ``sums`` the sum of the hashes of the entries above the diagonal, minus that of those below it."""
+    total = np.uint64(0)
+    for row in range(begin, end):
+        for edge in range(indptr[row], indptr[row + 1]):
+            column = indices[edge]
+            if column > row:
+                entry = mixed(np.uint64(row) << np.uint64(32) | np.uint64(column))
+                total += entry if len(bits) == 0 else mixed(entry ^ np.uint64(bits[edge]))
+            elif column < row:
+                entry = mixed(np.uint64(column) << np.uint64(32) | np.uint64(row))
+                total -= entry if len(bits) == 0 else mixed(entry ^ np.uint64(bits[edge]))
+    sums[0] = total
+
+
+@numba.njit(nogil=True)
+def mixed(word):
+    """A 64-bit hash, equal for equal words alone: the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA'14)."""
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return word ^ (word >> np.uint64(31))
+
+
+@compiled()
+def _permute(indptr, indices, weight, perm, new_id, starts, columns, values, begin, end):
+    for row in range(begin, end):
+        old, start, stop = perm[row], starts[row], starts[row + 1]
+        shift = indptr[old] - start
+        for edge in range(start, stop):
+            columns[edge] = new_id[indices[edge + shift]]
+        if len(weight) == 0:
+            columns[start:stop].sort()
+            continue
+        order = np.argsort(columns[start:stop])
+        columns[start:stop] = columns[start:stop][order]
+        values[start:stop] = weight[start + shift : stop + shift][order]
+
+
+@compiled()
+def _count(indptr, indices, first, chosen, bounds, nnz, loops, seen, begin, end):
+    for row in range(begin, end):
+        part, stop, start = 0, bounds[1], indptr[row]  # where the edges of the part begin
+        for edge in range(indptr[row], indptr[row + 1]):
+            column = indices[edge]
+            while column >= stop:
+                nnz[0, part] += edge - start
+                nnz[1, part] += chosen[row] * (edge - start)
+                part, start = part + 1, edge
+                stop = bounds[part + 1]
+            seen[0, column] = True
+            if column == first + row:
+                loops[0] += 1
+                loops[1] += chosen[row]
+        nnz[0, part] += indptr[row + 1] - start
+        nnz[1, part] += chosen[row] * (indptr[row + 1] - start)
+        if chosen[row]:
+            for edge in range(indptr[row], indptr[row + 1]):
+                seen[1, indices[edge]] = True
 
 
 @numba.njit(nogil=True)
