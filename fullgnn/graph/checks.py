@@ -7,7 +7,7 @@ use ``min`` and ``max`` (which propagate NaN) rather than boolean temporaries, s
 from __future__ import annotations
 
 import mmap
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import scipy.sparse
@@ -18,6 +18,24 @@ MAX_NODES = 1 << 31
 """Nodes that a graph has fewer than: ids are int32."""
 
 _ROWS_AT_ONCE = 1 << 14
+
+
+class Fields(TypedDict, total=False):
+    """The fields of ``Graph`` that its constructors pass on as they are given."""
+
+    features: Any
+    labels: Any
+    train_mask: Any
+    val_mask: Any
+    test_mask: Any
+    num_classes: int
+    name: str
+    num_users: int | None
+    val_links: Any
+    test_links: Any
+    node_names: Any
+    class_names: Any
+    remarks: Any
 
 
 def first_line(error: BaseException) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import coo_array, csr_array, issparse
 
 from fullgnn.errors import DataError
-from fullgnn.graph.checks import check_num_nodes
+from fullgnn.graph.checks import check_num_nodes, to_integers, to_numpy
+from fullgnn.graph.sparse_features import is_sparse
 from fullgnn.storage.memory import check_fits
 
 _BYTES_OF_NODE = 8 + 8 + 3  # its row start, label and masks
@@ -61,6 +62,61 @@ def canonical_csr(adj: Any) -> tuple[csr_array, dict[str, int]]:
     if stored is None:
         return csr, {}
     return csr, {"merged_arcs": stored - num_distinct, "zero_arcs": num_distinct - num_arcs}
+
+
+def matrix_of_arcs(
+    edge_index: Any, features: Any, num_nodes: int | None, edge_weight: Any
+) -> tuple[coo_array, np.ndarray | None]:
+    """The adjacency of (2, E) arcs, sources above targets, and the features, dense ones as an array.
+
+    Args:
+        features: None: there are none.
+        num_nodes: None: the number of rows of the features.
+        edge_weight: (E,); None: every arc counts 1.
+
+    Raises:
+        DataError: one line that says which argument is wrong, and what to pass.
+    """
+    arcs = to_integers(edge_index, "edge_index")
+    if arcs.ndim != 2 or arcs.shape[0] != 2:
+        raise DataError(f"edge_index has shape {arcs.shape}: pass (2, E), sources above targets")
+    if features is None and num_nodes is None:
+        raise DataError("the number of nodes is not known: pass features or num_nodes")
+    features = features if features is None or is_sparse(features) else to_numpy(features, "features")
+    count = features.shape[0] if features is not None and num_nodes is None and features.ndim else num_nodes or 0
+    if features is not None and (features.ndim != 2 or features.shape[0] != count):
+        raise DataError(f"features has shape {features.shape} but num_nodes is {count}: they must agree")
+    if arcs.size and (arcs.min() < 0 or arcs.max() >= count):
+        bad = arcs.min() if arcs.min() < 0 else arcs.max()
+        raise DataError(f"node id {bad} in edge_index is out of range: the graph has nodes 0 to {count - 1}")
+    check_num_nodes(count)
+    value = np.ones(arcs.shape[1], dtype=bool) if edge_weight is None else to_numpy(edge_weight, "edge_weight")
+    value = value.astype(np.float32) if value.dtype == np.float16 else value  # which scipy does not multiply
+    if value.shape != arcs.shape[1:]:
+        raise DataError(f"edge_weight has shape {value.shape} but edge_index has {arcs.shape[1]} arcs: pass one each")
+    source, target = arcs.astype(np.int32, copy=False)
+    return coo_array((value, (target, source)), shape=(count, count)), features
+
+
+def with_reverses(
+    indptr: np.ndarray, indices: np.ndarray, weight: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, int]:
+    """The CSR arrays of a square matrix with every entry in both directions, and how many pairs had unequal weights.
+
+    Where both directions are stored, the larger weight counts.
+    """
+    if weight is None:
+        adj = csr_from_arrays(np.ones(len(indices), bool), indices, indptr)
+        union = adj + adj.T
+        return union.indptr, union.indices, None, 0
+    # Compare ranks (from 1) instead of weights: scipy's maximum takes a missing entry for 0, and a weight may be
+    # negative.
+    values, rank = np.unique(weight, return_inverse=True)
+    adj = csr_from_arrays(rank + 1, indices, indptr)
+    transposed = adj.T.tocsr()
+    union = adj.maximum(transposed)
+    unequal = int((adj - adj.minimum(transposed)).multiply(transposed.astype(bool)).count_nonzero())
+    return union.indptr, union.indices, values[union.data - 1], unequal
 
 
 def distinct(keys: np.ndarray) -> np.ndarray:

@@ -10,33 +10,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import csr_array
 
 from fullgnn.errors import DataError, one_line_errors
-from fullgnn.graph.checks import (
-    check_indices,
-    check_indptr,
-    check_num_nodes,
-    check_weight,
-    first_line,
-    read_only,
-    to_integers,
-    to_numpy,
-)
-from fullgnn.graph.csr import canonical_csr, csr_from_arrays
+from fullgnn.graph.checks import check_indices, check_indptr, check_weight, first_line, read_only, to_integers
+from fullgnn.graph.csr import canonical_csr, csr_from_arrays, matrix_of_arcs, with_reverses
 from fullgnn.graph.dgl import dgl_fields
 from fullgnn.graph.labels import LabelFacts, check_labels, describe_labels, is_labelled
-from fullgnn.graph.link_checks import check_disjoint, check_links, check_num_users
+from fullgnn.graph.links import check_links
 from fullgnn.graph.masks import MASKS, check_masks
-from fullgnn.graph.node_names import NodeNames, check_class_names, check_node_names, names_of, names_to_arrays
+from fullgnn.graph.networkx import networkx_fields
+from fullgnn.graph.node_names import NodeNames, check_class_names, check_node_names
 from fullgnn.graph.ogb import ogb_fields
 from fullgnn.graph.pyg import pyg_fields, to_pyg
-from fullgnn.graph.remarks import noted, of_lonely_nodes, to_arrays
-from fullgnn.graph.sparse_features import NodeFeatures, check_node_features, features_to_arrays, is_sparse
+from fullgnn.graph.remarks import noted, of_lonely_nodes
+from fullgnn.graph.sparse_features import NodeFeatures, check_node_features
 from fullgnn.graph.splits import SplitKeys, with_split
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     import networkx
+
+    from fullgnn.graph.checks import Fields
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,35 +93,28 @@ class Graph:
     @one_line_errors
     def __post_init__(self) -> None:
         indptr = check_indptr(self.indptr)
-        indices = check_indices(self.indices, indptr)
-        num_nodes = len(indptr) - 1
+        indices, num_nodes = check_indices(self.indices, indptr), len(indptr) - 1
         weight = check_weight(self.weight, len(indices))
         features = check_node_features(self.features, num_nodes)
         labels, num_classes = check_labels(self.labels, num_nodes, int(self.num_classes))
-        names = MASKS
         labelled = is_labelled(labels)
-        given = {name: getattr(self, name) for name in names}
+        given = {name: getattr(self, name) for name in MASKS}
         masks = check_masks(given, labelled if labelled.any() else None, num_nodes)
-        arrays = dict(zip(names, masks, strict=True), indptr=indptr, indices=indices, labels=labels)
-        object.__setattr__(self, "features", features)
-        for name, array in arrays.items():
-            object.__setattr__(self, name, read_only(array))
-        object.__setattr__(self, "weight", weight if weight is None else read_only(weight))
-        object.__setattr__(self, "num_classes", num_classes)
-        object.__setattr__(self, "num_users", check_num_users(self.num_users, indptr, indices))
-        for name in ("val_links", "test_links"):
-            links = check_links(getattr(self, name), name, indptr, indices, self.num_users)
-            object.__setattr__(self, name, links if links is None else read_only(links))
-        check_disjoint(self.val_links, self.test_links, num_nodes)
-        object.__setattr__(self, "node_names", check_node_names(self.node_names, num_nodes))
-        object.__setattr__(self, "class_names", check_class_names(self.class_names, num_classes))
-        lonely = of_lonely_nodes(
-            indptr, indices, self.num_users, features.shape[1] > 0, (self.val_links, self.test_links)
-        )
+        num_users, links = self.num_users, (self.val_links, self.test_links)
+        if num_users is not None or any(pairs is not None for pairs in links):
+            num_users, links = check_links(num_users, links, indptr, indices)
+        node_names = None if self.node_names is None else check_node_names(self.node_names, num_nodes)
+        class_names = None if self.class_names is None else check_class_names(self.class_names, num_classes)
+        lonely = of_lonely_nodes(indptr, indices, num_users, features.shape[1] > 0, links)
         try:
-            object.__setattr__(self, "remarks", noted(self.remarks, lonely))
+            remarks = noted(self.remarks, lonely)
         except (AttributeError, TypeError, ValueError) as error:
             raise DataError(f"remarks are counts by name, see fullgnn/graph/remarks.py: {first_line(error)}") from error
+        checked: dict[str, Any] = dict(indptr=indptr, indices=indices, weight=weight, features=features, labels=labels)
+        checked |= dict(zip(MASKS, masks, strict=True), num_classes=num_classes, num_users=num_users, remarks=remarks)
+        checked |= dict(val_links=links[0], test_links=links[1], node_names=node_names, class_names=class_names)
+        for name, value in checked.items():
+            object.__setattr__(self, name, read_only(value) if isinstance(value, np.ndarray) else value)
 
     @property
     def num_nodes(self) -> int:
@@ -155,32 +144,15 @@ class Graph:
             f"{self.num_features or 'no'} features" + ("" if isinstance(self.features, np.ndarray) else " (sparse)"),
             describe_labels(self.labels, self.num_classes),
         ]
-        splits = {"train": self.train_mask, "val": self.val_mask, "test": self.test_mask}
-        parts += [f"{name} {mask.sum()}" for name, mask in splits.items() if mask.any()] or ["no split"]
+        masks = {name.removesuffix("_mask"): getattr(self, name) for name in MASKS}
+        parts += [f"{name} {mask.sum()}" for name, mask in masks.items() if mask.any()] or ["no split"]
         links = {"val_links": self.val_links, "test_links": self.test_links}
         parts += [f"{name} {pairs.shape[1]}" for name, pairs in links.items() if pairs is not None]
         return f"Graph({self.name}: {', '.join(parts)})"
 
     @classmethod
     @one_line_errors
-    def from_scipy(
-        cls,
-        adj: Any,
-        *,
-        features: Any = None,
-        labels: Any = None,
-        train_mask: Any = None,
-        val_mask: Any = None,
-        test_mask: Any = None,
-        num_classes: int = 0,
-        name: str = "graph",
-        num_users: int | None = None,
-        val_links: Any = None,
-        test_links: Any = None,
-        node_names: Any = None,
-        class_names: Any = None,
-        remarks: Mapping[str, int] | None = None,
-    ) -> Graph:
+    def from_scipy(cls, adj: Any, **fields: Unpack[Fields]) -> Graph:
         """Graph of a scipy sparse matrix: ``adj[i, j] != 0`` means that i reads from j, as for an arc j -> i.
 
         networkx and most files store an arc u -> v as ``adj[u, v]``, the transpose: pass the ``.T`` of such a matrix.
@@ -192,118 +164,36 @@ class Graph:
 
         Args:
             adj: (num_nodes, num_nodes), in any format of scipy.sparse; booleans, integers or floats.
-            features, labels, train_mask, val_mask, test_mask, num_classes, name, num_users, val_links, test_links,
-                node_names, class_names: see the fields of ``Graph``.
-            remarks: see the field; counts that take the place of those that are found here.
+            fields: the other fields of ``Graph`` but ``weight``, by name. ``remarks`` are counts that take the place of
+                those that are found here.
 
         Raises:
             DataError: one line that says which argument is wrong, and what to pass.
         """
         adj, found = canonical_csr(adj)
-        return cls(
-            adj.indptr,
-            adj.indices,
-            features,
-            labels,
-            train_mask,
-            val_mask,
-            test_mask,
-            weight=None if adj.dtype == bool else adj.data,
-            num_classes=num_classes,
-            name=name,
-            num_users=num_users,
-            val_links=val_links,
-            test_links=test_links,
-            node_names=node_names,
-            class_names=class_names,
-            remarks={**found, **(remarks or {})},
-        )
+        fields["remarks"] = {**found, **(fields.get("remarks") or {})}
+        return cls(adj.indptr, adj.indices, weight=None if adj.dtype == bool else adj.data, **fields)
 
     @classmethod
     @one_line_errors
     def from_edge_index(
-        cls,
-        edge_index: Any,
-        *,
-        features: Any = None,
-        labels: Any = None,
-        train_mask: Any = None,
-        val_mask: Any = None,
-        test_mask: Any = None,
-        num_nodes: int | None = None,
-        edge_weight: Any = None,
-        num_classes: int = 0,
-        name: str = "graph",
-        num_users: int | None = None,
-        val_links: Any = None,
-        test_links: Any = None,
-        node_names: Any = None,
-        class_names: Any = None,
-        remarks: Mapping[str, int] | None = None,
+        cls, edge_index: Any, *, num_nodes: int | None = None, edge_weight: Any = None, **fields: Unpack[Fields]
     ) -> Graph:
         """Graph of (2, E) arcs, sources above targets: an arc u -> v makes v read from u, ``adj[v, u]``.
 
         Repeated arcs merge into one; with ``edge_weight`` (E,), their weights are added. Where users above items are
         given once, ``symmetrized`` adds the arcs by which users read from their items.
+
+        Args:
+            num_nodes: None: the number of rows of the features.
+            fields: as those of ``from_scipy``.
         """
-        arcs = to_integers(edge_index, "edge_index")
-        if arcs.ndim != 2 or arcs.shape[0] != 2:
-            raise DataError(f"edge_index has shape {arcs.shape}: pass (2, E), sources above targets")
-        if features is None and num_nodes is None:
-            raise DataError("the number of nodes is not known: pass features or num_nodes")
-        features = None if features is None else features if is_sparse(features) else to_numpy(features, "features")
-        count = features.shape[0] if features is not None and num_nodes is None and features.ndim else num_nodes or 0
-        if features is not None and (features.ndim != 2 or features.shape[0] != count):
-            raise DataError(f"features has shape {features.shape} but num_nodes is {count}: they must agree")
-        if arcs.size and (arcs.min() < 0 or arcs.max() >= count):
-            bad = arcs.min() if arcs.min() < 0 else arcs.max()
-            raise DataError(f"node id {bad} in edge_index is out of range: the graph has nodes 0 to {count - 1}")
-        check_num_nodes(count)
-        value = np.ones(arcs.shape[1], dtype=bool) if edge_weight is None else to_numpy(edge_weight, "edge_weight")
-        value = value.astype(np.float32) if value.dtype == np.float16 else value  # which scipy does not multiply
-        if value.shape != arcs.shape[1:]:
-            raise DataError(
-                f"edge_weight has shape {value.shape} but edge_index has {arcs.shape[1]} arcs: pass one each"
-            )
-        source, target = arcs.astype(np.int32, copy=False)
-        return cls.from_scipy(
-            coo_array((value, (target, source)), shape=(count, count)),
-            features=features,
-            labels=labels,
-            train_mask=train_mask,
-            val_mask=val_mask,
-            test_mask=test_mask,
-            num_classes=num_classes,
-            name=name,
-            num_users=num_users,
-            val_links=val_links,
-            test_links=test_links,
-            node_names=node_names,
-            class_names=class_names,
-            remarks=remarks,
-        )
+        adj, fields["features"] = matrix_of_arcs(edge_index, fields.get("features"), num_nodes, edge_weight)
+        return cls.from_scipy(adj, **fields)
 
     @classmethod
     @one_line_errors
-    def from_networkx(
-        cls,
-        g: networkx.Graph,
-        *,
-        features: Any = None,
-        labels: Any = None,
-        train_mask: Any = None,
-        val_mask: Any = None,
-        test_mask: Any = None,
-        weight: str | None = None,
-        num_classes: int = 0,
-        name: str = "graph",
-        num_users: int | None = None,
-        val_links: Any = None,
-        test_links: Any = None,
-        node_names: Any = None,
-        class_names: Any = None,
-        remarks: Mapping[str, int] | None = None,
-    ) -> Graph:
+    def from_networkx(cls, g: networkx.Graph, *, weight: str | None = None, **fields: Unpack[Fields]) -> Graph:
         """Graph of a networkx graph, whose nodes are numbered in the order of ``g.nodes``.
 
         An undirected edge is stored in both directions. A directed arc u -> v makes v read from u, ``adj[v, u]``: so
@@ -311,41 +201,19 @@ class Graph:
         ``weight``, their weights are added.
 
         Args:
-            features, labels, train_mask, val_mask, test_mask: see the fields of ``Graph``; row i belongs to the i-th
-                node of ``g.nodes``. Attributes of the nodes of ``g`` are not read.
             weight: the edge attribute that holds the weights; None: every edge counts 1.
-            node_names: None: the nodes of ``g`` themselves, if they are integers or strings.
+            fields: as those of ``from_scipy``; row i belongs to the i-th node of ``g.nodes``. Attributes of the nodes
+                of ``g`` are not read. ``node_names`` None: the nodes of ``g`` themselves, if they are integers or
+                strings.
 
         Raises:
             DataError: one line that says which argument is wrong, and what to pass.
         """
-        import networkx
-
-        if g.number_of_nodes() == 0:
-            raise DataError("the graph has no nodes: a Graph needs at least one")
-        if weight is not None and len(networkx.get_edge_attributes(g, weight)) < g.number_of_edges():
-            raise DataError(f"some edges have no attribute {weight!r}: set it on every edge, or pass weight=None")
-        try:
-            arcs = networkx.to_scipy_sparse_array(g, weight=weight, format="csr")
-        except (TypeError, ValueError) as error:
-            raise DataError(f"edge attribute {weight!r} is not numeric: {first_line(error)}") from error
-        num_arcs = g.number_of_edges() if g.is_directed() else 2 * g.number_of_edges() - networkx.number_of_selfloops(g)
-        return cls.from_scipy(
-            (arcs if weight is not None else arcs.astype(bool)).T,
-            features=features,
-            labels=labels,
-            train_mask=train_mask,
-            val_mask=val_mask,
-            test_mask=test_mask,
-            num_classes=num_classes,
-            name=name,
-            num_users=num_users,
-            val_links=val_links,
-            test_links=test_links,
-            node_names=names_of(list(g.nodes)) if node_names is None else node_names,
-            class_names=class_names,
-            remarks={"merged_arcs": num_arcs - arcs.nnz, **(remarks or {})},
-        )
+        adj, names, num_merged = networkx_fields(g, weight)
+        if fields.get("node_names") is None:
+            fields["node_names"] = names
+        fields["remarks"] = {"merged_arcs": num_merged, **(fields.get("remarks") or {})}
+        return cls.from_scipy(adj, **fields)
 
     @classmethod
     @one_line_errors
@@ -569,22 +437,12 @@ class Graph:
 
         Where both directions are stored, the larger weight counts; where only one is stored, its weight does.
         """
-        if self.weight is None:
-            adj = self.adjacency(bool)
-            union, weight, unequal = adj + adj.T, None, 0
-        else:
-            # Compare ranks (from 1) instead of weights: scipy's maximum takes a missing entry for 0, and a weight
-            # may be negative.
-            values, rank = np.unique(self.weight, return_inverse=True)
-            adj = csr_from_arrays(rank + 1, self.indices, self.indptr)
-            transposed = adj.T.tocsr()
-            union = adj.maximum(transposed)
-            weight = values[union.data - 1]
-            unequal = int((adj - adj.minimum(transposed)).multiply(transposed.astype(bool)).count_nonzero())
-        if union.nnz == adj.nnz and (weight is None or np.array_equal(union.data, adj.data)):
+        indptr, indices, weight, unequal = with_reverses(self.indptr, self.indices, self.weight)
+        same = weight is None or self.weight is None or np.array_equal(weight, self.weight)
+        if len(indices) == self.num_edges and same:
             return self  # A >= A^T everywhere, hence A = A^T
         remarks = {**self.remarks, "unequal_weights": unequal}
-        return replace(self, indptr=union.indptr, indices=union.indices, weight=weight, remarks=remarks)
+        return replace(self, indptr=indptr, indices=indices, weight=weight, remarks=remarks)
 
     @one_line_errors
     def permute(self, perm: Any) -> Graph:
@@ -596,22 +454,20 @@ class Graph:
         in_range = perm.shape == (self.num_nodes,) and 0 <= perm.min() and perm.max() < self.num_nodes
         if not in_range or (np.bincount(perm) != 1).any():
             raise DataError(f"perm is not a permutation: pass every id from 0 to {self.num_nodes - 1} exactly once")
-        new_id = np.empty(self.num_nodes, dtype=np.int32)
-        new_id[perm] = np.arange(self.num_nodes, dtype=np.int32)
-        rows = self.adjacency(bool if self.weight is None else self.weight.dtype)[perm]
-        adj = csr_array((rows.data, new_id[rows.indices], rows.indptr), shape=rows.shape)
-        adj.sort_indices()
+        from fullgnn.graph._csr_cpu import permuted  # imported here, since it imports numba
+
+        perm = perm.astype(np.int64, copy=False)
+        indptr, indices, weight = permuted(self.indptr, self.indices, self.weight, perm)
+        new_id = np.argsort(perm)
         users = self.num_users
         return replace(
             self,
-            indptr=adj.indptr,
-            indices=adj.indices,
+            indptr=indptr,
+            indices=indices,
             features=self.features[perm],
             labels=self.labels[perm],
-            train_mask=self.train_mask[perm],
-            val_mask=self.val_mask[perm],
-            test_mask=self.test_mask[perm],
-            weight=None if self.weight is None else adj.data,
+            weight=weight,
+            **{name: getattr(self, name)[perm] for name in MASKS},
             num_users=None if users is None or perm[:users].max() >= users else users,
             val_links=None if self.val_links is None else new_id[self.val_links],
             test_links=None if self.test_links is None else new_id[self.test_links],
@@ -628,32 +484,6 @@ class Graph:
         Raises:
             DataError: the file cannot be written.
         """
-        try:
-            self._write(Path(path))
-        except OSError as error:
-            raise DataError(f"{path} cannot be written ({error.strerror or error}): choose another file") from error
+        from fullgnn.graph.datasets.layouts import save_npz  # imported here, since the datasets import this file
 
-    def _write(self, path: Path) -> None:
-        adj = self.adjacency(np.float32 if self.weight is None else self.weight.dtype).T.tocsr()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        given = {"num_users": self.num_users, "val_links": self.val_links, "test_links": self.test_links}
-        more: dict[str, Any] = {key: np.array(value) for key, value in given.items() if value is not None}
-        more |= features_to_arrays(self.features, "attr_matrix" if isinstance(self.features, np.ndarray) else "attr")
-        more |= names_to_arrays(self.node_names) | to_arrays(self.remarks)
-        if self.class_names is not None:
-            more["class_names"] = np.array(self.class_names)
-        with path.open("wb") as file:  # a file object: np.savez would append .npz to a bare name
-            np.savez(
-                file,
-                adj_data=adj.data,
-                adj_indices=adj.indices,
-                adj_indptr=adj.indptr,
-                adj_shape=np.array(adj.shape),
-                labels=self.labels,
-                train_mask=self.train_mask,
-                val_mask=self.val_mask,
-                test_mask=self.test_mask,
-                num_classes=np.array(self.num_classes),
-                name=np.array(self.name),
-                **more,
-            )
+        save_npz(self, Path(path))
