@@ -16,7 +16,7 @@ from fullgnn.engine.checks import check_training_data
 from fullgnn.errors import ConfigError, DataError, FullGNNError
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.graph.datasets import karate
-from fullgnn.graph.node_data import random_split
+from fullgnn.graph.splits import random_split
 from fullgnn.prepare import arrange, source
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, minibatch_config

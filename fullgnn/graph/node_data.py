@@ -1,4 +1,4 @@
-"""Features, labels and splits for graphs that come without them."""
+"""Features and labels for graphs that come without them, and features divided by their sums."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fullgnn.errors import ConfigError, DataError
-from fullgnn.graph.labels import is_labelled
 from fullgnn.graph.sparse_features import NodeFeatures
+from fullgnn.graph.splits import random_split
 
 ROWS_PER_BLOCK = 1 << 14
 
@@ -55,43 +55,6 @@ def node_data(
     return dict(features=features, labels=labels, num_classes=num_classes, **split)
 
 
-def random_split(labels: np.ndarray, train_fraction: float, val_fraction: float, seed: int) -> dict[str, Any]:
-    """Boolean masks of a random split of the labelled nodes; those in neither train nor val are for testing."""
-    if not (train_fraction > 0 and val_fraction >= 0 and train_fraction + val_fraction <= 1 + 1e-9):  # also of NaN
-        raise ConfigError(
-            f"train_fraction={train_fraction:g} and val_fraction={val_fraction:g} are no split: the first"
-            " must be above 0, the second not below, their sum at most 1"
-        )
-    order = np.random.default_rng([seed, 2]).permutation(np.flatnonzero(is_labelled(labels)))
-    num_train = max(1, round(train_fraction * len(order)))
-    num_seen = max(num_train, round((train_fraction + val_fraction) * len(order)))
-    return masks_of(len(labels), np.split(order, [num_train, num_seen]))
-
-
-def few_label_split(labels: np.ndarray, train_per_class: int, num_val: int, seed: int) -> dict[str, Any]:
-    """Boolean masks: ``train_per_class`` random nodes of every class, ``num_val`` others, and the rest for testing.
-
-    Args:
-        labels: (num_nodes,) integers. A node whose label is -1 is in no mask, and a class without a node is none.
-    """
-    labelled = np.flatnonzero(labels >= 0)
-    sizes = np.bincount(labels[labelled])
-    present = sizes[sizes > 0]
-    if not 1 <= train_per_class <= present.min():
-        raise ConfigError(f"train_per_class={train_per_class}: choose 1 to {present.min()}, the smallest class")
-    num_rest = len(labelled) - train_per_class * len(present)
-    if not 0 <= num_val <= num_rest:
-        raise ConfigError(f"num_val={num_val}: choose 0 to {num_rest}, the number of nodes outside the training set")
-    order = np.random.default_rng([seed, 2]).permutation(labelled)
-    by_class = order[np.argsort(labels[order], kind="stable")]  # grouped by class, random within each
-    rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    train = by_class[rank < train_per_class]
-    is_train = np.zeros(len(labels), bool)
-    is_train[train] = True
-    rest = order[~is_train[order]]
-    return masks_of(len(labels), [train, rest[:num_val], rest[num_val:]])
-
-
 def normalize_rows(features: NodeFeatures) -> NodeFeatures:
     """Divide each row by its sum, as Kipf and Welling (2017) do with bags of words; a zero row stays zero."""
     # scipy adds the entries of a sparse matrix in their own dtype.
@@ -104,11 +67,3 @@ def normalize_rows(features: NodeFeatures) -> NodeFeatures:
         return features / divisor[:, None]
     of_entry = np.repeat(divisor, np.diff(features.indptr))
     return csr_array((features.data / of_entry, features.indices, features.indptr), shape=features.shape)
-
-
-def masks_of(num_nodes: int, parts: list[np.ndarray]) -> dict[str, Any]:
-    """The masks of a split, as arguments of ``Graph``, of the nodes of its three parts."""
-    masks = {name: np.zeros(num_nodes, dtype=bool) for name in ("train_mask", "val_mask", "test_mask")}
-    for mask, nodes in zip(masks.values(), parts, strict=True):
-        mask[nodes] = True
-    return masks

@@ -21,7 +21,7 @@ import numpy as np
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.checks import to_array
 from fullgnn.graph.labels import MAX_CLASSES, is_labelled
-from fullgnn.graph.node_data import few_label_split, masks_of, random_split
+from fullgnn.graph.masks import MASKS
 
 if TYPE_CHECKING:
     from fullgnn.graph.graph import Graph
@@ -272,6 +272,51 @@ def _fold(labels: np.ndarray, order: np.ndarray, keys: SplitKeys, seed: int) -> 
     rest, sizes = _by_class(labels, np.random.default_rng([seed, 3, fold]).permutation(by_class[~is_test]))
     in_val = _first_of_each(rest, sizes, np.zeros_like(sizes), _allocate(sizes, num_val))
     return [rest[~in_val], rest[in_val], by_class[is_test]]
+
+
+def random_split(labels: np.ndarray, train_fraction: float, val_fraction: float, seed: int) -> dict[str, Any]:
+    """Boolean masks of a random split of the labelled nodes; those in neither train nor val are for testing."""
+    if not (train_fraction > 0 and val_fraction >= 0 and train_fraction + val_fraction <= 1 + 1e-9):  # also of NaN
+        raise ConfigError(
+            f"train_fraction={train_fraction:g} and val_fraction={val_fraction:g} are no split: the first"
+            " must be above 0, the second not below, their sum at most 1"
+        )
+    order = np.random.default_rng([seed, 2]).permutation(np.flatnonzero(is_labelled(labels)))
+    num_train = max(1, round(train_fraction * len(order)))
+    num_seen = max(num_train, round((train_fraction + val_fraction) * len(order)))
+    return masks_of(len(labels), np.split(order, [num_train, num_seen]))
+
+
+def few_label_split(labels: np.ndarray, train_per_class: int, num_val: int, seed: int) -> dict[str, Any]:
+    """Boolean masks: ``train_per_class`` random nodes of every class, ``num_val`` others, and the rest for testing.
+
+    Args:
+        labels: (num_nodes,) integers. A node whose label is -1 is in no mask, and a class without a node is none.
+    """
+    labelled = np.flatnonzero(labels >= 0)
+    sizes = np.bincount(labels[labelled])
+    present = sizes[sizes > 0]
+    if not 1 <= train_per_class <= present.min():
+        raise ConfigError(f"train_per_class={train_per_class}: choose 1 to {present.min()}, the smallest class")
+    num_rest = len(labelled) - train_per_class * len(present)
+    if not 0 <= num_val <= num_rest:
+        raise ConfigError(f"num_val={num_val}: choose 0 to {num_rest}, the number of nodes outside the training set")
+    order = np.random.default_rng([seed, 2]).permutation(labelled)
+    by_class = order[np.argsort(labels[order], kind="stable")]  # grouped by class, random within each
+    rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    train = by_class[rank < train_per_class]
+    is_train = np.zeros(len(labels), bool)
+    is_train[train] = True
+    rest = order[~is_train[order]]
+    return masks_of(len(labels), [train, rest[:num_val], rest[num_val:]])
+
+
+def masks_of(num_nodes: int, parts: list[np.ndarray]) -> dict[str, Any]:
+    """The masks of a split, as arguments of ``Graph``, of the nodes of its three parts."""
+    masks = {name: np.zeros(num_nodes, dtype=bool) for name in MASKS}
+    for mask, nodes in zip(masks.values(), parts, strict=True):
+        mask[nodes] = True
+    return masks
 
 
 def with_split(graph: Graph, method: str, keys: SplitKeys, seed: int) -> Graph:

@@ -175,7 +175,8 @@ class _Arranged:
         for prefix, rows in (("", self.rows), ("columns_", self.columns)):
             if rows is not None:
                 make |= _makers(prefix, self._slice(rows, number))
-        make |= _name_makers(graph.node_names, nodes)
+        if graph.node_names is not None:
+            make |= _name_makers(graph.node_names, nodes)
         for name, reads in self._reads.items():
             if reads:
                 make[name] = _constant(reads[number])
@@ -249,11 +250,11 @@ def _feature_makers(features: NodeFeatures, nodes: np.ndarray) -> dict[str, Call
     return {name: array(name) for name in features_to_arrays(features)}
 
 
-def _name_makers(names: NodeNames | None, nodes: np.ndarray) -> dict[str, Callable[[], np.ndarray]]:
+def _name_makers(names: NodeNames, nodes: np.ndarray) -> dict[str, Callable[[], np.ndarray]]:
     def maker(key: str) -> Callable[[], np.ndarray]:
-        return lambda: names_to_arrays(None if names is None else names[nodes])[key]
+        return lambda: names_to_arrays(names[nodes])[key]
 
-    return {key: maker(key) for key in names_to_arrays(None if names is None else names[:0])}
+    return {key: maker(key) for key in names_to_arrays(names[:0])}
 
 
 def _pair_makers(links: LinkPairs, nodes: np.ndarray) -> dict[str, Callable[[], np.ndarray]]:

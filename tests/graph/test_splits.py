@@ -15,9 +15,8 @@ from fullgnn.config.compose import compose, load_config
 from fullgnn.errors import ConfigError, DataError, FullGNNError
 from fullgnn.graph import Graph, check_dataset, dataset_identity, dataset_lacks, load_dataset
 from fullgnn.graph.datasets import karate
-from fullgnn.graph.node_data import random_split
 from fullgnn.graph.remarks import say, sentences
-from fullgnn.graph.splits import METHODS
+from fullgnn.graph.splits import METHODS, few_label_split, random_split
 
 NODES = 1003
 
@@ -342,3 +341,40 @@ def test_a_number_chooses_a_column_of_masks(file: Path, compose_dataset: Any) ->
     several(file, **{name: column[:, 0] for name, column in columns.items()})
     with pytest.raises(DataError, match="the masks have one split: leave it out"):
         load_dataset(compose_dataset("npz", path=str(file), split=0))
+
+
+def test_random_split_is_disjoint_and_leaves_unlabelled_nodes_out() -> None:
+    labels = np.where(np.arange(100) < 10, -1, 0)
+    masks = random_split(labels, 0.6, 0.2, seed=0)
+    assert [int(mask.sum()) for mask in masks.values()] == [54, 18, 18]
+    assert not sum(mask.astype(int) for mask in masks.values())[:10].any()
+    assert max(sum(mask.astype(int) for mask in masks.values())) == 1
+
+
+def test_random_split_does_not_depend_on_the_platform() -> None:
+    train = random_split(np.zeros(12, int), 0.25, 0.25, seed=0)["train_mask"]
+    assert np.flatnonzero(train).tolist() == [1, 2, 10]  # recorded once: PCG64 gives the same numbers on every platform
+
+
+@pytest.mark.parametrize(("train", "val"), [(0, 0.5), (0.8, 0.3), (0.5, -0.1)])
+def test_impossible_fractions(train: float, val: float) -> None:
+    with pytest.raises(ConfigError, match="are no split"):
+        random_split(np.zeros(10, int), train, val, seed=0)
+
+
+def test_tiny_graphs_still_train() -> None:
+    assert random_split(np.zeros(3, int), 0.01, 0.0, seed=0)["train_mask"].sum() == 1
+
+
+def test_few_label_split() -> None:
+    labels = np.array([0] * 50 + [1] * 7 + [2] * 30)
+    masks = few_label_split(labels, train_per_class=5, num_val=20, seed=0)
+    assert np.bincount(labels[masks["train_mask"]]).tolist() == [5, 5, 5]
+    assert [int(mask.sum()) for mask in masks.values()] == [15, 20, 52]
+    assert (sum(mask.astype(int) for mask in masks.values()) == 1).all()
+    other = few_label_split(labels, train_per_class=5, num_val=20, seed=1)
+    assert not np.array_equal(masks["train_mask"], other["train_mask"])
+    with pytest.raises(ConfigError, match="choose 1 to 7, the smallest class"):
+        few_label_split(labels, train_per_class=8, num_val=20, seed=0)
+    with pytest.raises(ConfigError, match="choose 0 to 72"):
+        few_label_split(labels, train_per_class=5, num_val=73, seed=0)

@@ -10,7 +10,7 @@ import numpy as np
 
 from fullgnn.errors import ConfigError
 from fullgnn.graph.graph import Graph
-from fullgnn.graph.node_data import few_label_split
+from fullgnn.graph.splits import few_label_split
 
 
 def files() -> list[Path]:

@@ -16,8 +16,8 @@ from fullgnn.config.compose import compose, load_config
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
 from fullgnn.graph.datasets import load_cached
-from fullgnn.graph.node_data import random_split
 from fullgnn.graph.sparse_features import NodeFeatures, features_to_arrays
+from fullgnn.graph.splits import random_split
 from fullgnn.reproduce.graphs import Case, GraphSize
 from fullgnn.reproduce.sparsification.accuracy_config import Config
 from fullgnn.storage.cache import Cache
