@@ -6,7 +6,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from fullgnn.graph import Propagation
-from fullgnn.kernels.epilogue.apply import apply_epilogue_
+from fullgnn.kernels.epilogue.epilogue import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
 from fullgnn.schemes import Block, FusedProduct, Needs
 from fullgnn.schemes.edges import Stage

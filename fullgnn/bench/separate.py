@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from fullgnn.kernels.dropout.mask import LOW
+from fullgnn.kernels.dropout.philox import LOW
 from fullgnn.kernels.support.threads import even_slices, parallel_for
 from fullgnn.sampling.neighbors import ALL, CHUNKS_PER_THREAD, SAMPLING
 from fullgnn.tasks.draws import stream_key

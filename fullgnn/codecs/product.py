@@ -6,7 +6,7 @@ from torch import Tensor
 
 from fullgnn.codecs.features import Features
 from fullgnn.errors import ConfigError
-from fullgnn.kernels.support.fresh import fresh_rows
+from fullgnn.kernels.support.aligned import fresh_rows
 from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.errors import ConfigError
-from fullgnn.kernels.epilogue.activation import Activation
+from fullgnn.kernels.epilogue.epilogue import Activation
 from fullgnn.models.base import Model, check_rates, check_sizes
 from fullgnn.nn import Dropout, GCN2Conv, Linear
 from fullgnn.schemes.block import Block

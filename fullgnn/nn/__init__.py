@@ -1,6 +1,6 @@
 """Layers. A layer gets local rows and the ``Block`` that it reads. No layer knows the number of ranks."""
 
-from fullgnn.kernels.epilogue.activation import Activation
+from fullgnn.kernels.epilogue.epilogue import Activation
 from fullgnn.kernels.loss.cross_entropy import cross_entropy
 from fullgnn.nn.attention_conv import AttentionConv
 from fullgnn.nn.dropout import Dropout, set_epoch

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.dense.sparse_rows import SparseRows
-from fullgnn.kernels.dropout.mask import Mask
-from fullgnn.kernels.dropout.philox import dropout
-from fullgnn.kernels.epilogue.activation import Activation
+from fullgnn.kernels.dropout.philox import Mask, dropout
+from fullgnn.kernels.epilogue.epilogue import Activation
 
 
 class Dropout(torch.nn.Module):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.graph import Propagation
-from fullgnn.kernels.epilogue.activation import IDENTITY, Activation
+from fullgnn.kernels.epilogue.epilogue import IDENTITY, Activation
 from fullgnn.nn.linear import glorot, linear
 from fullgnn.schemes.block import Block
 

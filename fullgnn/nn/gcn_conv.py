@@ -16,7 +16,7 @@ from fullgnn.kernels.dense.dense import (
     weight_gradient,
 )
 from fullgnn.kernels.dense.sparse_rows import SparseRows
-from fullgnn.kernels.epilogue.activation import IDENTITY, Activation
+from fullgnn.kernels.epilogue.epilogue import IDENTITY, Activation
 from fullgnn.nn.linear import Linear, linear
 from fullgnn.schemes.block import Block, FusedProduct, Input, InputRows, PropagatedInput, copied
 

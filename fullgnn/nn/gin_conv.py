@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.graph import Propagation
-from fullgnn.kernels.epilogue.activation import IDENTITY, Activation
+from fullgnn.kernels.epilogue.epilogue import IDENTITY, Activation
 from fullgnn.nn.linear import Linear, linear
 from fullgnn.nn.norms import make_norm
 from fullgnn.schemes.block import Block, Input, InputRows, PropagatedInput

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fullgnn.kernels.dense.host_rows import HostRows
 from fullgnn.kernels.dense.sparse_rows import SparseRows
-from fullgnn.kernels.epilogue.activation import Activation
+from fullgnn.kernels.epilogue.epilogue import Activation
 from fullgnn.nn.dropout import Dropout
 from fullgnn.nn.linear import Linear
 from fullgnn.schemes.block import Block, Input, InputRows

@@ -9,7 +9,7 @@ from fullgnn.kernels.dense.constant_input import constant_linear
 from fullgnn.kernels.dense.dense import linear_gradients, matmul, matmul_nt
 from fullgnn.kernels.dense.host_rows import HostRows
 from fullgnn.kernels.dense.sparse_rows import SparseRows
-from fullgnn.kernels.epilogue.activation import IDENTITY, Activation
+from fullgnn.kernels.epilogue.epilogue import IDENTITY, Activation
 from fullgnn.schemes.block import Block
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from fullgnn.errors import ConfigError
 from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.kernels.dense.sparse_rows import SparseRows
-from fullgnn.kernels.epilogue.activation import IDENTITY, Activation
+from fullgnn.kernels.epilogue.epilogue import IDENTITY, Activation
 from fullgnn.nn.dropout import activate
 from fullgnn.nn.gcn_conv import GCNConv
 from fullgnn.nn.linear import Linear, linear

@@ -7,8 +7,7 @@ rank takes some of its items. So the batches of p ranks are those of one.
 
 import numpy as np
 
-from fullgnn.kernels.dropout.mask import LOW
-from fullgnn.kernels.dropout.philox import philox_4x32
+from fullgnn.kernels.dropout.philox import LOW, philox_4x32
 from fullgnn.tasks.draws import stream_key
 
 ORDER = 0x6F726472

@@ -25,8 +25,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.errors import ConfigError
-from fullgnn.kernels.dropout.mask import LOW
-from fullgnn.kernels.dropout.philox import rounds
+from fullgnn.kernels.dropout.philox import LOW, rounds
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.kernels.support.to_device import move

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fullgnn.errors import ConfigError
-from fullgnn.kernels.dropout.mask import LOW
+from fullgnn.kernels.dropout.philox import LOW
 from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.samplers import TrainingNodes

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from fullgnn.errors import ConfigError, DataError
-from fullgnn.kernels.dropout.mask import LOW
+from fullgnn.kernels.dropout.philox import LOW
 from fullgnn.kernels.support.threads import parallel_for
 from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.tasks.draws import stream_key

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from fullgnn.kernels.dense.dense import Picked, linear_gradients, matmul_nt
 from fullgnn.kernels.edges.index import transpose
-from fullgnn.kernels.epilogue.activation import Activation
-from fullgnn.kernels.epilogue.apply import apply_epilogue_
+from fullgnn.kernels.epilogue.epilogue import Activation, apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.spmm.beside import multiplies_beside, spmm_beside_linear
 from fullgnn.kernels.spmm.single_use import single_use_kernel

@@ -17,8 +17,7 @@ from fullgnn.errors import UnsupportedError
 from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.kernels.dense.host_rows import HostRows
 from fullgnn.kernels.dense.sparse_rows import SparseRows
-from fullgnn.kernels.epilogue.activation import Activation
-from fullgnn.kernels.epilogue.apply import apply_epilogue_
+from fullgnn.kernels.epilogue.epilogue import Activation, apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
 from fullgnn.kernels.support.aligned import select_rows
 from fullgnn.schemes.directory import Directory

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fullgnn.distributed import SharedSlots
 from fullgnn.kernels.support.aligned import aligned_stride
-from fullgnn.kernels.support.cuda_graph import is_capturing
+from fullgnn.kernels.support.gpu import is_capturing
 
 _KINDS = ("arriving", "padded", "leaving", "gradients")
 

@@ -23,7 +23,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from fullgnn.distributed import Work
-from fullgnn.kernels.epilogue.apply import apply_epilogue_
+from fullgnn.kernels.epilogue.epilogue import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, Kernel, LocalCSR
 from fullgnn.schemes.exchange import EVERY_COLUMN, Exchange, RankContext, StageRows
 from fullgnn.schemes.replicas import sum_slices

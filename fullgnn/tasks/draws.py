@@ -20,8 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fullgnn.graph.links import LinkFacts, Lists
-from fullgnn.kernels.dropout.mask import LOW
-from fullgnn.kernels.dropout.philox import philox_4x32
+from fullgnn.kernels.dropout.philox import LOW, philox_4x32
 
 TRAINING, EVALUATION = 0x6C696E6B, 0x72616E6B
 """Tags of the random streams: what training draws, and the negatives by which held-out pairs are ranked."""

@@ -16,7 +16,7 @@ from fullgnn.distributed import World, world_of_one
 from fullgnn.engine.cuda_graph import REPLAYED
 from fullgnn.engine.optimizers import DeviceRates
 from fullgnn.engine.step_runner import StepRunner
-from fullgnn.kernels.dropout.mask import Mask
+from fullgnn.kernels.dropout.philox import Mask
 from fullgnn.kernels.support.rehearsal import rehearsing
 from tests.commands import ROOT
 from tests.gpu_code.recorded_training import NUM_EAGER, Trained, gpu_case, on_fake_gpu, train_recorded

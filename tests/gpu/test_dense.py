@@ -11,9 +11,8 @@ from torch import Tensor
 from fullgnn.bench.exact import error_of
 from fullgnn.bench.gpu.contestants import FLOAT32
 from fullgnn.kernels.dense.dense import activation_gradients, linear_gradients, matmul, matmul_aligned
-from fullgnn.kernels.dropout.mask import Mask
-from fullgnn.kernels.dropout.philox import dropout_
-from fullgnn.kernels.epilogue.apply import apply_epilogue_
+from fullgnn.kernels.dropout.philox import Mask, dropout_
+from fullgnn.kernels.epilogue.epilogue import apply_epilogue_
 from fullgnn.kernels.loss.cross_entropy import cross_entropy
 from fullgnn.kernels.spmm import Epilogue
 from fullgnn.kernels.support.aligned import empty_aligned

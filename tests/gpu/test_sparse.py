@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fullgnn.bench.exact import error_of
 from fullgnn.bench.gpu.contestants import BASELINE, CONTESTANTS, CSR, FIRST, FLOAT32, PACKED, TILE32, Contestant
-from fullgnn.kernels.dropout.mask import Mask
+from fullgnn.kernels.dropout.philox import Mask
 from fullgnn.kernels.spmm import NO_EPILOGUE, AutoKernel, Epilogue, LocalCSR
 from fullgnn.kernels.support.aligned import empty_aligned
 from tests.gpu.blocks import ON_GPU, corner, exact, full, many_columns, ragged, seeded, star, thin

@@ -19,8 +19,8 @@ from torch import Tensor
 from fullgnn.graph.lookalikes import LOOKALIKES, Lookalike
 from fullgnn.kernels.dense import dense, sparse_rows
 from fullgnn.kernels.dense.sparse_rows import SparseRows
-from fullgnn.kernels.dropout.mask import Mask
-from fullgnn.kernels.epilogue.apply import apply_epilogue_
+from fullgnn.kernels.dropout.philox import Mask
+from fullgnn.kernels.epilogue.epilogue import apply_epilogue_
 from fullgnn.kernels.pairs.scores import pair_scores
 from fullgnn.kernels.spmm import Epilogue, Kernel, LocalCSR, Packed, Tile32, TritonCSR
 from fullgnn.kernels.spmm.single_use import SingleUseTriton

@@ -7,7 +7,7 @@ import torch
 
 from fullgnn.kernels.dense._gradient_gpu import activation_gradients_gpu, linear_gradients_gpu
 from fullgnn.kernels.dropout._philox_gpu import dropout_gpu
-from fullgnn.kernels.dropout.mask import Mask
+from fullgnn.kernels.dropout.philox import Mask
 from fullgnn.kernels.epilogue._epilogue_gpu import apply_gpu
 from fullgnn.kernels.loss._cross_entropy_gpu import cross_entropy_gpu
 from fullgnn.kernels.spmm import Epilogue, Kernel, Packed, Tile32, TritonCSR, panel_plan, triton_csr

@@ -8,9 +8,8 @@ from unittest import mock
 import torch
 
 from fullgnn.bench.gpu._gather_gpu import gather_sum, mark
-from fullgnn.kernels.dropout.mask import Mask
-from fullgnn.kernels.dropout.philox import drop_entries, dropout_apply
-from fullgnn.kernels.epilogue.apply import apply_epilogue_
+from fullgnn.kernels.dropout.philox import Mask, drop_entries, dropout_apply
+from fullgnn.kernels.epilogue.epilogue import apply_epilogue_
 from fullgnn.kernels.loss.cross_entropy import cross_entropy
 from fullgnn.kernels.pairs.scores import pair_scores
 from fullgnn.kernels.spmm import Epilogue, TritonCSR, triton_csr

@@ -16,9 +16,8 @@ from fullgnn.graph import Graph
 from fullgnn.kernels.dense import sparse_rows
 from fullgnn.kernels.dense.constant_input import constant_linear
 from fullgnn.kernels.dense.sparse_rows import SparseRows
-from fullgnn.kernels.dropout.mask import Mask
-from fullgnn.kernels.dropout.philox import dropout_apply
-from fullgnn.kernels.epilogue.activation import IDENTITY, Activation
+from fullgnn.kernels.dropout.philox import Mask, dropout_apply
+from fullgnn.kernels.epilogue.epilogue import IDENTITY, Activation
 from fullgnn.kernels.spmm import TritonCSR
 from fullgnn.kernels.support import aligned, gpu
 from fullgnn.telemetry.meter import Meter

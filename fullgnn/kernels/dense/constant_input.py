@@ -11,7 +11,7 @@ from torch.autograd import Function
 
 from fullgnn.kernels.dense.host_rows import HostRows
 from fullgnn.kernels.dense.sparse_rows import SparseRows
-from fullgnn.kernels.epilogue.activation import Activation
+from fullgnn.kernels.epilogue.epilogue import Activation
 
 
 def constant_linear(x: HostRows | SparseRows, weight: Tensor, bias: Tensor | None, activation: Activation) -> Tensor:

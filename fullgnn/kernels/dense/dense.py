@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.dropout.philox import drop_
-from fullgnn.kernels.epilogue.apply import apply_epilogue_
-from fullgnn.kernels.epilogue.epilogue import NO_EPILOGUE, Epilogue
+from fullgnn.kernels.epilogue.epilogue import NO_EPILOGUE, Epilogue, apply_epilogue_
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.aligned import aligned_stride, as_rows, empty_aligned, with_padding
 

@@ -13,10 +13,8 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from fullgnn.kernels.dense.dense import activation_gradients
-from fullgnn.kernels.dropout.mask import Mask
-from fullgnn.kernels.dropout.philox import drop_entries
-from fullgnn.kernels.epilogue.apply import apply_epilogue_
-from fullgnn.kernels.epilogue.epilogue import NO_EPILOGUE, Epilogue
+from fullgnn.kernels.dropout.philox import Mask, drop_entries
+from fullgnn.kernels.epilogue.epilogue import NO_EPILOGUE, Epilogue, apply_epilogue_
 from fullgnn.kernels.spmm.base import LocalCSR
 from fullgnn.kernels.spmm.single_use import SingleUseTriton, single_use_kernel
 from fullgnn.kernels.spmm.triton_csr import TritonCSR

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fullgnn.kernels.dropout.mask import Mask
+from fullgnn.kernels.dropout.philox import Mask
 from fullgnn.kernels.support.gpu import vector_unit
 
 ELEMENTS = 1024  # elements of a program's tile: two Philox calls per thread

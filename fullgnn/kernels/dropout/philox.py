@@ -14,6 +14,7 @@ The code for CPUs (``_philox_cpu.py``) and GPUs (``_philox_gpu.py``) is compiled
 operations compute the same integers.
 """
 
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,13 +22,38 @@ import torch
 from torch import Tensor
 
 from fullgnn.errors import ConfigError
-from fullgnn.kernels.dropout.mask import LOW, Mask
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.aligned import as_rows
 
 Words = TypeVar("Words", np.ndarray, Tensor)
 
+LOW = 0xFFFFFFFF  # the low 32 bits
 MAX_CALLS = 1 << 20  # Philox calls per chunk of the torch operations; it limits their temporaries to about 0.1 GB
+
+
+@dataclass(frozen=True, eq=False)
+class Mask:
+    """The parameters that determine which elements of a matrix a dropout zeroes, and how it scales the others."""
+
+    node_id: Tensor  # (num_rows,) int64, original ids of the rows
+    p: float  # probability of zeroing an element, in [0, 1)
+    seed: int
+    epoch: Tensor  # () int64, on the device of the matrix; its value may change between two uses
+    layer: int
+
+    @property
+    def scale(self) -> float:
+        """Factor by which the kept elements are scaled."""
+        return 1 / (1 - self.p)
+
+    @property
+    def threshold(self) -> int:
+        """Smallest random word with which an element is kept."""
+        return min(round(self.p * 2**32), LOW)
+
+    def of(self, rows: slice) -> "Mask":
+        """The mask of some rows."""
+        return replace(self, node_id=self.node_id[rows])
 
 
 def dropout(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int) -> Tensor:

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.errors import ConfigError
-from fullgnn.kernels.dropout.mask import LOW
-from fullgnn.kernels.dropout.philox import rounds
+from fullgnn.kernels.dropout.philox import LOW, rounds
 
 EDGES = 0x45444745
 MAX_LAYERS, MAX_HEADS, ID_BITS = 256, 1024, 40

@@ -1,5 +1,6 @@
 """The default kernel, which chooses another kernel for each block."""
 
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -17,15 +18,23 @@ class AutoKernel:
     """For float32 and float64, ``BlockedCSR`` on a CPU and the autotuned kernel on a GPU; otherwise ``TorchCSR``."""
 
     def __init__(self) -> None:
-        self._blocked, self._torch, self._autotune = BlockedCSR(), TorchCSR(), Autotune()
+        self._blocked, self._torch = BlockedCSR(), TorchCSR()
+        self._cache, self._by_rule = Cache(None), False
+
+    @cached_property
+    def _autotune(self) -> Autotune:
+        return Autotune(self._cache, self._by_rule)
 
     def remember_in(self, cache: Cache) -> None:
-        """Store the autotuned choices for blocks on a GPU in ``cache``, and look them up there first."""
-        self._autotune.cache = cache
+        """Store the autotuned choices for blocks on a GPU in ``cache``, and look them up there first.
+
+        As ``choose_by_rule``, it is called before the first block is prepared.
+        """
+        self._cache = cache
 
     def choose_by_rule(self) -> None:
         """On a GPU, choose by a fixed rule instead of timing, for ``runtime.deterministic``."""
-        self._autotune.deterministic = True
+        self._by_rule = True
 
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> tuple[Kernel, Any]:
         kernel = self._choose(adj.indices.device, dtype)

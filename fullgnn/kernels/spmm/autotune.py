@@ -85,12 +85,15 @@ class Call:
 
 
 class Autotune:
-    """The kernel that multiplies each block by its fastest candidate; see the head of this file."""
+    """The kernel that multiplies each block by its fastest candidate; see the head of this file.
 
-    def __init__(self) -> None:
-        self.cache = Cache(None)  # stores the choices
-        self.deterministic = False
-        """Whether the rule of ``fixed_choice.py`` chooses."""
+    Args:
+        cache: stores the choices.
+        deterministic: whether the rule of ``fixed_choice.py`` chooses.
+    """
+
+    def __init__(self, cache: Cache, deterministic: bool):
+        self.cache, self.deterministic = cache, deterministic
         self._widths: dict[str, set[int]] = {}  # widths multiplied so far, by kernel
 
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> "Choices":

@@ -5,7 +5,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.epilogue.apply import apply_epilogue_
+from fullgnn.kernels.epilogue.epilogue import apply_epilogue_
 from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, LocalCSR
 
 

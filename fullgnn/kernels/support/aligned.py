@@ -4,6 +4,7 @@ A line is a cache line on a CPU. A GPU reads memory in sectors of a cache line, 
 padded up to the next line.
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,6 +36,17 @@ def as_rows(x: Tensor) -> Tensor:
 def empty_aligned(num_rows: int, width: int, like: Tensor) -> Tensor:
     """An uninitialised (num_rows, width) matrix whose rows begin at lines, with dtype and device of ``like``."""
     return like.new_empty(num_rows, aligned_stride(like.device, width, like.dtype))[:, :width]
+
+
+def fresh_rows(num_rows: int, num_columns: int, dtype: torch.dtype) -> Tensor:
+    """(num_rows, num_columns) uninitialised, contiguous, on the CPU, beginning at a cache line.
+
+    NumPy, unlike torch, asks the system for huge pages, with which fresh memory comes several times as fast.
+    """
+    num_bytes = num_rows * num_columns * dtype.itemsize
+    memory = np.empty(num_bytes + LINE_BYTES, np.uint8)
+    memory = memory[-memory.ctypes.data % LINE_BYTES :][:num_bytes]
+    return torch.from_numpy(memory).view(dtype).view(num_rows, num_columns)
 
 
 def zero_padded(num_rows: int, width: int, like: Tensor) -> Tensor:

@@ -6,11 +6,6 @@ from contextlib import suppress
 import torch
 
 
-def is_capturing(device: torch.device) -> bool:
-    """Whether launches on the current stream of ``device`` are being captured as a CUDA graph."""
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-
-
 class CudaGraph:
     """Launches on the current stream of a GPU, captured once and then replayed as a whole."""
 

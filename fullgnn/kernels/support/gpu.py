@@ -33,6 +33,11 @@ def runs_triton(device: torch.device) -> bool:
     return (device.type == "cuda" or (INTERPRETED and device.type == "cpu")) and has_triton()
 
 
+def is_capturing(device: torch.device) -> bool:
+    """Whether launches on the current stream of ``device`` are being captured as a CUDA graph."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
 def interpreting() -> bool:
     """Whether Triton interprets kernels instead of compiling them."""
     return os.environ.get("TRITON_INTERPRET") == "1"

@@ -15,8 +15,7 @@ from fullgnn.kernels.dense.dense import (
     scales_rows,
     weight_gradient,
 )
-from fullgnn.kernels.dropout.mask import Mask
-from fullgnn.kernels.dropout.philox import drop_
+from fullgnn.kernels.dropout.philox import Mask, drop_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, Kernel, LocalCSR, Tile32, TritonCSR
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.aligned import empty_aligned, with_padding

@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fullgnn.kernels.dropout._philox_gpu import kept, kept_tile, mask_arguments
-from fullgnn.kernels.dropout.mask import Mask
+from fullgnn.kernels.dropout.philox import Mask
 
 
 def elements_kept(node: Tensor, p: float, seed: int, epoch: int, layer: int) -> tuple[Tensor, Tensor]:

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.dropout import philox
-from fullgnn.kernels.dropout.mask import Mask
-from fullgnn.kernels.dropout.philox import dropout, dropout_, dropout_apply, philox_4x32
+from fullgnn.kernels.dropout.philox import Mask, dropout, dropout_, dropout_apply, philox_4x32
 from fullgnn.kernels.support import gpu
 from tests.triton_device import DEVICE, needs_triton
 

@@ -5,8 +5,8 @@ from itertools import product
 import pytest
 import torch
 
-from fullgnn.kernels.dropout.mask import Mask
-from fullgnn.kernels.epilogue.apply import apply_epilogue_
+from fullgnn.kernels.dropout.philox import Mask
+from fullgnn.kernels.epilogue.epilogue import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
 from tests.oracle import philox_words
 from tests.triton_device import DEVICE, needs_triton

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from fullgnn.errors import ConfigError, UnsupportedError
-from fullgnn.kernels.dropout.mask import Mask
-from fullgnn.kernels.dropout.philox import drop_
+from fullgnn.kernels.dropout.philox import Mask, drop_
 from fullgnn.kernels.spmm import (
     Epilogue,
     Kernel,
