@@ -8,10 +8,9 @@ Each name below is the function, also where a module has the same name.
 """
 
 from fullgnn.partition.contiguous import contiguous
-from fullgnn.partition.cut import Cut
 from fullgnn.partition.metis import metis
 from fullgnn.partition.nnz import nnz
-from fullgnn.partition.partition import Partition
+from fullgnn.partition.partition import Cut, Partition
 from fullgnn.partition.random import random
 
 __all__ = ["Cut", "Partition", "contiguous", "metis", "nnz", "random"]

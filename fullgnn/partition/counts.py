@@ -1,6 +1,4 @@
-"""Measure the quality of a node order and its blocks: bandwidth, edge cut, entries, halo rows and balance."""
-
-from collections.abc import Iterable
+"""Measure a node order and its blocks by the entries of the adjacency: bandwidth, edge cut, entries, columns read."""
 
 import numpy as np
 from scipy import sparse
@@ -53,38 +51,6 @@ def columns_read(adj: sparse.csr_array, rows: slice | None = None) -> np.ndarray
     is_read = np.zeros(adj.shape[1], dtype=bool)
     is_read[adj.indices if rows is None else _columns(adj, rows)] = True
     return np.flatnonzero(is_read)
-
-
-def rows_read(columns: Iterable[np.ndarray], partition: Partition) -> np.ndarray:
-    """(num_parts, num_parts) int64: entry ``[i, j]`` counts the rows of part j that block row i reads.
-
-    These are the distinct columns of block (i, j). Off the diagonal they are the halo rows that rank i must
-    receive from rank j for one product; a broadcast would send all of part j.
-
-    Args:
-        columns: for each block row, the columns that :func:`columns_read` returns.
-    """
-    return np.stack([np.diff(np.searchsorted(of_row, partition.bounds)) for of_row in columns])
-
-
-def off_diagonal_share(nnz: np.ndarray) -> float:
-    """The :func:`edge_cut`, computed from the ``nnz`` that :func:`block_nnz` returns."""
-    return float((nnz.sum() - np.trace(nnz)) / max(nnz.sum(), 1))
-
-
-def halo_share(read: np.ndarray, num_nodes: int) -> float:
-    """Number of halo rows as a fraction of the ``(b - 1) * num_nodes`` rows that b broadcasts send; 0 with one part.
-
-    Args:
-        read: the result of :func:`rows_read`; its entries off the diagonal count the halo rows.
-    """
-    num_sent = (read.shape[0] - 1) * num_nodes
-    return float((read.sum() - np.trace(read)) / max(num_sent, 1))
-
-
-def imbalance(load: np.ndarray) -> float:
-    """Largest load of a part divided by the mean load. 1 is perfect; the result is also 1 without any load."""
-    return float(load.max() / load.mean()) if load.any() else 1.0
 
 
 def _columns(adj: sparse.csr_array, rows: slice) -> np.ndarray:

@@ -6,10 +6,9 @@ import numpy as np
 from scipy import sparse
 
 from fullgnn.errors import ConfigError
-from fullgnn.partition.cut import Cut
 from fullgnn.partition.kway import MetisError, kway
 from fullgnn.partition.nnz import nnz, row_weight
-from fullgnn.partition.partition import Partition, check_num_parts, num_nodes_of
+from fullgnn.partition.partition import Cut, Partition, check_num_parts, num_nodes_of
 from fullgnn.partition.pattern import undirected
 
 logger = logging.getLogger(__name__)

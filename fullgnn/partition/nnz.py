@@ -5,8 +5,7 @@ from bisect import bisect_left
 import numpy as np
 from scipy import sparse
 
-from fullgnn.partition.cut import Cut
-from fullgnn.partition.partition import Partition, check_num_parts, num_nodes_of
+from fullgnn.partition.partition import Cut, Partition, check_num_parts, num_nodes_of
 
 
 def nnz(adj: sparse.csr_array, train_mask: np.ndarray, num_parts: int, seed: int) -> Cut:

@@ -1,4 +1,4 @@
-"""Which consecutive nodes form which block row."""
+"""Which consecutive nodes form which block row, and the result of a partitioner: which node is in which of them."""
 
 from __future__ import annotations
 
@@ -59,6 +59,39 @@ class Partition:
         return builtins.slice(int(self.bounds[part]), int(self.bounds[part + 1]))
 
 
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """A numbering in which the parts are consecutive; inside a part the nodes keep their old order."""
+
+    perm: np.ndarray  # (num_nodes,) int64, GLOBAL: new node i is old node perm[i]
+    partition: Partition  # parts of the new nodes
+    used: str  # name of the partitioner that ran; after a fallback it differs from the configured one
+
+    def __post_init__(self) -> None:
+        if not is_permutation(self.perm, self.partition.num_nodes):
+            raise PartitionError(
+                f"Partitioner {self.used} did not return a permutation of its {self.partition.num_nodes} nodes"
+                ": return each of 0..n-1 once, as integers."
+            )
+        descents = np.flatnonzero(self.perm[1:] < self.perm[:-1]) + 1
+        if not np.isin(descents, self.partition.bounds).all():
+            raise PartitionError(
+                f"Partitioner {self.used} did not keep the order of the nodes in each part: sort them."
+            )
+
+    @classmethod
+    def consecutive(cls, partition: Partition, used: str) -> Cut:
+        """The cut into parts that are consecutive already: the nodes keep their numbers."""
+        return cls(np.arange(partition.num_nodes, dtype=np.int64), partition, used)
+
+    @classmethod
+    def from_part_id(cls, part_id: np.ndarray, num_parts: int, used: str) -> Cut:
+        """The cut that puts node ``i`` into part ``part_id[i]``, (num_nodes,) integers from 0 to ``num_parts - 1``."""
+        perm = np.argsort(part_id, kind="stable").astype(np.int64, copy=False)
+        sizes = np.bincount(part_id, minlength=num_parts)
+        return cls(perm, Partition(np.concatenate([[0], np.cumsum(sizes)])), used)
+
+
 def check_num_parts(num_nodes: int, num_parts: int) -> None:
     """Refuse numbers of nodes and parts that no partition has.
 
@@ -79,3 +112,21 @@ def num_nodes_of(adj: sparse.csr_array) -> int:
     if num_rows != num_columns:
         raise PartitionError(f"Cannot cut a {num_rows} x {num_columns} adjacency: give a square one.")
     return num_rows
+
+
+def is_permutation(order: np.ndarray, size: int) -> bool:
+    """Whether ``order`` holds each of ``0 .. size - 1`` once."""
+    if order.shape != (size,):
+        return False
+    if size == 0:  # numpy gives an empty list the dtype float64
+        return True
+    if not np.issubdtype(order.dtype, np.integer):
+        return False
+    seen = np.zeros(size, dtype=bool)
+    seen[order[(order >= 0) & (order < size)]] = True
+    return bool(seen.all())  # ``size`` entries and ``size`` distinct values: each occurs exactly once
+
+
+def imbalance(load: np.ndarray) -> float:
+    """Largest load of a part divided by the mean load. 1 is perfect; the result is also 1 without any load."""
+    return float(load.max() / load.mean()) if load.any() else 1.0

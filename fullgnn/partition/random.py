@@ -3,8 +3,7 @@
 import numpy as np
 from scipy import sparse
 
-from fullgnn.partition.cut import Cut
-from fullgnn.partition.partition import Partition, num_nodes_of
+from fullgnn.partition.partition import Cut, Partition, num_nodes_of
 
 
 def random(adj: sparse.csr_array, train_mask: np.ndarray, num_parts: int, seed: int) -> Cut:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fullgnn.errors import DataError
 from fullgnn.graph import Graph
 from fullgnn.graph.labels import LabelFacts, is_labelled
 from fullgnn.graph.links import LinkFacts
@@ -139,6 +140,11 @@ class GraphFacts:
         num_train, num_val, num_test = self.counts.split.sum(axis=0).tolist()
         return num_train, num_val, num_test
 
+    @property
+    def keeps_sparse_features(self) -> bool:
+        """Whether the parts keep the features as sparse matrices."""
+        return self.nodes.sparse and not self.encoded_dtype
+
     def block_nnz(self, self_loops: bool) -> np.ndarray:
         """(b, b) int64, see ``BlockCounts.block_nnz``."""
         return self.counts.block_nnz(self.partition.sizes, self_loops)
@@ -146,6 +152,45 @@ class GraphFacts:
     def nnz(self, self_loops: bool) -> int:
         """The non-zeros of A; with ``self_loops``, with its whole diagonal."""
         return int(self.block_nnz(self_loops).sum())
+
+    def check(self) -> None:
+        """Refuse facts that contradict each other.
+
+        Raises:
+            DataError: one line that names the fact.
+        """
+        sizes, counts, nodes = self.partition.sizes, self.counts, self.nodes
+        b = len(sizes)
+        for name, shape in {
+            "nnz": (b, b),
+            "train_nnz": (b, b),
+            "loops": (b,),
+            "train_loops": (b,),
+            "split": (b, 3),
+        }.items():
+            array = getattr(counts, name)
+            if array.shape != shape or array.min(initial=0) < 0:
+                raise DataError(f"counts.{name} is not {shape} counts")
+        printed = nodes.fingerprint
+        equal = {
+            "num_nodes": (self.num_nodes, self.partition.num_nodes, printed.num_nodes),
+            "num_edges": (self.num_edges, int(counts.nnz.sum()), printed.num_edges),
+            "num_features": (nodes.num_features, printed.num_features),
+            "num_classes": (self.num_classes, printed.num_classes),
+            "links.num_nodes": (self.num_nodes, self.num_nodes if nodes.links is None else nodes.links.num_nodes),
+        }
+        for name, values in equal.items():
+            if len(set(values)) != 1:
+                raise DataError(f"{name} is {' and '.join(map(str, dict.fromkeys(values)))}")
+        if not 0 < self.num_nodes < 2**31:
+            raise DataError(f"num_nodes is {self.num_nodes}")
+        within = {"train_nnz": counts.nnz, "loops": sizes, "train_loops": counts.loops, "split": sizes[:, None]}
+        for name, limit in within.items():
+            if (getattr(counts, name) > limit).any():
+                raise DataError(f"counts.{name} is larger than the graph")
+        if nodes.links is not None and (nodes.links.num_users or 0) > self.num_nodes:
+            raise DataError(f"links.num_users is {nodes.links.num_users}")
+        nodes.labels.check()
 
     def to_json(self) -> dict[str, Any]:
         """The facts as plain values, from which ``from_json`` makes them again."""

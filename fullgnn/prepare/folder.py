@@ -24,9 +24,8 @@ import numpy as np
 
 from fullgnn.errors import ConfigError, DataError, PartitionError, quoted, reason_of
 from fullgnn.kernels.support.threads import parallel_for
-from fullgnn.prepare.checks import check_array, check_facts, check_names
 from fullgnn.prepare.facts import GraphFacts
-from fullgnn.prepare.prepared import LISTS, LazyArrays, Part, PreparedGraph
+from fullgnn.prepare.prepared import LISTS, LazyArrays, Part, PreparedGraph, check_array, check_names
 from fullgnn.storage.arrays import DamagedArray, file_checksum, map_npy, read_header, read_npy, write_npy
 from fullgnn.storage.text import parse_json, read_text
 
@@ -90,7 +89,7 @@ def open_folder(path: Path) -> PreparedGraph:
     about = read_layout(path)
     try:
         facts, key = GraphFacts.from_json(about["facts"]), about["key"]
-        check_facts(facts)
+        facts.check()
         if not (isinstance(key, str) and re.fullmatch("[0-9a-f]*", key)):
             raise DataError(f"key is {quoted(key)}")
         files = _checked_files(about["files"])

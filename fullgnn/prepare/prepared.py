@@ -5,7 +5,7 @@ numbered in the new order, and all columns are GLOBAL. The weights are those tha
 normalisation belong to the model, and are added by the ranks.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fullgnn.codecs import State, unpacked
+from fullgnn.errors import DataError, quoted
 from fullgnn.graph.csr import ones
 from fullgnn.graph.links import Lists
 from fullgnn.graph.node_names import NodeNames, names_from_arrays
-from fullgnn.graph.sparse_features import features_from_arrays
+from fullgnn.graph.sparse_features import PARTS, features_from_arrays
 from fullgnn.prepare.facts import GraphFacts
 
 
@@ -51,6 +52,10 @@ rows; and, where A is directed, those of its rows in the transpose."""
 
 LISTS = ("train", "val", "test", "known", "held")
 """Names of the lists of partners in ``LinkPairs``."""
+
+
+_ALWAYS = ("node_id", "labels", "masks", "indptr", "indices", "reads", "reads_train")
+_NAMES = {"integers": ("node_names",), "texts": ("node_names_ends", "node_names_utf8")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +142,98 @@ class Part:
     def _rows(self, prefix: str) -> StoredRows:
         names = [f"{prefix}{name}" for name in ("indptr", "indices", "weight")]
         return StoredRows(self.arrays[names[0]], self.arrays[names[1]], self.arrays.get(names[2]))
+
+
+def check_names(names: Iterable[str], facts: GraphFacts) -> None:
+    """Refuse a part that lacks an array which the ``facts`` ask for. A machine that holds a part for others has its
+    ``SHARED`` arrays alone.
+
+    Raises:
+        DataError: one line that names the array.
+    """
+    names, needed = set(names), [*_ALWAYS]
+    needed += [f"features_{part}" for part in (*PARTS, "shape")] if facts.keeps_sparse_features else ["features"]
+    prefixes = ["", *([] if facts.symmetric else ["columns_"])]
+    needed += [f"{prefix}weight" for prefix in prefixes if facts.weighted]
+    if not facts.symmetric:
+        needed += ["columns_indptr", "columns_indices", "columns_reads"]
+    if facts.nodes.links is not None:
+        needed += ["first_pairs", *(f"{name}_{key}" for name in LISTS for key in ("indptr", "ids"))]
+    needed += _NAMES.get(facts.nodes.node_names, ())
+    if facts.encoded_dtype:
+        needed.append("codec_state")
+    if names <= set(SHARED):
+        needed = [name for name in needed if name in SHARED]
+    if missing := sorted(set(needed) - names):
+        raise DataError(f"a part lacks the array {missing[0]}")
+
+
+def check_array(name: str, array: np.ndarray, facts: GraphFacts, part: int, num_listed: int | None = None) -> None:
+    """Refuse an ``array`` of a part, read from a file, that is not what its ``name`` promises, see ``Part``.
+
+    The loops over nodes and edges, which are compiled, trust what this check lets pass: an index beyond the last node
+    would read memory that is not theirs.
+
+    Args:
+        num_listed: for the starts of lists of partners, the number of all partners of this part.
+
+    Raises:
+        DataError: one line without the name of the array.
+    """
+    n, rows, num_nodes = int(facts.partition.sizes[part]), facts.counts.nnz, facts.num_nodes
+    base = name.removeprefix("columns_")
+    nnz = int((rows[part] if base == name else rows[:, part]).sum())
+    listed = name.rpartition("_")[0] in LISTS
+    length = nnz if num_listed is None else num_listed
+    num_features = facts.nodes.num_features
+    expected: dict[str, tuple[str, tuple[int, ...] | None]] = {
+        "node_id": ("int64", (n,)),
+        "features": (facts.encoded_dtype or "float", (n, facts.encoded_width or num_features)),
+        "features_indptr": ("int64", (n + 1,)),
+        "features_shape": ("int64", (2,)),
+        "features_indices": ("int32", None if num_listed is None else (num_listed,)),
+        "features_data": ("float", None),
+        "state": ("uint8", None),
+        "masks": ("bool", (3, n)),
+        "indptr": ("int64", (n + 1,)),
+        "indices": ("int32", (nnz,)),
+        "weight": ("float", (nnz,)),
+        "reads": ("int32", None),
+        "reads_train": ("int32", None),
+        "first_pairs": ("int64", (3, n)),
+        "node_names": ("int64", (n,)),
+        "node_names_ends": ("int64", (n + 1,)),
+        "node_names_utf8": ("uint8", None),
+        "labels": ("number", (n, *array.shape[1:2])),
+        "ids": ("int", None),
+    }
+    key = name.rpartition("_")[2] if listed else base
+    if key not in expected:
+        return  # of a later version
+    kind, shape = expected[key]
+    of_kind = {"float": "f", "int": "i", "number": "fi"}
+    if not (array.dtype.kind in of_kind[kind] if kind in of_kind else array.dtype == kind) or array.dtype.hasobject:
+        raise DataError(f"it holds {quoted(array.dtype)}")
+    if array.shape != (shape if shape is not None else (array.size,)):
+        raise DataError(f"it has the shape {quoted(array.shape)}")
+    starts = key in ("indptr", "features_indptr")
+    if starts and (array[0] != 0 or array[-1] != length or (array[1:] < array[:-1]).any()):
+        raise DataError("it does not rise from 0 to the number of entries")
+    if key == "node_names_ends" and (array[0] != 0 or (array[1:] < array[:-1]).any()):
+        raise DataError("it does not rise from 0")
+    of_nodes = key in ("node_id", "indices", "reads", "reads_train", "ids")
+    if of_nodes and array.size and (array.min() < 0 or array.max() >= num_nodes):
+        raise DataError("it names nodes that the graph does not have")
+    if key == "features_shape" and array.tolist() != [n, num_features]:
+        raise DataError(f"it is {array.tolist()}")
+    if key == "features_indices" and array.size and (array.min() < 0 or array.max() >= num_features):
+        raise DataError("it names columns that the features do not have")
+    if key in ("reads", "reads_train") and (array[1:] <= array[:-1]).any():
+        raise DataError("it does not rise")
+    if key == "labels" and array.dtype.kind == "i" and array.size:
+        top = max(0, facts.num_classes - 1) if array.ndim == 1 else 1
+        if array.min() < -1 or array.max() > top:
+            raise DataError(f"it has labels beyond {top}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,7 +40,7 @@ from fullgnn.prepare.folder import FORMAT, LAYOUT, open_folder, write_folder
 from fullgnn.prepare.prepared import SHARED, Part, PreparedGraph
 from fullgnn.prepare.process import HostWork
 from fullgnn.reorder import degree, none, rcm, slashburn
-from fullgnn.reorder.blockwise import base_function, name_of
+from fullgnn.reorder.two_level import base_function, name_of
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.memory import within_memory
 from fullgnn.storage.temporary import temporary_folder

@@ -4,7 +4,7 @@ What is counted of a prepared graph in a cache is kept beside it, as ``statistic
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from scipy.sparse import csr_array, vstack
 
 from fullgnn.graph import with_self_loops
 from fullgnn.kernels.spmm.tiles import DENSITY_BINS, tile_density
-from fullgnn.partition.counts import halo_share, off_diagonal_share, rows_read
+from fullgnn.partition import Partition
 from fullgnn.prepare.facts import GraphFacts
 from fullgnn.prepare.folder import open_folder
 from fullgnn.prepare.prepared import PreparedGraph
@@ -57,6 +57,33 @@ def needed_row_ratio(prepared: PreparedGraph) -> float | None:
         return None
     read = rows_read((part.arrays["reads"] for part in prepared.parts()), facts.partition)
     return halo_share(read, facts.num_nodes)
+
+
+def off_diagonal_share(nnz: np.ndarray) -> float:
+    """The share of the (b, b) non-zeros ``nnz`` that lie outside the diagonal blocks."""
+    return float((nnz.sum() - np.trace(nnz)) / max(nnz.sum(), 1))
+
+
+def rows_read(columns: Iterable[np.ndarray], partition: Partition) -> np.ndarray:
+    """(num_parts, num_parts) int64: entry ``[i, j]`` counts the rows of part j that block row i reads.
+
+    These are the distinct columns of block (i, j). Off the diagonal they are the halo rows that rank i must
+    receive from rank j for one product; a broadcast would send all of part j.
+
+    Args:
+        columns: for each block row, the ascending columns in which it has an entry.
+    """
+    return np.stack([np.diff(np.searchsorted(of_row, partition.bounds)) for of_row in columns])
+
+
+def halo_share(read: np.ndarray, num_nodes: int) -> float:
+    """Number of halo rows as a fraction of the ``(b - 1) * num_nodes`` rows that b broadcasts send; 0 with one part.
+
+    Args:
+        read: the result of :func:`rows_read`; its entries off the diagonal count the halo rows.
+    """
+    num_sent = (read.shape[0] - 1) * num_nodes
+    return float((read.sum() - np.trace(read)) / max(num_sent, 1))
 
 
 def statistics_of(prepared: PreparedGraph, self_loops: bool) -> Statistics:

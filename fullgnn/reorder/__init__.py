@@ -10,12 +10,11 @@ only these two.
 Each name below is the function, also where a module has the same name.
 """
 
-from fullgnn.reorder.blockwise import blockwise
 from fullgnn.reorder.metis import metis
 from fullgnn.reorder.rcm import rcm
 from fullgnn.reorder.simple import degree, none, shuffle
 from fullgnn.reorder.slashburn import slashburn
-from fullgnn.reorder.two_level import NodeOrder, check_order, two_level
+from fullgnn.reorder.two_level import NodeOrder, blockwise, check_order, two_level
 
 __all__ = [
     "NodeOrder",

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from fullgnn.bench.harness import interleaved
 from fullgnn.partition import Partition
-from fullgnn.partition.counts import imbalance
+from fullgnn.partition.partition import imbalance
 from fullgnn.prepare.statistics import whole_matrix
 from fullgnn.reproduce import jobs
 from fullgnn.reproduce.config import JobShape, TargetConfig

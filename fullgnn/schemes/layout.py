@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fullgnn.errors import PartitionError
-from fullgnn.partition.counts import imbalance
+from fullgnn.partition.partition import imbalance
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.schemes.base import Balance, Needs
 from fullgnn.schemes.nodes import node_arrays

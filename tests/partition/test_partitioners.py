@@ -19,9 +19,10 @@ from fullgnn.config.compose import compose
 from fullgnn.errors import ConfigError, PartitionError
 from fullgnn.graph import load_dataset
 from fullgnn.partition import Cut, Partition
-from fullgnn.partition.counts import edge_cut, imbalance
+from fullgnn.partition.counts import edge_cut
 from fullgnn.partition.kway import kway
 from fullgnn.partition.nnz import balanced, row_weight
+from fullgnn.partition.partition import imbalance
 
 PARTITIONERS = {name: getattr(partition, name) for name in ("contiguous", "random", "nnz", "metis")}
 CONF = Path(__file__).parents[2] / "conf" / "partition"

@@ -10,8 +10,8 @@ from scipy import sparse
 from fullgnn import partition, reorder
 from fullgnn.errors import ConfigError, PartitionError
 from fullgnn.partition import Cut, Partition
-from fullgnn.partition.counts import imbalance
 from fullgnn.partition.nnz import row_weight
+from fullgnn.partition.partition import imbalance
 from fullgnn.reorder import two_level
 
 TRAIN = np.arange(1000) % 2 == 0
