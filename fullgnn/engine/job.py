@@ -24,9 +24,9 @@ from fullgnn.kernels.spmm import AutoKernel
 from fullgnn.kernels.support.aligned import to_aligned
 from fullgnn.nn import set_spmm_order
 from fullgnn.prepare.facts import GraphFacts, NodeFacts
-from fullgnn.prepare.prepared import PreparedGraph
+from fullgnn.prepare.prepared import PreparedGraph, needed_row_ratio
 from fullgnn.prepare.source import prepared_graph
-from fullgnn.prepare.statistics import Statistics, needed_row_ratio, statistics_of
+from fullgnn.prepare.statistics import Statistics, statistics_of
 from fullgnn.schemes.base import Needs, Scheme, ShardedGraph
 from fullgnn.storage.cache import Cache
 from fullgnn.tasks import LinkTask, Task, build_task, takes_links

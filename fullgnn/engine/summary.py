@@ -16,8 +16,7 @@ from fullgnn.engine.cuda_graph import EAGER_EPOCHS, REPLAYED
 from fullgnn.engine.early_stop import ended_by
 from fullgnn.engine.evaluate import confusion_of
 from fullgnn.engine.sharded import split_parameters
-from fullgnn.prepare.facts import GraphFacts
-from fullgnn.prepare.statistics import edge_cut
+from fullgnn.prepare.facts import GraphFacts, edge_cut
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.machine import git_commit, hardware, versions
 from fullgnn.telemetry.meter import Cost

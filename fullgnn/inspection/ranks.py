@@ -20,9 +20,8 @@ from fullgnn.errors import FullGNNError, message_of
 from fullgnn.graph import Graph
 from fullgnn.inspection.findings import Layout
 from fullgnn.partition import Partition
-from fullgnn.prepare.facts import BlockCounts, GraphFacts, NodeFacts
+from fullgnn.prepare.facts import BlockCounts, GraphFacts, NodeFacts, edge_cut
 from fullgnn.prepare.prepared import LazyArrays, Part, PreparedGraph
-from fullgnn.prepare.statistics import edge_cut
 from fullgnn.reorder.two_level import UsedMethods
 from fullgnn.schemes.options import SchemeOptions, replications
 from fullgnn.schemes.stages import assign_stages, rank_sums, stage_nnz

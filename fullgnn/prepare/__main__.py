@@ -21,9 +21,9 @@ from fullgnn.engine.job import told
 from fullgnn.errors import ConfigError
 from fullgnn.graph.datasets import check_dataset
 from fullgnn.graph.remarks import say
+from fullgnn.prepare.facts import edge_cut
 from fullgnn.prepare.folder import open_folder
 from fullgnn.prepare.source import Places, prepare_folder
-from fullgnn.prepare.statistics import edge_cut
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.telemetry.screen import percent
 

@@ -221,6 +221,16 @@ class GraphFacts:
         return of_fields(cls, values, found)
 
 
+def edge_cut(facts: GraphFacts, self_loops: bool) -> float:
+    """Fraction of the non-zeros of A that join two block rows."""
+    return off_diagonal_share(facts.block_nnz(self_loops))
+
+
+def off_diagonal_share(nnz: np.ndarray) -> float:
+    """The share of the (b, b) non-zeros ``nnz`` that lie outside the diagonal blocks."""
+    return float((nnz.sum() - np.trace(nnz)) / max(nnz.sum(), 1))
+
+
 def _plain(value: Any) -> Any:
     """``value`` as dictionaries, lists and numbers, of which JSON consists."""
     if isinstance(value, np.ndarray):

@@ -19,6 +19,7 @@ from fullgnn.graph.csr import ones
 from fullgnn.graph.links import Lists
 from fullgnn.graph.node_names import NodeNames, names_from_arrays
 from fullgnn.graph.sparse_features import PARTS, features_from_arrays
+from fullgnn.partition import Partition
 from fullgnn.prepare.facts import GraphFacts
 
 
@@ -252,6 +253,37 @@ class PreparedGraph:
     def train_mask(self) -> np.ndarray:
         """(num_nodes,) bool, in the new order."""
         return np.concatenate([part.masks[0] for part in self.parts()])
+
+
+def needed_row_ratio(prepared: PreparedGraph) -> float | None:
+    """Rows that block rows read of each other, as a fraction of all; None with one block row."""
+    facts = prepared.facts
+    if facts.num_parts == 1:
+        return None
+    read = rows_read((part.arrays["reads"] for part in prepared.parts()), facts.partition)
+    return halo_share(read, facts.num_nodes)
+
+
+def rows_read(columns: Iterable[np.ndarray], partition: Partition) -> np.ndarray:
+    """(num_parts, num_parts) int64: entry ``[i, j]`` counts the rows of part j that block row i reads.
+
+    These are the distinct columns of block (i, j). Off the diagonal they are the halo rows that rank i must
+    receive from rank j for one product; a broadcast would send all of part j.
+
+    Args:
+        columns: for each block row, the ascending columns in which it has an entry.
+    """
+    return np.stack([np.diff(np.searchsorted(of_row, partition.bounds)) for of_row in columns])
+
+
+def halo_share(read: np.ndarray, num_nodes: int) -> float:
+    """Number of halo rows as a fraction of the ``(b - 1) * num_nodes`` rows that b broadcasts send; 0 with one part.
+
+    Args:
+        read: the result of :func:`rows_read`; its entries off the diagonal count the halo rows.
+    """
+    num_sent = (read.shape[0] - 1) * num_nodes
+    return float((read.sum() - np.trace(read)) / max(num_sent, 1))
 
 
 class LazyArrays(Mapping[str, Any]):

@@ -4,7 +4,7 @@ What is counted of a prepared graph in a cache is kept beside it, as ``statistic
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -14,8 +14,6 @@ from scipy.sparse import csr_array, vstack
 
 from fullgnn.graph import with_self_loops
 from fullgnn.kernels.spmm.tiles import DENSITY_BINS, tile_density
-from fullgnn.partition import Partition
-from fullgnn.prepare.facts import GraphFacts
 from fullgnn.prepare.folder import open_folder
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.reorder.structure import Structure, cells
@@ -43,47 +41,6 @@ class Statistics:
         """The statistics of which ``to_arrays`` has made ``arrays``."""
         shares = dict(zip(DENSITY_BINS, arrays["tile_density"].tolist(), strict=True))
         return cls(shares, Structure(**{field.name: arrays[field.name] for field in fields(Structure)}))
-
-
-def edge_cut(facts: GraphFacts, self_loops: bool) -> float:
-    """Fraction of the non-zeros of A that join two block rows."""
-    return off_diagonal_share(facts.block_nnz(self_loops))
-
-
-def needed_row_ratio(prepared: PreparedGraph) -> float | None:
-    """Rows that block rows read of each other, as a fraction of all; None with one block row."""
-    facts = prepared.facts
-    if facts.num_parts == 1:
-        return None
-    read = rows_read((part.arrays["reads"] for part in prepared.parts()), facts.partition)
-    return halo_share(read, facts.num_nodes)
-
-
-def off_diagonal_share(nnz: np.ndarray) -> float:
-    """The share of the (b, b) non-zeros ``nnz`` that lie outside the diagonal blocks."""
-    return float((nnz.sum() - np.trace(nnz)) / max(nnz.sum(), 1))
-
-
-def rows_read(columns: Iterable[np.ndarray], partition: Partition) -> np.ndarray:
-    """(num_parts, num_parts) int64: entry ``[i, j]`` counts the rows of part j that block row i reads.
-
-    These are the distinct columns of block (i, j). Off the diagonal they are the halo rows that rank i must
-    receive from rank j for one product; a broadcast would send all of part j.
-
-    Args:
-        columns: for each block row, the ascending columns in which it has an entry.
-    """
-    return np.stack([np.diff(np.searchsorted(of_row, partition.bounds)) for of_row in columns])
-
-
-def halo_share(read: np.ndarray, num_nodes: int) -> float:
-    """Number of halo rows as a fraction of the ``(b - 1) * num_nodes`` rows that b broadcasts send; 0 with one part.
-
-    Args:
-        read: the result of :func:`rows_read`; its entries off the diagonal count the halo rows.
-    """
-    num_sent = (read.shape[0] - 1) * num_nodes
-    return float((read.sum() - np.trace(read)) / max(num_sent, 1))
 
 
 def statistics_of(prepared: PreparedGraph, self_loops: bool) -> Statistics:

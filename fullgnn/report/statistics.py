@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fullgnn.errors import FullGNNError, message_of, reason_of
-from fullgnn.prepare.statistics import Statistics, kept_statistics, off_diagonal_share
+from fullgnn.prepare.facts import off_diagonal_share
+from fullgnn.prepare.statistics import Statistics, kept_statistics
 from fullgnn.reorder.structure import Structure
 
 Count = Callable[[Path, bool], Statistics | str]

@@ -12,8 +12,8 @@ from fullgnn.costs.statistics import counted_job
 from fullgnn.engine.job import with_supported_optimizations
 from fullgnn.graph import Graph
 from fullgnn.inspection.ranks import _hardware, layouts_of, run_of
+from fullgnn.prepare.facts import edge_cut
 from fullgnn.prepare.source import arranged
-from fullgnn.prepare.statistics import edge_cut
 from tests.cases import config
 from tests.inspection.graphs import random_graph
 

@@ -12,9 +12,9 @@ import pytest
 
 from fullgnn.distributed import World, dry_world, world_of_one
 from fullgnn.prepare import statistics
+from fullgnn.prepare.facts import edge_cut
 from fullgnn.prepare.folder import open_folder
 from fullgnn.prepare.source import prepare_folder
-from fullgnn.prepare.statistics import edge_cut
 from fullgnn.report.content import COUNTED_BY
 from fullgnn.report.runs import read_runs
 from fullgnn.storage.record import read_record
