@@ -57,16 +57,9 @@ from fullgnn.distributed import (
     warn_of_crowding,
 )
 from fullgnn.distributed.command import help_with_keys, run_as_rank, run_command
-from fullgnn.engine import (
-    Job,
-    check_preparation,
-    distribute,
-    make_learner,
-    make_scheme,
-    with_input,
-)
-from fullgnn.engine import predict as predict_outputs
 from fullgnn.engine.checkpoints import fitting
+from fullgnn.engine.checks import check_preparation
+from fullgnn.engine.evaluate import predict as predict_outputs
 from fullgnn.engine.outputs import named_table, write_named
 from fullgnn.engine.prediction import (
     WEIGHTS,
@@ -81,12 +74,13 @@ from fullgnn.engine.prediction import (
 )
 from fullgnn.engine.prediction_table import CSV, PARQUET, STEM
 from fullgnn.engine.row_files import write_rows
+from fullgnn.engine.run import Run, distribute, learn, make_input, make_scheme
 from fullgnn.errors import ConfigError, DataError, message_of, quoted
 from fullgnn.graph import check_dataset
 from fullgnn.graph.datasets import dataset_files
 from fullgnn.prepare.process import HostWork, own_process_of_rank0
 from fullgnn.prepare.source import prepared_graph
-from fullgnn.schemes.base import Scheme
+from fullgnn.schemes.options import num_parts
 from fullgnn.storage.folder import CHECKPOINTS
 from fullgnn.storage.record import strict_json
 from fullgnn.storage.temporary import write_text, writing_to
@@ -379,22 +373,20 @@ def predict_on(world: World, request: Request, work: HostWork | None = None) -> 
         FullGNNError: a user error, the same on every rank.
     """
     trained, cfg = broadcast_object(from_rank0(lambda: check_request(request)))
-    scheme = make_scheme(cfg, world, Meter(world.device))
-    job, measures = trained_job(world, cfg, scheme, trained, request.keys.layer, work)
+    run, measures = trained_run(world, cfg, trained, request.keys.layer, work)
     if request.keys.layer is not None:
-        rows, metrics = {"embeddings": layer_output(job, layer_name(job.model, request.keys.layer))}, None
+        rows, metrics = {"embeddings": layer_output(run, layer_name(run.model, request.keys.layer))}, None
     else:
-        output = predict_outputs(job.model, job.graph)
-        rows = {"predictions": job.task.prediction(output), "outputs": output}
-        metrics = job.task.measure(output, job.graph, scheme) if measures else None
-    assert job.preparation is not None
-    facts, folder = job.preparation.facts, out_folder(request, trained)
-    write_rows(scheme, folder, rows, facts.num_nodes)
+        output = predict_outputs(run)
+        rows = {"predictions": run.task.prediction(output), "outputs": output}
+        metrics = run.task.measure(output, run.graph, run.scheme) if measures else None
+    facts, folder = run.facts, out_folder(request, trained)
+    write_rows(run.scheme, folder, rows, facts.num_nodes)
     choice, class_names = request.keys.prediction_table, trained.labels.class_names
-    table = None if request.keys.layer is not None else named_table(job, choice, class_names)
+    table = None if request.keys.layer is not None else named_table(run, choice, class_names)
     if table is not None:
         path, files = folder / table, [folder / f"{name}.npy" for name in rows]
-        from_rank0(lambda: write_named(path, job, files, class_names))
+        from_rank0(lambda: write_named(path, run, files, class_names))
     about = {
         "checkpoint": str(trained.checkpoint),
         "weights": request.keys.weights,
@@ -405,32 +397,33 @@ def predict_on(world: World, request: Request, work: HostWork | None = None) -> 
     from_rank0(lambda: finish(folder, about, file_names(request), table))
 
 
-def trained_job(
-    world: World, cfg: Config, scheme: Scheme, trained: Trained, layer: str | None = None, work: HostWork | None = None
-) -> tuple[Job, bool]:
+def trained_run(
+    world: World, cfg: Config, trained: Trained, layer: str | None = None, work: HostWork | None = None
+) -> tuple[Run, bool]:
     """Prepare and distribute the graph of ``cfg``, and load the trained parameters. Every rank calls it.
 
     Args:
         work: on rank 0, where the whole graph is loaded; None: in this process.
 
     Returns:
-        the job, and whether its graph has labels with which the task can measure its metrics.
+        the run, and whether its graph has labels with which the task can measure its metrics.
 
     Raises:
         FullGNNError: a user error, such as a graph that does not fit, or an unknown ``layer``; the same on every rank.
     """
-    with prepared_graph(cfg, world, scheme.num_parts, work, told=Told(trained.codec_state)) as prepared:
+    parts, meter = num_parts(cfg.scheme, world.size), Meter(world.device)
+    with prepared_graph(cfg, world, parts, work, told=Told(trained.codec_state)) as prepared:
         facts = prepared.facts.nodes
         links = facts.links and replace(facts.links, num_train=max(1, facts.links.num_train))  # none are trained with
-        learner = make_learner(cfg, replace(facts, labels=trained.labels, links=links), world.device)
+        run = learn(cfg, world, meter, replace(facts, labels=trained.labels, links=links))
         if layer is not None:
-            layer_name(learner.model, layer)
-        check_fits(trained, facts, learner.model)
-        learner = replace(learner, measures=has_metrics(trained, facts))
-        job = distribute(cfg, world, scheme, learner, prepared)
-    job = with_input(job, cfg, world)
-    load_parameters(world, trained, job)
-    return job, learner.measures
+            layer_name(run.model, layer)
+        check_fits(trained, facts, run.model)
+        measures, run.scheme = has_metrics(trained, facts), make_scheme(cfg, world, meter)
+        distribute(run, prepared, measures)
+    make_input(run)
+    load_parameters(trained, run)
+    return run, measures
 
 
 def finish(folder: Path, about: dict[str, Any], names: tuple[str, ...], table: str | None) -> None:

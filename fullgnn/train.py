@@ -9,10 +9,9 @@ Without torchrun the command starts its ranks itself. In all three, each rank ca
 
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -26,34 +25,21 @@ from fullgnn.distributed import (
     init_world,
     stop_requests,
 )
-from fullgnn.engine import (
-    Job,
-    StepRunner,
-    TrainState,
-    check_deterministic,
-    check_optimizer,
-    check_preparation,
-    check_training_data,
-    distribute,
-    fit,
-    make_learner,
-    make_scheme,
-    replay_for,
-    with_input,
-)
-from fullgnn.engine.checkpoints import Checkpoints, restore
+from fullgnn.engine.checkpoints import Checkpoints, progress_of, restore
+from fullgnn.engine.checks import check_preparation, check_training_data
 from fullgnn.engine.command import TrainingCommand
-from fullgnn.engine.job import told
+from fullgnn.engine.cuda_graph import replay_for
+from fullgnn.engine.deterministic import check_deterministic
+from fullgnn.engine.fit import Steps, fit
 from fullgnn.engine.kept_graph import check_place, keep_graph, with_kept_graph
+from fullgnn.engine.optimizers import check_optimizer
 from fullgnn.engine.outputs import end_if_stopped, epoch_outputs, write_predictions, write_to
-from fullgnn.engine.planner import planner_of
 from fullgnn.engine.resume import check_run_dir, finished_before, finished_record, open_folder
-from fullgnn.engine.summary import closing_table, codec_of, comparison_table, log_inexact, make_record
-from fullgnn.prepare.facts import NodeFacts
+from fullgnn.engine.run import planner_of, set_up
+from fullgnn.engine.step_runner import StepRunner
+from fullgnn.engine.summary import codec_of, log_inexact, make_record
 from fullgnn.prepare.process import HostWork, own_process_of_rank0
-from fullgnn.prepare.source import prepared_graph
 from fullgnn.storage.record import RunFolder, RunRecord
-from fullgnn.tasks import log_default_metric
 from fullgnn.telemetry.events import summary_writer
 from fullgnn.telemetry.log import setup_logging
 from fullgnn.telemetry.meter import Cost, Meter
@@ -93,73 +79,44 @@ def run_on(world: World, cfg: Config, work: HostWork | None = None, caller: Call
 
     Args:
         work: on rank 0, where the whole graph is loaded and prepared; None: in this process.
-    """
-    if (finished := finished_before(cfg)) is not None:
-        return finished
-    caller = caller or Caller()
-    meter = Meter(world.device)
-    checkpoint = check_run(world, cfg)
-    with meter.interval("setup"):
-        ready = set_up_run(world, cfg, work or HostWork(), meter, checkpoint)
-    if ready.finished is None:
-        setup = meter.take()
-        record = _train(world, ready, checkpoint, meter, setup, caller)
-    else:
-        record = ready.finished
-    if ready.state.best is not None:
-        ready.state.model.load_state_dict(ready.state.best.model)
-    caller.trained(ready.state.model)
-    return record
-
-
-def _train(
-    world: World, ready: "Ready", checkpoint: Path | None, meter: Meter, setup: Cost, caller: Caller
-) -> RunRecord:
-    """Open the run folder, train, and report."""
-    loaded, ready = ready.cfg, replace(ready, cfg=with_kept_graph(ready.cfg))
-
-    def open_run_folder() -> RunFolder:
-        folder = open_folder(ready.cfg, checkpoint, ready.state.epoch)
-        keep_graph(loaded, ready.cfg)
-        return folder
-
-    with ExitStack() as stack:
-        folder = from_rank0(open_run_folder)
-        if folder is not None:
-            stack.callback(folder.close)
-        request = stack.enter_context(caller.stop_requests())
-        return train_and_report(world, ready, folder, meter, setup, request)
-
-
-def train_and_report(
-    world: World, ready: "Ready", folder: RunFolder | None, meter: Meter, setup: Cost, request: StopRequest
-) -> RunRecord:
-    """Train, and write what the run leaves. Every rank calls it.
-
-    Args:
-        folder: on rank 0.
-        setup: cost of this rank before the first epoch.
 
     Raises:
         TrainingStopped: a signal has asked a rank to stop, and a checkpoint has been written.
     """
-    cfg, job, state = ready.cfg, ready.job, ready.state
-    statistics = job.preparation.statistics if job.preparation is not None else None
-    if statistics is not None:
-        write_to(folder, lambda folder: folder.write_structure(vars(statistics.structure)))
-    runner = StepRunner(state, job, meter, replay_for(cfg.runtime.cuda_graph, world))
-    learnt = job.preparation.codec_state if job.preparation is not None else None
-    checkpoints = Checkpoints(cfg, world, job.scheme, ready.facts, learnt)
-    with epoch_outputs(world, cfg, folder, state.epoch + 1, request) as outputs:
-        result = fit(runner, cfg.train, outputs, checkpoints, request)
-    end_if_stopped(cfg, state, result, request)
-    record = replace(make_record(cfg, world, job, setup, result, ready.resumed_after), predicted=ready.predicted)
-    if cfg.train.save_predictions:
-        write_predictions(job, result, folder, cfg.train.prediction_table)
-    write_to(folder, lambda folder: folder.write_record(record))
-    if folder is not None:
-        comparison = "" if record.predicted is None else f"\n{comparison_table(record)}"
-        log.info("\n%s%s\n%s", closing_table(record, cfg.train.table == "full"), comparison, folder.path)
+
+    def full_batch(meter: Meter) -> StepRunner:
+        """Set up the steps on the whole graph."""
+        run = set_up(cfg, world, meter, work=work, planner=planner_of(cfg, world), trains=True)
+        if (codec := codec_of(cfg, run.facts)) is not None:
+            log_inexact(codec)
+        return StepRunner(run, replay_for(cfg.runtime.cuda_graph, world))
+
+    return train(world, cfg, full_batch, caller or Caller())
+
+
+def train(world: World, cfg: Config, make_steps: Callable[[Meter], Steps], caller: Caller) -> RunRecord:
+    """Set up, train and report, on the whole graph or on samples of it. Every rank calls it.
+
+    Args:
+        make_steps: sets up the steps of the training, whose cost the meter counts.
+
+    Raises:
+        TrainingStopped: a signal has asked a rank to stop, and a checkpoint has been written.
+    """
+    if (finished := finished_before(cfg)) is not None:
+        return finished
+    checkpoint, meter = check_run(world, cfg), Meter(world.device)
+    with meter.interval("setup"):
+        steps = make_steps(meter)
+    with closing(steps):
+        with meter.interval("setup"):
+            resumed_after, record = go_on(steps, checkpoint)
+        if record is None:
+            record = train_and_report(steps, checkpoint, meter.take(), resumed_after, caller)
+    run = steps.run
+    if run.state.best is not None:
+        run.model.load_state_dict(run.state.best.model)
+    caller.trained(run.model)
     return record
 
 
@@ -183,44 +140,58 @@ def check_run(world: World, cfg: Config) -> Path | None:
     return checkpoint
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A run before its first epoch."""
+def go_on(steps: Steps, checkpoint: Path | None) -> tuple[int | None, RunRecord | None]:
+    """Load the ``checkpoint`` of rank 0, if there is one. Every rank calls it.
 
-    cfg: Config  # has a scheme, also with scheme=auto
-    job: Job
-    facts: NodeFacts
-    state: TrainState
-    predicted: dict[str, Any] | None  # what the planner predicts; None: it has not chosen the scheme
-    resumed_after: int | None  # see ``RunRecord``
-    finished: RunRecord | None  # what the run has left already, if nothing is left to train
-
-
-def set_up_run(world: World, cfg: Config, work: HostWork, meter: Meter, checkpoint: Path | None) -> Ready:
-    """Prepare the graph, read this rank's part of it, build the model, and load the ``checkpoint`` of rank 0.
-
-    Every rank calls it.
+    Returns:
+        ``RunRecord.resumed_after``; and what the run has left already, if nothing is left to train.
     """
-    planner = planner_of(cfg, world)
-    cfg = planner.with_scheme(cfg, world, work)
-    scheme = make_scheme(cfg, world, meter)
-    with prepared_graph(cfg, world, scheme.num_parts, work, to_train=True, told=told(cfg)) as prepared:
-        facts = prepared.facts.nodes
-        learner = make_learner(cfg, facts, world.device)
-        log_default_metric(cfg.task, learner.task)
-        cfg = planner.with_fetch(cfg, world, scheme, prepared, learner.optimizations)
-        job = distribute(cfg, world, scheme, learner, prepared)
-        if (codec := codec_of(cfg, prepared.facts)) is not None:
-            log_inexact(codec)
-        predicted = planner.predicted(cfg, world, job, prepared)
-    job = with_input(job, cfg, world)
-    state = TrainState(job.model, cfg)
     if not broadcast_object([checkpoint is not None])[0]:
-        return Ready(cfg, job, facts, state, predicted, None, None)
-    restore(checkpoint, state, job.graph.block.source_id, facts.fingerprint)
-    log.info("resumes after epoch %d of %s", state.epoch, checkpoint)
-    (finished,) = broadcast_object(from_rank0(lambda: [finished_record(cfg, state)]))
-    return Ready(cfg, job, facts, state, predicted, state.epoch, finished)
+        return None, None
+    run = steps.run
+    restore(checkpoint, run.state, steps.row_id, run.nodes.fingerprint)
+    steps.check_resumed()
+    log.info("resumes after %s of %s", progress_of(run.state), checkpoint)
+    (finished,) = broadcast_object(from_rank0(lambda: [finished_record(run.cfg, run.state)]))
+    return run.state.epoch, finished
+
+
+def train_and_report(
+    steps: Steps, checkpoint: Path | None, setup: Cost, resumed_after: int | None, caller: Caller
+) -> RunRecord:
+    """Open the run folder, train, and write what the run leaves. Every rank calls it.
+
+    Args:
+        checkpoint: on rank 0, what the run goes on from; None: it begins anew.
+        setup: cost of this rank before the first epoch.
+        resumed_after: see ``RunRecord``.
+    """
+    run, state, world = steps.run, steps.run.state, steps.run.world
+    loaded, run.cfg = run.cfg, with_kept_graph(run.cfg)
+
+    def open_run_folder() -> RunFolder:
+        folder = open_folder(run.cfg, checkpoint, state.epoch, state.batches.count)
+        keep_graph(loaded, run.cfg)
+        return folder
+
+    with ExitStack() as stack:
+        folder = from_rank0(open_run_folder)
+        if folder is not None:
+            stack.callback(folder.close)
+        request = stack.enter_context(caller.stop_requests())
+        checkpoints = Checkpoints(run.cfg, world, run.scheme, run.nodes, run.codec_state)
+        with epoch_outputs(world, run.cfg, folder, state.epoch + 1, request) as outputs:
+            result = fit(steps, outputs, checkpoints, request)
+        end_if_stopped(run.cfg, state, result, request)
+        record = steps.complete(make_record(steps.full, setup, result, resumed_after), result)
+        if (statistics := steps.full.statistics) is not None:
+            write_to(folder, lambda folder: folder.write_structure(vars(statistics.structure)))
+        if run.cfg.train.save_predictions:
+            write_predictions(steps.full, result, folder)
+        write_to(folder, lambda folder: folder.write_record(record))
+        if folder is not None:
+            log.info("\n%s\n%s", steps.closing_table(record), folder.path)
+        return record
 
 
 COMMAND = TrainingCommand("fullgnn.train", "config", run)

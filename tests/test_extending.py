@@ -3,6 +3,7 @@
 import re
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,11 +13,11 @@ import pytest
 import torch
 import yaml
 
-from fullgnn.config import Config, build
+from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import predict, set_up
 from fullgnn.engine.blocks import all_logits, loss_logits, needs_of
-from fullgnn.engine.job import make_scheme
+from fullgnn.engine.run import make_scheme
 from fullgnn.engine.state import FlatGradients
 from fullgnn.kernels.support.aligned import to_aligned
 from fullgnn.schemes import Block
@@ -78,10 +79,10 @@ def test_the_commands_run_the_examples(command: list[str], tmp_path: Path) -> No
 
 
 def one_step_in_columns(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
-    meter = Meter(world.device)
-    scheme = example("columns").Columns(world, build(cfg.kernel), meter)
-    graph = dense_graph(kind).graph() if world.rank == 0 else None
-    return step_of(set_up(cfg, world, scheme, graph), scheme)
+    sys.modules.setdefault("mygnn", ModuleType("mygnn"))
+    sys.modules["mygnn.columns"] = example("columns")
+    cfg = replace(cfg, scheme={"_target_": "mygnn.columns.Columns", "name": "columns"})
+    return step_of(set_up(cfg, world, Meter(world.device), dense_graph(kind).graph() if world.rank == 0 else None))
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
@@ -168,12 +169,11 @@ def test_the_short_examples_are_exact(ranks, name: str) -> None:
 
 
 def step_of_hinge(world: World, cfg: Config) -> dict[str, Any]:
-    scheme = make_scheme(cfg, world, Meter(world.device))
-    job = set_up(cfg, world, scheme, dense_graph("symmetric").graph() if world.rank == 0 else None)
+    job = set_up(cfg, world, Meter(world.device), dense_graph("symmetric").graph() if world.rank == 0 else None)
     task = example("hinge").Hinge(dense_graph("symmetric").graph().label_facts(), margin=0.5)
     loss = part_of_loss(task, loss_logits(job.model, job.graph), job.graph.train_labels)
-    logits = scheme.gather(predict(job.model, job.graph))
-    return {"loss": scheme.sum_over_rows(loss.detach()).item(), "logits": logits}
+    logits = job.scheme.gather(predict(job))
+    return {"loss": job.scheme.sum_over_rows(loss.detach()).item(), "logits": logits}
 
 
 def test_the_task_is_exact(ranks) -> None:

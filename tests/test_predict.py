@@ -15,16 +15,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullgnn.distributed import World
-from fullgnn.engine import make_scheme
 from fullgnn.engine.prediction import read_trained
 from fullgnn.engine.row_files import write_rows
 from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph
 from fullgnn.graph.datasets import karate
-from fullgnn.predict import load_request, predict_on, prediction_config, start, trained_job
+from fullgnn.predict import load_request, predict_on, prediction_config, start, trained_run
 from fullgnn.schemes import OneAndHalfD, gather
 from fullgnn.storage.record import RunRecord, read_record
-from fullgnn.telemetry.meter import Meter
 from fullgnn.train import run_on
 from tests.cases import config
 from tests.commands import run_command, torchrun
@@ -163,7 +161,7 @@ def _first_layer(world: World, *overrides: str) -> np.ndarray:
     request = load_request([*overrides])
     trained = read_trained(request.checkpoint, "best")
     cfg = prediction_config(request, trained)
-    job, _ = trained_job(world, cfg, make_scheme(cfg, world, Meter(world.device)), trained)
+    job, _ = trained_run(world, cfg, trained)
     job.model.eval()
     rows = job.model.layers[0](job.graph.features, job.graph.block)
     out = np.empty(rows.shape)

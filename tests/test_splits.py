@@ -11,7 +11,7 @@ from fullgnn import api, train, train_minibatch
 from fullgnn.api import train_graph
 from fullgnn.config import Config
 from fullgnn.distributed import World, world_of_one
-from fullgnn.engine import make_scheme, set_up
+from fullgnn.engine import set_up
 from fullgnn.engine.checks import check_training_data
 from fullgnn.errors import ConfigError, DataError, FullGNNError
 from fullgnn.graph import Graph, load_dataset
@@ -288,6 +288,5 @@ def test_the_split_is_the_same_on_any_number_of_ranks(tmp_path: Path, ranks) -> 
 
 
 def split_of_ranks(world: World, cfg: Config) -> list[list[int]]:
-    scheme = make_scheme(cfg, world, Meter(world.device))
-    job = set_up(cfg, world, scheme)
-    return [scheme.node_id[mask].tolist() for mask in job.graph.masks]
+    job = set_up(cfg, world, Meter(world.device))
+    return [job.scheme.node_id[mask].tolist() for mask in job.graph.masks]

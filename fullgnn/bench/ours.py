@@ -9,8 +9,11 @@ from torch import Tensor
 from fullgnn.bench.problem import Problem
 from fullgnn.config import Config, build
 from fullgnn.distributed import World
-from fullgnn.engine.trainer import make_training
+from fullgnn.engine.cuda_graph import replay_for
+from fullgnn.engine.run import set_up
+from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Graph
+from fullgnn.telemetry.meter import Meter
 
 
 def trainer(cfg: Config, graph: Graph | None, world: World, weights: list[Tensor]) -> Callable[[], float]:
@@ -23,9 +26,10 @@ def trainer(cfg: Config, graph: Graph | None, world: World, weights: list[Tensor
     Returns:
         one training epoch, which returns the loss before its update, the same on every rank.
     """
-    job, epochs, _ = make_training(cfg, world, graph)
+    run = set_up(cfg, world, Meter(world.device), graph)
+    epochs = StepRunner(run, replay_for(cfg.runtime.cuda_graph, world))
     if weights:
-        set_weights(job.model, weights)
+        set_weights(run.model, weights)
     numbers = itertools.count(1)
     return lambda: epochs(next(numbers)).results.read()[0]
 

@@ -131,7 +131,7 @@ class Ours:
     def __init__(self, cfg: BenchConfig, setting: Setting, world: World, graph: Graph, preset: str = DEFAULT_PRESET):
         self._meter = Meter(world.device)
         run = minibatch_config(cfg, setting, world.size, preset)
-        self._training = set_up_sampled(run, world, self._meter, graph).training
+        self._training = set_up_sampled(run, world, self._meter, graph)
         self._peak, self.num_workers = TensorPeak(world.device), run.loader.num_workers
         self._costs: list[tuple[int, Cost]] = []  # number of batches and what they cost, of each call of ``step``
         self._losses: list[float] = []

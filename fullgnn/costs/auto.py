@@ -4,7 +4,7 @@ import logging
 from dataclasses import asdict, replace
 from typing import Any, NoReturn
 
-from fullgnn.config import Config, OptimizationConfig
+from fullgnn.config import Config
 from fullgnn.config.options import takes_options
 from fullgnn.costs.effort import needed_part_of_dataset
 from fullgnn.costs.gpu_memory import MemoryNeed, advise, device_bytes, memory_need
@@ -14,15 +14,12 @@ from fullgnn.costs.predict import predict
 from fullgnn.costs.search import Option, Search, best, locality
 from fullgnn.costs.statistics import check_plannable, counted_job, why_unplannable
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0
-from fullgnn.engine.job import Job, with_supported_optimizations
-from fullgnn.engine.planner import Planner
-from fullgnn.errors import ConfigError
+from fullgnn.engine.run import Planner, Run, with_supported_optimizations
 from fullgnn.kernels.spmm import Kernel
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.prepare.process import HostWork
 from fullgnn.prepare.source import loaded_dataset
-from fullgnn.schemes import OneAndHalfD, Scheme
-from fullgnn.schemes.options import SchemeOptions, replications
+from fullgnn.schemes.options import ONE_AND_HALF_D, ONE_D, SchemeOptions, refuse_open, replications
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.meter import Meter
 from fullgnn.telemetry.screen import num_bytes
@@ -35,7 +32,7 @@ def undecided(
     world: World, kernel: Kernel, meter: Meter, hardware: str = "auto", remeasure: bool = False, **options: Any
 ) -> NoReturn:
     """The target of ``conf/scheme/auto.yaml``: a scheme that is not chosen yet."""
-    raise ConfigError("scheme=auto is for training, where it is chosen: name a scheme here, as scheme=1d")
+    refuse_open()
 
 
 class CostPlanner(Planner):
@@ -65,20 +62,19 @@ class CostPlanner(Planner):
         replication = broadcast_object(from_rank0(lambda: work.call(_choose, cfg, world.size, hardware)))
         return _with_replication(cfg, replication)
 
-    def with_fetch(
-        self, cfg: Config, world: World, scheme: Scheme, prepared: PreparedGraph, optimizations: OptimizationConfig
-    ) -> Config:
+    def with_fetch(self, run: Run, prepared: PreparedGraph) -> Config:
         """See ``Planner``.
 
         On GPUs, rows travel packed, in the fewest pieces that fit, unless a key asks for another way. On CPUs, a
         deterministic run keeps the stages, since a choice by measured times could differ from run to run; so does a run
         whose machine has not been measured.
         """
-        if not isinstance(scheme, OneAndHalfD):
+        cfg, world = run.cfg, run.world
+        if cfg.scheme["_target_"] not in (ONE_D, ONE_AND_HALF_D):
             return cfg
         available = [num_bytes for num_bytes in all_gather_objects(device_bytes(world)) if num_bytes is not None]
         if available:
-            return self._within_memory(cfg, world, scheme, prepared, optimizations, min(available))
+            return self._within_memory(run, prepared, min(available))
         if cfg.scheme["fetch"] != "auto":
             return cfg
         decided = world.size == 1 or cfg.runtime.deterministic or cfg.scheme["stage_order"] == "broadcast"
@@ -88,57 +84,47 @@ class CostPlanner(Planner):
 
         def choice() -> str:
             local = world.size == world.local_size
-            run = with_supported_optimizations(cfg)
-            job = replace(counted_job(run, world.size, prepared), local=local)
+            job = replace(counted_job(with_supported_optimizations(cfg), world.size, prepared), local=local)
             return predict(job, hardware).fetch
 
-        fetch = broadcast_object(from_rank0(choice))
-        scheme.set_fetch(fetch)
-        return replace(cfg, scheme=dict(cfg.scheme) | {"fetch": fetch})
+        return replace(cfg, scheme=dict(cfg.scheme) | {"fetch": broadcast_object(from_rank0(choice))})
 
-    def _within_memory(
-        self,
-        cfg: Config,
-        world: World,
-        scheme: OneAndHalfD,
-        prepared: PreparedGraph,
-        optimizations: OptimizationConfig,
-        available: int,
-    ) -> Config:
-        """``cfg`` with pieces that fit ``available`` bytes; the log says what a GPU needs.
+    def _within_memory(self, run: Run, prepared: PreparedGraph, available: int) -> Config:
+        """The configuration of ``run`` with pieces that fit ``available`` bytes; the log says what a GPU needs.
 
         Raises:
             ConfigError: it needs more than it has; the same on every rank.
         """
-        unknown = why_unplannable(cfg)
-        if optimizations.sparse_features:
+        cfg, world, unknown = run.cfg, run.world, why_unplannable(run.cfg)
+        grid = SchemeOptions.of(cfg.scheme).grid_on(world.device, world.size)
+        if run.optimizations.sparse_features:
             unknown = "multiplies sparse features, whose memory is not planned"
         if unknown:
             log.info("the memory of a GPU is not estimated: model=%s %s", cfg.model["name"], unknown)
             return cfg
 
         def need() -> MemoryNeed:
-            job = counted_job(replace(cfg, optimizations=optimizations), world.size, prepared)
-            job = job.fetching(scheme.grid.fetch, scheme.grid.piece_rows)
+            job = counted_job(replace(cfg, optimizations=run.optimizations), world.size, prepared)
+            job = job.fetching(grid.fetch, grid.piece_rows)
             return memory_need(job, world, cfg.runtime, available)
 
         found = broadcast_object(from_rank0(need))
         log.info("memory of a GPU, %s", found.text())
         if not found.fits:
             advise(found, cfg, world)
-        if not scheme.grid.packs:
+        if not grid.packs:
             return cfg
-        scheme.set_fetch("packed", found.piece_rows)
         return replace(cfg, scheme=dict(cfg.scheme) | {"fetch": "packed", "piece_rows": found.piece_rows})
 
-    def predicted(self, cfg: Config, world: World, job: Job, prepared: PreparedGraph) -> dict[str, Any] | None:
+    def predicted(self, run: Run, prepared: PreparedGraph) -> dict[str, Any] | None:
         """See ``Planner``."""
-        if (hardware := self._hardware) is None or job.optimizations.sparse_features:
+        world = run.world
+        if (hardware := self._hardware) is None or run.optimizations.sparse_features:
             return None  # the planner knows products of dense features alone
 
         def prediction() -> dict[str, Any]:
-            run, local = replace(cfg, optimizations=job.optimizations), world.size == world.local_size
-            counted = counted_job(run, world.size, prepared, locality(prepared, run, hardware.near_bytes))
+            cfg, local = replace(run.cfg, optimizations=run.optimizations), world.size == world.local_size
+            counted = counted_job(cfg, world.size, prepared, locality(prepared, cfg, hardware.near_bytes))
             found = predict(replace(counted, local=local), hardware)
             kept = ("hardware", "time_ms", "comm_bytes_per_epoch", "peak_tensor_bytes")
             return {key: asdict(found)[key] for key in kept} | {"epoch_time_ms": found.epoch_time_ms}
@@ -189,5 +175,5 @@ def _cost(option: Option) -> str:
 def _with_replication(cfg: Config, replication: int) -> Config:
     """``cfg`` with 1D or 1.5D."""
     scheme: dict[str, Any] = {key: value for key, value in cfg.scheme.items() if key not in ("hardware", "remeasure")}
-    kind = {"_target_": "fullgnn.schemes.one_and_half_d", "name": "1d" if replication == 1 else "1.5d"}
+    kind = {"_target_": ONE_AND_HALF_D, "name": "1d" if replication == 1 else "1.5d"}
     return replace(cfg, scheme=scheme | kind | {"replication": replication})

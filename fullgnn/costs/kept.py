@@ -12,7 +12,7 @@ import numpy as np
 
 from fullgnn.config import Config
 from fullgnn.costs.statistics import GraphStatistics, PlannedJob, PlannedProduct
-from fullgnn.engine.job import told
+from fullgnn.engine.run import told
 from fullgnn.prepare.source import key_of_files
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.schemes.pieces import Pieces

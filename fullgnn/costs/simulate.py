@@ -17,14 +17,16 @@ from fullgnn.costs.predict import communication_s
 from fullgnn.costs.statistics import counted_job
 from fullgnn.costs.trace import trace_epoch
 from fullgnn.distributed import World, dry_world
-from fullgnn.engine.job import with_supported_optimizations
+from fullgnn.engine.cuda_graph import replay_for
 from fullgnn.engine.memory import TensorPeak
-from fullgnn.engine.trainer import make_training
+from fullgnn.engine.run import set_up, with_supported_optimizations
+from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Graph
 from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.prepare.source import arranged
-from fullgnn.schemes.options import SchemeOptions
+from fullgnn.schemes.options import num_parts
+from fullgnn.telemetry.meter import Meter
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,7 @@ def prepare_for(cfg: Config, world_size: int, graph: Graph | None = None) -> Pre
     """The prepared graph of a job of ``world_size`` ranks; jobs with as many block rows and the same order can share
     it."""
     cfg = with_supported_optimizations(cfg)
-    num_parts = SchemeOptions.of(cfg.scheme).grid(world_size).num_parts
-    return arranged(cfg, num_parts, graph)
+    return arranged(cfg, num_parts(cfg.scheme, world_size), graph)
 
 
 def _waiting_ms(cfg: Config, prepared: PreparedGraph, ranks: list[RankRun], hardware: Hardware) -> list[float]:
@@ -104,10 +105,11 @@ def _waiting_ms(cfg: Config, prepared: PreparedGraph, ranks: list[RankRun], hard
 
 
 def _run(cfg: Config, world: World, prepared: PreparedGraph, epochs: int) -> RankRun:
-    job, training, meter = make_training(cfg, world, prepared=prepared)
-    meter.take()
+    run = set_up(cfg, world, Meter(world.device), prepared=prepared)
+    training = StepRunner(run, replay_for(cfg.runtime.cuda_graph, world))
+    run.meter.take()
     peak = TensorPeak(world.device)
-    with peak.watch(*job.graph.tensors(), *training.state.tensors()):
+    with peak.watch(*run.graph.tensors(), *training.state.tensors()):
         training(1).cost.read()
     times = [training(epoch).cost.read().time_ms for epoch in range(2, epochs + 1)]
     computed = {

@@ -16,7 +16,7 @@ from fullgnn.config.keys import check_minima
 from fullgnn.costs.edge_passes import Move
 from fullgnn.costs.links import PlannedLinks, counted_links, estimated_links
 from fullgnn.engine.blocks import needs_of
-from fullgnn.engine.job import build_model
+from fullgnn.engine.run import build_model
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph import EdgeSet
 from fullgnn.graph.labels import LabelFacts

@@ -29,10 +29,9 @@ from fullgnn.costs.link_step import MadeUpDirectory, made_up_step
 from fullgnn.costs.statistics import PlannedJob, PlannedProduct, estimated_job
 from fullgnn.distributed import CountingAxis, SharedSlots
 from fullgnn.engine.blocks import all_logits, input_powers, input_propagation, loss_logits, needs_of
-from fullgnn.engine.job import Job, build_model
 from fullgnn.engine.memory import TensorPeak
+from fullgnn.engine.run import Run, build_model
 from fullgnn.engine.sharded import place_rows, split_parameters
-from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Propagation
 from fullgnn.graph.labels import LabelFacts
@@ -250,8 +249,11 @@ class _Skeleton:
         """Return the peak bytes of tensors."""
         scheme: Any = SimpleNamespace(sum_over_rows=_alone)
         cfg = self.job.cfg
-        job = Job(self.model, self.graph, self._task(), scheme, cfg.optimizations)
-        runner = StepRunner(TrainState(self.model, cfg), job, self.context.axes.world.meter)
+        alone: Any = None  # no world, and no facts but those of the plan
+        meter = self.context.axes.world.meter
+        run = Run(cfg, alone, meter, alone, self.model, self._task(), cfg.optimizations, self.needs)
+        run.scheme, run.graph = scheme, self.graph
+        runner = StepRunner(run)
         runner.state.optimizer.step()  # makes its moments, which every step but the very first holds from its beginning
         peak = TensorPeak(self.context.device)
         with peak.watch(*self.graph.tensors(), *runner.state.tensors()):

@@ -4,29 +4,19 @@ from fullgnn.engine.checks import check_preparation, check_training_data
 from fullgnn.engine.cuda_graph import replay_for
 from fullgnn.engine.deterministic import check_deterministic
 from fullgnn.engine.evaluate import evaluate, predict
-from fullgnn.engine.fit import FitResult, fit
-from fullgnn.engine.job import (
-    Job,
-    Preparation,
-    build_model,
-    distribute,
-    make_input,
-    make_learner,
-    make_scheme,
-    set_up,
-    with_input,
-)
+from fullgnn.engine.fit import FitResult, Steps, fit
 from fullgnn.engine.memory import peak_process_bytes
 from fullgnn.engine.optimizers import check_optimizer
+from fullgnn.engine.run import Run, build_model, distribute, learn, make_input, make_scheme, set_up
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.engine.train_step import train_step
 
 __all__ = [
     "FitResult",
-    "Job",
-    "Preparation",
+    "Run",
     "StepRunner",
+    "Steps",
     "TrainState",
     "build_model",
     "check_deterministic",
@@ -36,13 +26,12 @@ __all__ = [
     "distribute",
     "evaluate",
     "fit",
+    "learn",
     "make_input",
-    "make_learner",
     "make_scheme",
     "peak_process_bytes",
     "predict",
     "replay_for",
     "set_up",
     "train_step",
-    "with_input",
 ]

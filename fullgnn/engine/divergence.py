@@ -16,10 +16,10 @@ from torch import Tensor
 
 from fullgnn.distributed import broadcast_object, in_dry_run
 from fullgnn.engine.checkpoints import Checkpoints
-from fullgnn.engine.job import Job
+from fullgnn.engine.run import Run
 from fullgnn.engine.sharded import split_parameters
 from fullgnn.engine.state import AddsUp, TrainState
-from fullgnn.engine.step_runner import AsyncNumbers
+from fullgnn.engine.train_step import AsyncNumbers
 from fullgnn.errors import TrainingDiverged
 from fullgnn.tasks.links import LinkTask, pairs_of
 from fullgnn.tasks.task import part_of_loss
@@ -50,13 +50,13 @@ class Watch:
             self._checkpoints.prove()
 
     @torch.no_grad()
-    def look(self, output: Tensor, job: Job) -> None:
+    def look(self, output: Tensor, run: Run) -> None:
         """Look at the parameters and the (num_local_nodes, num_outputs) ``output`` of an evaluation, for ``evaluated``.
 
         Every rank calls it.
         """
         if self._active:
-            self._found = self._sum(_undefined(output, job))
+            self._found = self._sum(_undefined(output, run))
 
     def evaluated(self, epoch: int) -> None:
         """End the training if the evaluation after ``epoch`` has shown that it has gone wrong."""
@@ -110,12 +110,12 @@ def _bad(parameter: Tensor) -> Tensor:
     return ~(least.isfinite() & most.isfinite())
 
 
-def _undefined(output: Tensor, job: Job) -> Tensor:
+def _undefined(output: Tensor, run: Run) -> Tensor:
     """This rank's part of a number that is positive if the model's ``output`` for the training data gives a loss that
     is not finite, or for a task that finds links is NaN. One infinite output may be meant: the logarithm of 0."""
-    graph = job.graph
-    if not isinstance(job.task, LinkTask):
+    graph = run.graph
+    if not isinstance(run.task, LinkTask):
         of_train = output.index_select(0, graph.train_index)
-        return part_of_loss(job.task, of_train, graph.train_labels).isfinite().logical_not()
+        return part_of_loss(run.task, of_train, graph.train_labels).isfinite().logical_not()
     owns = torch.from_numpy(np.diff(pairs_of(graph).train.indptr) > 0).to(output.device)
     return (output.sum(dim=1).isnan() & owns).any()

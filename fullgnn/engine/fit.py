@@ -1,32 +1,90 @@
-"""Full-batch training: one gradient step per epoch, whose mathematics does not depend on the number of ranks."""
+"""Train a run: epoch after epoch, with evaluations, records, checkpoints and an end in good order.
 
-import logging
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+What an epoch consists of is ``Steps``: one step on the whole graph (``step_runner.py``), or a step for each sampled
+batch (``sampling/steps.py``). All else is here, and the same for both.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 
-from fullgnn.config import TrainConfig
 from fullgnn.distributed import StopRequest
 from fullgnn.engine.checkpoints import Checkpoints
 from fullgnn.engine.divergence import Watch
 from fullgnn.engine.early_stop import Patience
-from fullgnn.engine.evaluate import evaluate
-from fullgnn.engine.memory import TensorPeak
-from fullgnn.engine.state import Best, validation_metric
-from fullgnn.engine.step_runner import Launched, StepRunner
+from fullgnn.engine.run import Run
+from fullgnn.engine.state import AddsUp, Best, validation_metric
 from fullgnn.kernels.support.process import keep_freed_memory
+from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.meter import EpochRecord
-
-log = logging.getLogger(__name__)
 
 
 class EpochOutput(Protocol):
     """Where the records of the epochs go: a progress line, a file."""
 
     def add_epoch(self, record: EpochRecord) -> None: ...
+
+
+class TrainedEpoch(Protocol):
+    """An epoch that a GPU may still be computing."""
+
+    def read(self, watch: Watch) -> tuple[EpochRecord, bool]:
+        """Wait for the end of the epoch. Call it once.
+
+        Args:
+            watch: looks at the loss.
+
+        Returns:
+            the record of the epoch, without metrics; and whether a rank had been asked to stop, equal on all ranks.
+        """
+
+
+class Steps(Protocol):
+    """The steps of a training on this rank. Every rank calls the methods."""
+
+    run: Run
+    row_id: torch.Tensor
+    """(num_local_nodes,) int64, original ids of the rows that sharded parameters have on this rank."""
+    ranks: AddsUp
+    """Adds up what the ranks compute."""
+    defers: bool
+    """Whether the results of an epoch without evaluation are read after the next one was launched, so that a GPU does
+    not wait for the host."""
+    outcome: str
+    """See ``RunRecord.cuda_graph``."""
+
+    def train_epoch(
+        self, epoch: int, watch: Watch, checkpoints: Checkpoints | None, request: StopRequest | None
+    ) -> TrainedEpoch | None:
+        """Train ``epoch``, counted from 1; None if the training was stopped between two steps of it."""
+
+    def evaluate(self, look: Callable[[torch.Tensor, Run], None]) -> dict[str, float | None]:
+        """The metrics of all splits on the whole graph, the same on every rank; see ``evaluate``."""
+
+    def peak_bytes(self) -> int:
+        """The peak memory of the tensors of this rank."""
+
+    @property
+    def full(self) -> Run:
+        """The run on the whole graph, by which the model is evaluated. The first use may be a collective."""
+
+    def check_resumed(self) -> None:
+        """Refuse to go on from what has been loaded.
+
+        Raises:
+            ConfigError: the checkpoint is in the midst of an epoch of other batches; the same on every rank.
+        """
+
+    def complete(self, record: RunRecord, result: "FitResult") -> RunRecord:
+        """``record`` with what these steps have to say. Every rank calls it and gets the same."""
+
+    def closing_table(self, record: RunRecord) -> str:
+        """What is shown of the ``record`` at the end of a training."""
+
+    def close(self) -> None:
+        """Free what only training needs. It may be called twice."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +106,12 @@ class FitResult:
 
 
 def fit(
-    runner: StepRunner,
-    train: TrainConfig,
+    steps: Steps,
     outputs: Iterable[EpochOutput] = (),
     checkpoints: Checkpoints | None = None,
     request: StopRequest | None = None,
 ) -> FitResult:
-    """Train the state of ``runner`` in place, then close ``runner``. Every rank calls it with an equal state.
+    """Train the run of ``steps`` in place, then close ``steps``. Every rank calls it with an equal state.
 
     Every decision (best epoch, early stop, stop by a signal) uses numbers that are equal on all ranks.
 
@@ -62,37 +119,41 @@ def fit(
         outputs: where the record of each epoch goes.
         checkpoints: None: none are written.
         request: tells whether this process has been asked to stop, or asks for it itself. All ranks then stop after the
-            same epoch.
+            same step.
 
     Raises:
         TrainingDiverged: the loss or a parameter is no finite number any more.
     """
     keep_freed_memory()
-    state, job = runner.state, runner.job
-    metric, watch = validation_metric(job.task), Watch(state, job.scheme, checkpoints)
-    patience = Patience(train, metric)
-    memory, records = _Memory(runner), _Records(job.graph.labels.device, list(outputs), watch)
+    run, state, train = steps.run, steps.run.state, steps.run.cfg.train
+    metric, watch = validation_metric(run.task), Watch(state, steps.ranks, checkpoints)
+    patience, records = Patience(train, metric), _Records(watch, list(outputs))
+    metrics, unwritten = None, ""
     try:
-        metrics, unwritten = None, ""
         if state.is_finished(train):  # nothing is left of a resumed run
-            metrics = evaluate(state.model, job, watch.look)
+            metrics = steps.evaluate(watch.look)
             watch.evaluated(state.epoch)
         while not state.is_finished(train):
             if request is not None and request.is_asked:
                 state.gradients.ask_to_stop()
-            runner.meter.lap()
-            with memory.of_step():
-                launched = runner(state.epoch + 1)
+            trained, metrics = steps.train_epoch(state.epoch + 1, watch, checkpoints, request), None
+            if trained is None:
+                if checkpoints is not None:
+                    watch.parameters(state.epoch)
+                    unwritten = checkpoints.write(state, request)
+                break
             records.read_late()
-            metrics = None
             if state.epoch == train.epochs or (train.eval_every and state.epoch % train.eval_every == 0):
-                with memory.of_evaluation():
-                    metrics = evaluate(state.model, job, watch.look)
-                watch.loss(launched.results.read()[0], state.epoch)
+                metrics = steps.evaluate(watch.look)
+                record = records.read(trained)
                 watch.evaluated(state.epoch)
-                state.note(metrics, job.task)
+                state.note(metrics, run.task)
                 patience.evaluated(state)
-            records.add(launched, metrics)
+                records.add(replace(record, metrics=metrics))
+            elif steps.defers:
+                records.late = trained
+            else:
+                records.add(records.read(trained))
             finished = state.is_finished(train)
             stops = records.asked_to_stop and not finished
             if checkpoints is not None and (checkpoints.is_due(state.epoch, finished) or stops):
@@ -107,78 +168,33 @@ def fit(
         if metrics is not None:
             watch.finished(metric)
             patience.ended(state)
-        peak_bytes = memory.peak_bytes()
-        return FitResult(records.all, state.epoch, state.best, peak_bytes, runner.outcome, metrics, unwritten)
+        return FitResult(records.all, state.epoch, state.best, steps.peak_bytes(), steps.outcome, metrics, unwritten)
     finally:
-        runner.close()
+        steps.close()
 
 
 class _Records:
-    """The records of the epochs so far.
+    """The records of the epochs so far."""
 
-    On a GPU, the result of an epoch without evaluation is read, and passed on, only after the next epoch was launched,
-    so that the GPU does not wait for the host.
-    """
-
-    def __init__(self, device: torch.device, outputs: list[EpochOutput], watch: Watch):
+    def __init__(self, watch: Watch, outputs: list[EpochOutput]):
         self.all: list[EpochRecord] = []
         self.asked_to_stop = False
         """Whether a rank had been asked to stop before the last epoch that was read; equal on all ranks."""
-        self._outputs, self._watch, self._defers = outputs, watch, defers_reads(device)
-        self._late: Launched | None = None  # an epoch that was launched and not yet read
+        self.late: TrainedEpoch | None = None  # not yet read
+        self._watch, self._outputs = watch, outputs
 
     def read_late(self) -> None:
         """Read the epoch before, unless it was read at once."""
-        if self._late is not None:
-            self._read(self._late, None)
-            self._late = None
+        if self.late is not None:
+            self.add(self.read(self.late))
+            self.late = None
 
-    def add(self, launched: Launched, metrics: dict[str, float | None] | None) -> None:
-        if metrics is None and self._defers:
-            self._late = launched
-        else:
-            self._read(launched, metrics)
+    def read(self, trained: TrainedEpoch) -> EpochRecord:
+        record, asked = trained.read(self._watch)
+        self.asked_to_stop |= asked
+        return record
 
-    def _read(self, launched: Launched, metrics: dict[str, float | None] | None) -> None:
-        loss, num_asked = launched.results.read()
-        self._watch.loss(loss, launched.epoch)
-        self.asked_to_stop |= num_asked > 0
-        record = EpochRecord(launched.epoch, loss, launched.cost.read(), metrics, launched.replayed)
+    def add(self, record: EpochRecord) -> None:
         self.all.append(record)
         for output in self._outputs:
             output.add_epoch(record)
-
-
-class _Memory:
-    """The peak memory of the run's tensors, which its first step and its first evaluation show."""
-
-    def __init__(self, runner: StepRunner):
-        self._runner, self._peak = runner, TensorPeak(runner.job.graph.labels.device)
-        self._num_steps = self._num_evaluations = 0
-
-    @contextmanager
-    def of_step(self) -> Iterator[None]:
-        self._num_steps += 1
-        with self._watched() if self._num_steps == 1 else nullcontext():
-            yield
-        self._peak.hold(self._runner.idle_bytes)
-
-    @contextmanager
-    def of_evaluation(self) -> Iterator[None]:
-        self._num_evaluations += 1
-        with self._watched() if self._num_evaluations == 1 else nullcontext():
-            yield
-
-    def peak_bytes(self) -> int:
-        most, kept = self._peak.trial_bytes, self._peak.bytes
-        if round(most / 1e6) > round(kept / 1e6):
-            log.info("peak memory: %.0f MB in trials of kernels, %.0f MB without", most / 1e6, kept / 1e6)
-        return kept
-
-    def _watched(self) -> AbstractContextManager[None]:
-        return self._peak.watch(*self._runner.job.graph.tensors(), *self._runner.state.tensors())
-
-
-def defers_reads(device: torch.device) -> bool:
-    """Whether the host launches the next epoch before it reads the results of the current one."""
-    return device.type == "cuda"

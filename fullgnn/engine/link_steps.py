@@ -15,26 +15,25 @@ from dataclasses import replace
 
 import torch
 
-from fullgnn.engine.job import Job
-from fullgnn.engine.state import TrainState
+from fullgnn.engine.run import Run
 from fullgnn.engine.train_step import train_step
 from fullgnn.kernels.support import gpu
 from fullgnn.nn import set_epoch
 from fullgnn.tasks.links import DrawnPairs, LinkTask, Step
-from fullgnn.telemetry.meter import Cost, Meter
+from fullgnn.telemetry.meter import Cost
 
 
 class LinkSteps:
     """The steps of one rank."""
 
-    def __init__(self, state: TrainState, job: Job, meter: Meter):
-        assert isinstance(job.task, LinkTask)
-        self._task, self._state, self._job, self._meter = job.task, state, job, meter
+    def __init__(self, run: Run):
+        assert isinstance(run.task, LinkTask)
+        self._task, self._run, self._state = run.task, run, run.state
         self._steps: list[Step] = []  # of this epoch
         self._epoch = self._first = 0  # the number of the epoch; of its first step, from 1 over all epochs
         self._fixed: Step | None = None  # what a CUDA graph reads
         self._thread: ThreadPoolExecutor | None = None
-        device = job.graph.labels.device
+        device = run.graph.labels.device
         if device.type != "meta" and not gpu.runs_host_loops(device):  # where a step is planned, nothing is drawn
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="fullgnn-draws")
         self._ahead: tuple[int, Future[DrawnPairs]] | None = None  # an epoch, and its pairs
@@ -43,7 +42,7 @@ class LinkSteps:
         """Prepare the steps of ``epoch``. Every rank calls it."""
         if epoch == self._epoch:
             return
-        task, graph = self._task, self._job.graph
+        task, graph = self._task, self._run.graph
         self._epoch, self._first = epoch, (epoch - 1) * task.num_steps + 1
         self._steps = task.placed(graph, self._drawn(epoch))
         if self._thread is not None:
@@ -61,18 +60,18 @@ class LinkSteps:
         for number, step in enumerate(self._steps, self._first):
             set_epoch(self._state.model, number)  # each step has dropout masks of its own
             if replay is None or captured is None:
-                train_step(self._state, self._job, self._meter, step)
+                train_step(self._run, step)
             elif self._fits(step):
                 self._write(step)
                 replay()
-                self._meter.add(captured)
+                self._run.meter.add(captured)
             else:
-                with self._meter.untimed() as cost:
-                    train_step(self._state, self._job, self._meter, step)
-                self._meter.add(cost)
+                with self._run.meter.untimed() as cost:
+                    train_step(self._run, step)
+                self._run.meter.add(cost)
             total += results
         if not summed:  # the steps have left the sums over the ranks to this one
-            self._job.scheme.sum_over_rows(total)
+            self._run.scheme.sum_over_rows(total)
         results.copy_(total / len(self._steps))
         self._steps, self._epoch = [], 0
 
@@ -82,7 +81,7 @@ class LinkSteps:
         last = len(self._steps) - 1
         for number in range(0, last + 1, max(last, 1)):
             set_epoch(self._state.model, self._first + number)
-            train_step(self._state, self._job, self._meter, self._steps[number])
+            train_step(self._run, self._steps[number])
 
     def fix(self) -> None:
         """Write the pairs of the first step into the memory that ``run_fixed`` reads."""
@@ -92,7 +91,7 @@ class LinkSteps:
 
     def run_fixed(self) -> None:
         """Run the step whose pairs are in the fixed memory; CUDA-graph safe."""
-        train_step(self._state, self._job, self._meter, self._fixed)
+        train_step(self._run, self._fixed)
 
     def close(self) -> None:
         """End the thread, after the pairs that it draws."""
@@ -113,4 +112,4 @@ class LinkSteps:
         (ahead, pairs), self._ahead = self._ahead or (0, None), None
         if pairs is not None and ahead == epoch:
             return pairs.result()
-        return self._task.drawn(self._job.graph, epoch)
+        return self._task.drawn(self._run.graph, epoch)

@@ -14,10 +14,10 @@ from fullgnn.distributed import StopRequest, World, from_rank0
 from fullgnn.engine.checkpoints import progress_of
 from fullgnn.engine.evaluate import predict
 from fullgnn.engine.fit import EpochOutput, FitResult
-from fullgnn.engine.job import Job
 from fullgnn.engine.prediction_table import table_name, write_table
 from fullgnn.engine.resume import how_to_resume
 from fullgnn.engine.row_files import write_rows
+from fullgnn.engine.run import Run
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import TrainingStopped
 from fullgnn.kernels.support.compile_time import compile_clock
@@ -127,20 +127,19 @@ def end_if_stopped(cfg: Config, state: TrainState, result: FitResult, request: S
         raise TrainingStopped(line, signal=request.signal or signal.SIGTERM)
 
 
-def named_table(job: Job, choice: str, class_names: tuple[str, ...] | None = None) -> str | None:
-    """The name of the file with the named predictions of ``job``; None: there is none. Equal on every rank.
+def named_table(run: Run, choice: str, class_names: tuple[str, ...] | None = None) -> str | None:
+    """The name of the file with the named predictions of ``run``; None: there is none. Equal on every rank.
 
     Args:
         choice: ``train.prediction_table``.
         class_names: those that the model was trained with; None: those of the graph.
     """
-    assert job.preparation is not None
-    nodes = job.preparation.facts.nodes
+    nodes = run.facts.nodes
     class_names = class_names or nodes.labels.class_names
     return table_name(choice, bool(nodes.node_names) or class_names is not None)
 
 
-def write_named(path: Path, job: Job, files: Sequence[Path], class_names: tuple[str, ...] | None = None) -> None:
+def write_named(path: Path, run: Run, files: Sequence[Path], class_names: tuple[str, ...] | None = None) -> None:
     """Write the table of the predictions in the ``.npy`` files of predictions and outputs, on rank 0.
 
     Args:
@@ -149,26 +148,24 @@ def write_named(path: Path, job: Job, files: Sequence[Path], class_names: tuple[
     Raises:
         ConfigError: it cannot be written.
     """
-    assert job.preparation is not None
-    names = class_names or job.preparation.facts.nodes.labels.class_names
+    names = class_names or run.facts.nodes.labels.class_names
     prediction, outputs = (np.load(file, mmap_mode="r", allow_pickle=False) for file in files)
-    write_table(path, job.preparation.names, names, prediction, outputs)
+    write_table(path, run.names, names, prediction, outputs)
 
 
-def write_predictions(job: Job, result: FitResult, folder: RunFolder | None, choice: str) -> None:
+def write_predictions(run: Run, result: FitResult, folder: RunFolder | None) -> None:
     """Write what the model of the best epoch predicts for all nodes, whose rows arrive part by part.
 
     Every rank calls it.
 
     Args:
         folder: on rank 0.
-        choice: ``train.prediction_table``.
     """
-    if result.best is None or job.preparation is None:
+    if result.best is None:
         return
-    job.model.load_state_dict(result.best.model)
-    output = predict(job.model, job.graph)
-    rows = {"prediction": job.task.prediction(output), "logits": output}
+    run.model.load_state_dict(result.best.model)
+    output = predict(run)
+    rows = {"prediction": run.task.prediction(output), "logits": output}
     with ExitStack() as stack:
 
         def make_place() -> Path:
@@ -177,9 +174,9 @@ def write_predictions(job: Job, result: FitResult, folder: RunFolder | None, cho
                 return Path(stack.enter_context(TemporaryDirectory(dir=folder.path, prefix=".predictions-")))
 
         place = from_rank0(make_place) or Path()
-        write_rows(job.scheme, place, rows, job.preparation.facts.num_nodes)
+        write_rows(run.scheme, place, rows, run.facts.num_nodes)
         files = {name: place / f"{name}.npy" for name in rows}
         write_to(folder, lambda folder: folder.write_predictions(files))
-        table = named_table(job, choice)
+        table = named_table(run, run.cfg.train.prediction_table)
         if table is not None:
-            write_to(folder, lambda folder: write_named(folder.path / table, job, [*files.values()]))
+            write_to(folder, lambda folder: write_named(folder.path / table, run, [*files.values()]))

@@ -17,10 +17,10 @@ from torch.nn.parameter import UninitializedParameter
 from fullgnn.codecs import State
 from fullgnn.config import build
 from fullgnn.config.trust import plain_config
-from fullgnn.distributed import World, all_gather_objects
+from fullgnn.distributed import all_gather_objects
 from fullgnn.engine.checkpoints import CODEC, check_graph, fitting, load_rows
 from fullgnn.engine.evaluate import predict
-from fullgnn.engine.job import Job
+from fullgnn.engine.run import Run
 from fullgnn.engine.saved import check_model, parameters_of
 from fullgnn.engine.sharded import sharded_names
 from fullgnn.errors import ConfigError, DataError
@@ -131,21 +131,21 @@ def has_metrics(trained: Trained, facts: NodeFacts) -> bool:
     return False
 
 
-def load_parameters(world: World, trained: Trained, job: Job) -> None:
-    """Give the model of ``job`` the trained parameters. Every rank calls it.
+def load_parameters(trained: Trained, run: Run) -> None:
+    """Give the model of ``run`` the trained parameters. Every rank calls it.
 
     Raises:
         ConfigError, DataError: they do not fit the model, or cannot be read; the same on every rank.
     """
-    sharded = sharded_names(job.model)
+    sharded = sharded_names(run.model)
     with fitting(trained.checkpoint, trained.part):
-        check_parameters(trained, job.model)
-    job.model.load_state_dict(dict(trained.parameters), strict=False)
-    named = dict(job.model.named_parameters())
+        check_parameters(trained, run.model)
+    run.model.load_state_dict(dict(trained.parameters), strict=False)
+    named = dict(run.model.named_parameters())
     rows = {f"model/{name}": named[name].detach() for name in sharded}
     if rows:
-        checkpoint = trained.checkpoint if world.rank == 0 else None
-        load_rows(checkpoint, trained.part, job.graph.block.source_id, rows)
+        checkpoint = trained.checkpoint if run.world.rank == 0 else None
+        load_rows(checkpoint, trained.part, run.graph.block.source_id, rows)
 
 
 def check_size(trained: Trained, node: Mapping[str, Any]) -> None:
@@ -193,7 +193,7 @@ def layer_name(model: torch.nn.Module, layer: str) -> str:
 
 
 @torch.no_grad()
-def layer_output(job: Job, layer: str) -> Tensor:
+def layer_output(run: Run, layer: str) -> Tensor:
     """The (num_local_nodes, ...) result of a part of the model when it predicts. Every rank calls it.
 
     Args:
@@ -203,11 +203,11 @@ def layer_output(job: Job, layer: str) -> Tensor:
         ConfigError: the part is not called, or its result does not have a row for each node; the same on every rank.
     """
     found: list[Any] = []
-    module = job.model.get_submodule(layer)
+    module = run.model.get_submodule(layer)
     hook = module.register_forward_hook(lambda _module, _inputs, output: found.__setitem__(slice(None), [output]))
-    predict(job.model, job.graph)
+    predict(run)
     hook.remove()
-    problem, num_rows = "", len(job.graph.labels)
+    problem, num_rows = "", len(run.graph.labels)
     if not found:
         problem = "is not called by itself when the model predicts: choose the layer that contains it"
     elif not (isinstance(found[0], Tensor) and found[0].ndim and len(found[0]) == num_rows):

@@ -12,25 +12,36 @@ graph the eager epochs, too, run on a separate stream: a capture needs one, and 
 stream. Of a task that finds links one step is captured, and replayed for each step of an epoch (``link_steps.py``).
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from fullgnn.distributed import wait_for_gpu
+from fullgnn.distributed import StopRequest
+from fullgnn.engine.checkpoints import Checkpoints
 from fullgnn.engine.cuda_graph import EAGER, EAGER_EPOCHS, REPLAYED, Replay, StateSnapshot, StepGraph, capture_on_all
-from fullgnn.engine.job import Job
+from fullgnn.engine.divergence import Watch
+from fullgnn.engine.evaluate import evaluate
+from fullgnn.engine.fit import FitResult
 from fullgnn.engine.link_steps import LinkSteps
+from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.optimizers import device_rates, is_replayable
 from fullgnn.engine.rehearse import rehearse
-from fullgnn.engine.state import TrainState
-from fullgnn.engine.train_step import train_step
+from fullgnn.engine.run import Run
+from fullgnn.engine.state import AddsUp
+from fullgnn.engine.summary import closing_table, comparison_table
+from fullgnn.engine.train_step import AsyncNumbers, defers_reads, train_step
 from fullgnn.kernels.support import gpu
 from fullgnn.nn import set_epoch
+from fullgnn.storage.record import RunRecord
 from fullgnn.tasks.links import LinkTask, directory_of
-from fullgnn.telemetry.meter import Cost, Meter, PendingCost
+from fullgnn.telemetry.meter import Cost, EpochRecord, PendingCost
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -38,36 +49,68 @@ class Launched:
     """An epoch that the GPU may still be computing."""
 
     epoch: int
-    results: "AsyncNumbers"  # training loss before the update, the global mean; number of ranks that were asked to stop
+    results: AsyncNumbers  # training loss before the update, the global mean; number of ranks that were asked to stop
     cost: PendingCost  # the meter's counts and times of this epoch
     replayed: bool  # as a CUDA graph
 
+    def read(self, watch: Watch) -> tuple[EpochRecord, bool]:
+        """See ``TrainedEpoch``."""
+        loss, num_asked = self.results.read()
+        watch.loss(loss, self.epoch)
+        return EpochRecord(self.epoch, loss, self.cost.read(), None, self.replayed), num_asked > 0
+
 
 class StepRunner:
-    """Runs ``train_step``, eagerly or as a CUDA graph. The call takes the number of the epoch.
+    """The ``Steps`` of full-batch training: ``train_step``, eagerly or as a CUDA graph.
 
     Args:
         replay: whether the step may be replayed as a CUDA graph; the same on every rank.
     """
 
-    def __init__(self, state: TrainState, job: Job, meter: Meter, replay: Replay = EAGER):
-        self.state, self.job, self.meter = state, job, meter
+    def __init__(self, run: Run, replay: Replay = EAGER):
+        self.run, self.state, self.meter = run, run.state, run.meter
+        state, graph, task = run.state, run.graph, run.task
         if replay.make_graph is not None and not is_replayable(state.optimizer):
             replay = Replay(None, f"{type(state.optimizer).__name__} may keep its state on the host")
-        if replay.make_graph is not None and isinstance(job.task, LinkTask) and not directory_of(job.graph).is_alone:
+        if replay.make_graph is not None and isinstance(task, LinkTask) and not directory_of(graph).is_alone:
             replay = Replay(None, "a rank draws other numbers of pairs in every step")
-        self._links = LinkSteps(state, job, meter) if isinstance(job.task, LinkTask) else None
+        self._links = LinkSteps(run) if isinstance(task, LinkTask) else None
         self.outcome = f"no: {replay.reason or 'the run ended before its step was captured'}"
         self.idle_bytes = 0  # memory of the CUDA graph beyond the tensors that the allocator counts
         self._replay = replay
         self._num_run = 0
         self._cuda_graph: StepGraph | None = None
         self._captured = Cost()  # bytes and counts of one replay
-        self._device = job.graph.labels.device
+        self._device = graph.labels.device
         state.rates = device_rates(state.optimizer, state.schedule, self._device, replay.make_graph is not None)
         self._rehearses = gpu.runs_triton(self._device)
         own_stream = replay.make_graph is not None and self._device.type == "cuda"
         self._stream = torch.cuda.Stream(self._device) if own_stream else None
+        self.full, self.row_id, self.defers = run, graph.block.source_id, defers_reads(self._device)
+        self.ranks: AddsUp = run.scheme
+
+    @cached_property
+    def _memory(self) -> "_Memory":
+        return _Memory(self.run)
+
+    def train_epoch(
+        self, epoch: int, watch: Watch, checkpoints: Checkpoints | None, request: StopRequest | None
+    ) -> Launched:
+        """See ``Steps``."""
+        self.meter.lap()
+        with self._memory.of_step():
+            launched = self(epoch)
+        self._memory.hold(self.idle_bytes)
+        return launched
+
+    def evaluate(self, look: Callable[[Tensor, Run], None]) -> dict[str, float | None]:
+        """See ``Steps``."""
+        with self._memory.of_evaluation():
+            return evaluate(self.run, look)
+
+    def peak_bytes(self) -> int:
+        """See ``Steps``."""
+        return self._memory.peak_bytes()
 
     def __call__(self, epoch: int) -> Launched:
         """Launch ``epoch``. The result holds the meter's counts since its last ``lap``."""
@@ -83,12 +126,24 @@ class StepRunner:
                 else:
                     with self.meter.phase("other"):
                         self.begin(epoch)
-                    self.run()
+                    self.run_eagerly()
                     self._num_run += 1
         if self.state.schedule is not None:
             self.state.schedule.step()
         self.state.epoch = epoch
         return Launched(epoch, AsyncNumbers(self.state.gradients.results), self.meter.lap(), replayed)
+
+    def check_resumed(self) -> None:
+        """See ``Steps``: an epoch has no midst."""
+
+    def complete(self, record: RunRecord, result: FitResult) -> RunRecord:
+        """See ``Steps``."""
+        return record
+
+    def closing_table(self, record: RunRecord) -> str:
+        """See ``Steps``."""
+        table = closing_table(record, self.run.cfg.train.table == "full")
+        return table if record.predicted is None else f"{table}\n{comparison_table(record)}"
 
     def begin(self, epoch: int) -> None:
         """Write what differs between epochs: the number that seeds the dropout masks, and the learning rates."""
@@ -99,12 +154,12 @@ class StepRunner:
         if self.state.rates is not None:
             self.state.rates.write()
 
-    def run(self) -> None:
+    def run_eagerly(self) -> None:
         """Run the steps of an epoch eagerly."""
         if self._links is not None:
             self._links.run()
         else:
-            train_step(self.state, self.job, self.meter)
+            train_step(self.run)
 
     def _replay_epoch(self, graph: StepGraph) -> None:
         """Replay the captured step, once for each step of an epoch."""
@@ -115,7 +170,7 @@ class StepRunner:
             self.meter.add(self._captured)
 
     def save(self) -> StateSnapshot:
-        """Take a snapshot of all that ``run`` changes, to restore it after a failed capture."""
+        """Take a snapshot of all that ``run_eagerly`` changes, to restore it after a failed capture."""
         snapshot = self._snapshot()
         if self._device.type == "cuda":
             for group in self.state.optimizer.param_groups:
@@ -128,10 +183,10 @@ class StepRunner:
         with self.meter.untimed() as begun:
             self.begin(epoch)
         self.meter.add(begun)  # pairs are found once: the epoch itself has nothing left to begin
-        rehearse(self.run if self._links is None else self._links.run_distinct, self._snapshot, self.meter)
+        rehearse(self.run_eagerly if self._links is None else self._links.run_distinct, self._snapshot, self.meter)
 
     def _snapshot(self) -> StateSnapshot:
-        features, state = self.job.graph.features, self.state
+        features, state = self.run.graph.features, self.state
         inputs = [features] if isinstance(features, Tensor) else []
         return StateSnapshot(state.model, state.optimizer, state.gradients.flat, inputs)
 
@@ -148,7 +203,7 @@ class StepRunner:
         if self._num_run != EAGER_EPOCHS or self._cuda_graph is not None or self._replay.make_graph is None:
             return
         self.begin(epoch)
-        step = self.run
+        step = self.run_eagerly
         if self._links is not None:
             self._links.fix()
             step = self._links.run_fixed
@@ -171,24 +226,34 @@ class StepRunner:
         outside.wait_stream(self._stream)
 
 
-class AsyncNumbers:
-    """Copies a few numbers from their device now, to be read later; later writes to them do not change the copy."""
+class _Memory:
+    """The peak memory of the run's tensors, which its first step and its first evaluation show."""
 
-    def __init__(self, numbers: Tensor):
-        if numbers.device.type == "cuda":
-            self._host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
-            self._host.copy_(numbers, non_blocking=True)
-            self._arrived: torch.cuda.Event | None = torch.cuda.Event()
-            self._arrived.record()
-        else:
-            self._host, self._arrived = numbers.clone(), None
+    def __init__(self, run: Run):
+        self._run, self._peak = run, TensorPeak(run.graph.labels.device)
+        self._num_steps = self._num_evaluations = 0
 
-    def read(self) -> list[float]:
-        """Wait for these numbers only, not for work that was launched after them.
+    @contextmanager
+    def of_step(self) -> Iterator[None]:
+        self._num_steps += 1
+        with self._watched() if self._num_steps == 1 else nullcontext():
+            yield
 
-        Raises:
-            TimeoutError: see ``wait_for_gpu``.
-        """
-        if self._arrived is not None:
-            wait_for_gpu(self._arrived)
-        return self._host.tolist()
+    def hold(self, num_bytes: int) -> None:
+        """Add ``num_bytes`` of a CUDA graph from now on."""
+        self._peak.hold(num_bytes)
+
+    @contextmanager
+    def of_evaluation(self) -> Iterator[None]:
+        self._num_evaluations += 1
+        with self._watched() if self._num_evaluations == 1 else nullcontext():
+            yield
+
+    def peak_bytes(self) -> int:
+        most, kept = self._peak.trial_bytes, self._peak.bytes
+        if round(most / 1e6) > round(kept / 1e6):
+            log.info("peak memory: %.0f MB in trials of kernels, %.0f MB without", most / 1e6, kept / 1e6)
+        return kept
+
+    def _watched(self) -> AbstractContextManager[None]:
+        return self._peak.watch(*self._run.graph.tensors(), *self._run.state.tensors())

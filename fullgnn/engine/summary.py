@@ -11,10 +11,12 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.distributed import World, all_gather_objects, broadcast_object
-from fullgnn.engine import FitResult, Job, peak_process_bytes
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS, REPLAYED
 from fullgnn.engine.early_stop import ended_by
 from fullgnn.engine.evaluate import confusion_of
+from fullgnn.engine.fit import FitResult
+from fullgnn.engine.memory import peak_process_bytes
+from fullgnn.engine.run import Run
 from fullgnn.engine.sharded import split_parameters
 from fullgnn.prepare.facts import GraphFacts, edge_cut
 from fullgnn.storage.record import RunRecord
@@ -114,25 +116,21 @@ def codec_of(cfg: Config, facts: GraphFacts) -> dict[str, Any] | None:
     return codec_record(cfg, facts.encoded_bytes / facts.num_nodes, facts.nodes.num_features)
 
 
-def make_record(
-    cfg: Config, world: World, job: Job, setup: Cost, result: FitResult, resumed_after: int | None = None
-) -> RunRecord:
+def make_record(run: Run, setup: Cost, result: FitResult, resumed_after: int | None = None) -> RunRecord:
     """Gather the summaries of all ranks into one record. Every rank calls it and gets the same record.
 
     Args:
         setup: cost of this rank before the first epoch.
         resumed_after: see ``RunRecord``.
     """
-    preparation, scheme = job.preparation, job.scheme
-    assert preparation is not None
-    facts = preparation.facts
+    cfg, world, facts, scheme = run.cfg, run.world, run.facts, run.scheme
     ranks = all_gather_objects(summarize(result))
     setups = all_gather_objects(setup)
     busiest = max(ranks, key=lambda rank: rank.time_ms["spmm"])
     received = _by_collective(ranks)
     loads = _of_ranks(scheme.balance.rank_nnz, world)
     metrics = {} if world.dry else _metrics(result)
-    confusion, class_names = None if world.dry else confusion_of(job, result.best), facts.nodes.labels.class_names
+    confusion, class_names = None if world.dry else confusion_of(run, result.best), facts.nodes.labels.class_names
     return RunRecord(
         dataset=facts.nodes.name,
         num_nodes=facts.num_nodes,
@@ -142,15 +140,15 @@ def make_record(
         num_features=facts.nodes.num_features,
         num_classes=facts.num_classes,
         **asdict(facts.methods),
-        prepared=None if preparation.folder is None else str(preparation.folder),
+        prepared=None if run.prepared_folder is None else str(run.prepared_folder),
         edge_cut=edge_cut(facts, cfg.self_loops),
-        needed_row_ratio=preparation.needed_row_ratio,
-        tile_density=None if preparation.statistics is None else preparation.statistics.tile_density,
+        needed_row_ratio=run.needed_row_ratio,
+        tile_density=None if run.statistics is None else run.statistics.tile_density,
         load_time_s=facts.load_time_s,
         prepare_time_s=facts.load_time_s + facts.prepare_time_s,
         model=cfg.model["name"],
         task=cfg.task["name"],
-        num_parameters=_num_parameters(job.model, facts.num_nodes),
+        num_parameters=_num_parameters(run.model, facts.num_nodes),
         scheme=cfg.scheme["name"],
         world_size=world.size,
         dry_run_rank=world.rank if world.dry else None,
@@ -160,7 +158,7 @@ def make_record(
         stage_order=cfg.scheme.get("stage_order", ""),
         exchange=cfg.scheme.get("exchange", ""),
         split_rows=cfg.scheme.get("split_rows", False),
-        optimizations=asdict(job.optimizations),
+        optimizations=asdict(run.optimizations),
         device=world.device.type,
         backend=world.backend,
         dtype=cfg.runtime.dtype,
@@ -198,6 +196,7 @@ def make_record(
         confusion_classes=None if confusion is None or class_names is None else list(class_names),
         remarks=dict(facts.remarks),
         codec=codec_of(cfg, facts),
+        predicted=run.predicted,
         train_accuracy=metrics.get("train_accuracy"),
         val_accuracy=metrics.get("val_accuracy"),
         test_accuracy=metrics.get("test_accuracy"),

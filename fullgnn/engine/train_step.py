@@ -1,41 +1,70 @@
 """One step of gradient descent on the whole graph."""
 
+import torch
 from torch import Tensor
 
+from fullgnn.distributed import wait_for_gpu
 from fullgnn.engine.blocks import all_logits, loss_logits
-from fullgnn.engine.job import Job
-from fullgnn.engine.state import TrainState
+from fullgnn.engine.run import Run
 from fullgnn.tasks.links import LinkTask, Step
 from fullgnn.tasks.task import part_of_loss
-from fullgnn.telemetry.meter import Meter
 
 
-def train_step(state: TrainState, job: Job, meter: Meter, draws: Step | None = None) -> None:
-    """Change ``state`` by one step: forward, backward, sum of the gradients over the ranks, and update.
+def train_step(run: Run, draws: Step | None = None) -> None:
+    """Change the state of ``run`` by one step: forward, backward, sum of the gradients over the ranks, and update.
 
-    Every rank calls it. ``state.gradients.results`` then holds the loss before the update. The step is CUDA-graph safe:
-    fixed buffers, the same launches every time, no host synchronisation.
+    Every rank calls it. ``run.state.gradients.results`` then holds the loss before the update. The step is CUDA-graph
+    safe: fixed buffers, the same launches every time, no host synchronisation.
 
     Args:
         draws: the pairs of the step, of a task that finds links; None for another task. If such a step has no
             gradient to sum over the ranks, the results are those of this rank alone.
     """
-    graph, gradients = job.graph, state.gradients
-    with meter.phase("other"):
+    graph, state, task = run.graph, run.state, run.task
+    gradients = state.gradients
+    with run.meter.phase("other"):
         gradients.zero()
         if isinstance(graph.features, Tensor):
             graph.features.grad = None  # set by the backward pass if skip_input_gradient=false
     if draws is None:
-        loss = part_of_loss(job.task, loss_logits(state.model, graph), graph.train_labels)
+        loss = part_of_loss(task, loss_logits(state.model, graph), graph.train_labels)
     else:
-        assert isinstance(job.task, LinkTask)
-        loss = job.task.step_loss(all_logits(state.model, graph), graph, draws)
+        assert isinstance(task, LinkTask)
+        loss = task.step_loss(all_logits(state.model, graph), graph, draws)
     loss.backward()
     if draws is None or gradients.has_replicated:
-        gradients.sum_with(loss.detach(), job.scheme)
+        gradients.sum_with(loss.detach(), run.scheme)
     else:
         gradients.note(loss.detach())
-    with meter.phase("other"):
+    with run.meter.phase("other"):
         if state.clip_norm is not None:
-            gradients.clip(state.clip_norm, job.scheme)
+            gradients.clip(state.clip_norm, run.scheme)
         (state.rates or state.optimizer).step()
+
+
+class AsyncNumbers:
+    """Copies a few numbers from their device now, to be read later; later writes to them do not change the copy."""
+
+    def __init__(self, numbers: Tensor):
+        if numbers.device.type == "cuda":
+            self._host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+            self._host.copy_(numbers, non_blocking=True)
+            self._arrived: torch.cuda.Event | None = torch.cuda.Event()
+            self._arrived.record()
+        else:
+            self._host, self._arrived = numbers.clone(), None
+
+    def read(self) -> list[float]:
+        """Wait for these numbers only, not for work that was launched after them.
+
+        Raises:
+            TimeoutError: see ``wait_for_gpu``.
+        """
+        if self._arrived is not None:
+            wait_for_gpu(self._arrived)
+        return self._host.tolist()
+
+
+def defers_reads(device: torch.device) -> bool:
+    """Whether the host launches the next step before it reads the results of the current one."""
+    return device.type == "cuda"

@@ -7,7 +7,7 @@ from typing import Any
 from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.overrides import as_overrides
-from fullgnn.engine.job import with_supported_optimizations
+from fullgnn.engine.run import with_supported_optimizations
 from fullgnn.errors import one_line_errors
 from fullgnn.graph import Graph
 from fullgnn.graph.convert import as_graph, has_splits_in_columns

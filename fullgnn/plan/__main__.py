@@ -26,7 +26,7 @@ from fullgnn.costs.search import Search, best
 from fullgnn.costs.statistics import check_plannable
 from fullgnn.distributed import check_tasks
 from fullgnn.distributed.command import help_with_keys, make_folder, run_command
-from fullgnn.engine.job import may_multiply_sparse
+from fullgnn.engine.run import may_multiply_sparse
 from fullgnn.errors import ConfigError
 from fullgnn.graph import load_dataset
 from fullgnn.plan.config import load_plan, run_keys

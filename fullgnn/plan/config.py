@@ -10,7 +10,7 @@ from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.keys import check_choices, check_minima, choices, load_keys
 from fullgnn.costs.statistics import GraphStatistics
-from fullgnn.engine.job import with_supported_optimizations
+from fullgnn.engine.run import with_supported_optimizations
 from fullgnn.errors import ConfigError
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.graph.links import LinkFacts

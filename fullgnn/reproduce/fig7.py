@@ -11,7 +11,7 @@ from omegaconf import MISSING
 from fullgnn.bench.peers.torch_sparse import gcn
 from fullgnn.bench.peers.training import trainer
 from fullgnn.bench.problem import make_problem
-from fullgnn.engine.job import build_model
+from fullgnn.engine.run import build_model
 from fullgnn.graph import Graph
 from fullgnn.reproduce.config import TargetConfig
 from fullgnn.reproduce.graphs import cases, load

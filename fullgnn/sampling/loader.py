@@ -141,9 +141,10 @@ class Loader:
         return self._features.tensors()
 
     def close(self) -> None:
-        """End the workers."""
-        if self._arrivals is not None:
-            self._arrivals.close()
+        """End the workers. It may be called twice."""
+        arrivals, self._arrivals = self._arrivals, None
+        if arrivals is not None:
+            arrivals.close()
 
     def _here(self, epoch: int, first: int, stop: int) -> Iterator[tuple[Sample, Tensor]]:
         for number in range(first, stop):

@@ -4,21 +4,20 @@ import inspect
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 import numpy as np
 import torch
 
-from fullgnn.codecs import Codec, State, Unencoded, build_codec, encoded, num_bytes
+from fullgnn.codecs import Codec, Unencoded, build_codec, encoded, num_bytes
 from fullgnn.config import MinibatchConfig, build, target_of
 from fullgnn.distributed import World, broadcast_object, from_rank0
-from fullgnn.engine import Job, distribute, evaluate, make_learner, make_scheme, with_input
 from fullgnn.engine.blocks import num_blocks, num_row_blocks
-from fullgnn.engine.job import Learner, told
+from fullgnn.engine.run import Run, distribute, learn, make_input, make_scheme, told
 from fullgnn.engine.sharded import sharded_names
-from fullgnn.engine.state import TrainState
 from fullgnn.engine.summary import codec_record, log_inexact
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph import Graph, dataset_identity, load_dataset
@@ -28,9 +27,7 @@ from fullgnn.prepare.facts import NodeFacts
 from fullgnn.prepare.source import prepared_graph
 from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.caches import Accesses, CacheNothing
-from fullgnn.sampling.data_parallel import DataParallel
 from fullgnn.sampling.features import Cached, Decoded, FeatureSource, HostRows, InPlace, SparseInPlace
-from fullgnn.sampling.fit import Training
 from fullgnn.sampling.host_graph import Encode, HostGraph, as_sparse
 from fullgnn.sampling.loader import Loader
 from fullgnn.sampling.pagraph import CrossFreeParts, cross_partition_free
@@ -39,8 +36,9 @@ from fullgnn.sampling.row_file import RowFiles
 from fullgnn.sampling.sample import BatchSampler
 from fullgnn.sampling.samplers import Sampler
 from fullgnn.sampling.sharing import share_arrays
+from fullgnn.sampling.steps import SampledSteps
 from fullgnn.sampling.workers import SlotLayout, Workers
-from fullgnn.schemes.base import Needs, Scheme
+from fullgnn.schemes.base import Needs
 from fullgnn.storage.cache import Cache
 from fullgnn.tasks import lacks_examples, log_default_metric, refuse_without_examples, takes_links
 from fullgnn.tasks.task import NodeTask, Task
@@ -51,78 +49,6 @@ log = logging.getLogger(__name__)
 
 PAGRAPH = "pagraph"
 """The choice of ``loader.split`` in which every rank has training nodes of its own."""
-
-
-class FullGraph:
-    """The exact evaluation of a model on the full graph, distributed as in full-batch training.
-
-    The graph is cut, ordered and distributed by the first evaluation.
-
-    Args:
-        graph: on rank 0.
-        identity: on rank 0, see ``prepared_graph``.
-        codec_state: on rank 0, what the codec has learnt.
-    """
-
-    def __init__(
-        self,
-        cfg: MinibatchConfig,
-        world: World,
-        scheme: Scheme,
-        learner: Learner,
-        graph: Graph | None,
-        identity: dict[str, Any] | None,
-        meter: Meter,
-        codec_state: State | None = None,
-    ):
-        # Evaluation computes the output of all nodes.
-        optimizations = replace(learner.optimizations, loss_rows_only=False)
-        needs = replace(learner.needs, loss_rows=False)
-        self._learner = replace(learner, optimizations=optimizations, needs=needs)
-        self._cfg, self._world, self._scheme, self._meter = cfg, world, scheme, meter
-        self._graph, self._identity, self._codec_state = graph, identity, codec_state
-        self._told = replace(told(cfg), of_these_features=True)
-        self._job: Job | None = None
-
-    @property
-    def job(self) -> Job:
-        """The model and its part of the full graph. The first use is a collective."""
-        if self._job is None:
-            with prepared_graph(
-                self._cfg,
-                self._world,
-                self._scheme.num_parts,
-                graph=self._graph,
-                said=() if self._graph is None else self._graph.remarks.keys(),
-                identity=self._identity,
-                told=replace(self._told, state=self._codec_state),
-            ) as prepared:
-                job = distribute(self._cfg, self._world, self._scheme, self._learner, prepared)
-            self._graph = None
-            self._job = with_input(job, self._cfg, self._world)
-        return self._job
-
-    def measure(self, look: Callable[[torch.Tensor, Job], None] | None = None) -> dict[str, float | None]:
-        """The metrics of all splits, the same on every rank. Every rank calls it.
-
-        Args:
-            look: see ``evaluate``.
-        """
-        with self._meter.untimed():
-            return evaluate(self.job.model, self.job, look)
-
-
-@dataclass(frozen=True, eq=False)
-class SampledJob:
-    """A run of sampled training before its first epoch."""
-
-    training: Training
-    full_graph: FullGraph
-    scheme: Scheme
-    facts: NodeFacts
-    codec_state: State | None  # what the codec has learnt, on every rank
-    codec: dict[str, Any] | None  # see ``RunRecord``
-    sampler_remarks: dict[str, int]  # what the sampler has found in the graph, see ``graph/remarks.py``
 
 
 def check_sampled(cfg: MinibatchConfig) -> None:
@@ -146,7 +72,7 @@ def check_sampled(cfg: MinibatchConfig) -> None:
         raise ConfigError("workers draw on the host: set loader.num_workers=0, or loader.sample_on_gpu=false")
 
 
-def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Graph | None = None) -> SampledJob:
+def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Graph | None = None) -> SampledSteps:
     """Load the graph on rank 0, share it, and build model, task and sampler. Every rank calls it.
 
     Args:
@@ -159,10 +85,10 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     _check_cache(cfg)
     scheme = make_scheme(cfg, world, meter)
     graph, identity = from_rank0(partial(_load, cfg, graph)) or (None, None)
-    facts = broadcast_object(None if graph is None else NodeFacts.of(graph))
-    learner = make_learner(cfg, facts, world.device)
-    log_default_metric(cfg.task, learner.task)
-    model, task = learner.model, cast(NodeTask, learner.task)
+    run = learn(cfg, world, meter, broadcast_object(None if graph is None else NodeFacts.of(graph)))
+    run.scheme = scheme
+    log_default_metric(cfg.task, run.task)
+    model, task, needs = run.model, cast(NodeTask, run.task), run.needs
     _check_model(cfg, model, world)
     _check_task(cfg, task)
     is_told = told(cfg)
@@ -172,38 +98,67 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     if precomputed is not None:
         num_hops, num_rows = num_hops - 1, 1
     keys = dict(cfg.codec) | is_told.identity(cfg.codec)
-    host = _host_graph(cfg, world, learner, graph, codec, keys, num_hops, precomputed)
+    host = _host_graph(run, graph, codec, keys, num_hops, precomputed)
     look = getattr(target_of(cfg.sampler), "remarks", None)
     remarks = {} if look is None else noted(look(host.extra))
     if graph is not None:
         say(graph.name, noted(graph.remarks, remarks))
-    sampler, home = _sampler(cfg, world, host, num_hops, learner.needs)
+    sampler, home = _sampler(cfg, world, host, num_hops, needs)
     dtype = getattr(torch, cfg.runtime.dtype)
-    maker = BlockMaker(host, learner.needs, dtype, world.device, num_rows, world.size == 1, home)
+    maker = BlockMaker(host, needs, dtype, world.device, num_rows, world.size == 1, home)
     split = _split(cfg, host, sampler)
     batches = BatchSampler(host, sampler, task, cfg.loader.batch_size, cfg.seed, world.rank, world.size, split)
     in_place = getattr(model, "reads_input_rows", False) and precomputed is None and world.device.type == "cpu"
     features = _features(cfg, host, codec, batches, dtype, world.device, in_place)
     workers = _workers(cfg, world, batches, features, num_hops)
     loader = Loader(batches, features, maker, meter, workers, precomputed, world.ranks_per_device)
-    state = TrainState(model, cfg)
-    training = Training(state, task, loader, DataParallel(world, meter), meter)
     about = None
     if type(codec) is not Unencoded:
-        about = _codec_about(cfg, host, facts.num_features * (1 if precomputed is None else len(precomputed.powers)))
-    if precomputed is None:
-        full_graph = FullGraph(cfg, world, scheme, learner, graph, identity, meter, host.codec_state)
-    else:  # whose codec encodes products, and not the features
-        exact = replace(cfg, codec={"_target_": "fullgnn.codecs.Unencoded", "name": "none"})
-        reads_exact = replace(learner, needs=replace(learner.needs, codec=None))
-        full_graph = FullGraph(exact, world, scheme, reads_exact, graph, identity, meter)
-    return SampledJob(training, full_graph, scheme, facts, host.codec_state, about, remarks)
+        about = _codec_about(
+            cfg, host, run.nodes.num_features * (1 if precomputed is None else len(precomputed.powers))
+        )
+    run.codec_state = host.codec_state
+    return SampledSteps(run, loader, _distributor(run, graph, identity, precomputed is not None), about, remarks)
 
 
-def _stay_sparse(cfg: MinibatchConfig, learner: Learner) -> bool:
+def _distributor(
+    run: Run, graph: Graph | None, identity: dict[str, Any] | None, reads_exact: bool
+) -> Callable[[], Run]:
+    """Makes the run on the whole graph, by which the model of ``run`` is evaluated.
+
+    Args:
+        graph: on rank 0.
+        identity: on rank 0, see ``prepared_graph``.
+        reads_exact: whether the features of the evaluation are exact, since the codec encodes products.
+    """
+    full, state = copy(run), run.codec_state
+    if reads_exact:
+        full.cfg, state = replace(run.cfg, codec={"_target_": "fullgnn.codecs.Unencoded", "name": "none"}), None
+        full.needs = replace(run.needs, codec=None)
+    # Evaluation computes the output of all nodes.
+    full.optimizations = replace(run.optimizations, loss_rows_only=False)
+    full.needs = replace(full.needs, loss_rows=False)
+    known, given = replace(told(full.cfg), of_these_features=True, state=state), [graph]
+
+    def distributed() -> Run:
+        whole = given.pop()  # it is not held any longer
+        said = () if whole is None else whole.remarks.keys()
+        parts = full.scheme.num_parts
+        with prepared_graph(
+            full.cfg, full.world, parts, graph=whole, said=said, identity=identity, told=known
+        ) as prepared:
+            distribute(full, prepared)
+        del whole
+        make_input(full)
+        return full
+
+    return distributed
+
+
+def _stay_sparse(cfg: MinibatchConfig, needs: Needs) -> bool:
     """Whether batches read the features as sparse matrices: nothing is encoded, cached, mapped or multiplied before."""
-    changes = learner.needs.codec is not None or cfg.loader.precompute or cfg.loader.map_features
-    return learner.needs.sparse and not changes and target_of(cfg.cache) is CacheNothing
+    changes = needs.codec is not None or cfg.loader.precompute or cfg.loader.map_features
+    return needs.sparse and not changes and target_of(cfg.cache) is CacheNothing
 
 
 def _codec_about(cfg: MinibatchConfig, host: HostGraph, num_columns: int) -> dict[str, Any]:
@@ -333,9 +288,7 @@ def _check_model(cfg: MinibatchConfig, model: torch.nn.Module, world: World) -> 
 
 
 def _host_graph(
-    cfg: MinibatchConfig,
-    world: World,
-    learner: Learner,
+    run: Run,
     graph: Graph | None,
     codec: Codec,
     codec_keys: dict[str, Any],
@@ -347,7 +300,7 @@ def _host_graph(
     Args:
         codec_keys: of the codec, with what it is told.
     """
-
+    cfg, world, needs = cast(MinibatchConfig, run.cfg), run.world, run.needs
     files = RowFiles(Cache(cfg.runtime.cache_dir), codec_keys) if cfg.loader.map_features else None
 
     def made() -> HostGraph:
@@ -355,16 +308,16 @@ def _host_graph(
         target = target_of(cfg.sampler)
         prepare, check = getattr(target, "prepare", None), getattr(target, "check", None)
         if check is not None:
-            check(graph, learner.needs)
+            check(graph, needs)
         keys = {key: value for key, value in cfg.sampler.items() if not key.startswith("_") and key != "name"}
         extra = {} if prepare is None else prepare(graph, cfg.seed, **keys)
         encode: Encode = partial(encoded, codec, Cache(cfg.runtime.cache_dir), codec_keys)
         if files is not None:
             encode = partial(files.write, codec)
-        if _stay_sparse(cfg, learner):
+        if _stay_sparse(cfg, needs):
             encode = as_sparse
         read = graph if precomputed is None else replace(graph, features=precomputed.rows(graph, cfg.runtime.dtype))
-        host = HostGraph.of(read, learner.needs, cfg.runtime.dtype, extra, encode)
+        host = HostGraph.of(read, needs, cfg.runtime.dtype, extra, encode)
         if cfg.loader.split != PAGRAPH:
             return host
         parts = cross_partition_free(host.indptr, host.indices, host.train, world.size, num_hops)

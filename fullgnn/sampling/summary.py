@@ -7,7 +7,7 @@ import numpy as np
 
 from fullgnn.config import MinibatchConfig
 from fullgnn.distributed import all_gather_objects
-from fullgnn.engine import FitResult
+from fullgnn.engine.fit import FitResult
 from fullgnn.engine.summary import best_metric_row, in_title, memory_row, memory_rows, metric_rows
 from fullgnn.sampling.loader import Loader
 from fullgnn.storage.record import RunRecord

@@ -117,10 +117,6 @@ class OneAndHalfD(GathersRows):
         """See ``Scheme``."""
         return self.kernel.name_for(self.world.device, self._dtype)
 
-    def set_fetch(self, fetch: str, piece_rows: int | None = None) -> None:
-        """Let the rows of the graphs that are sharded from now on arrive as ``Grid`` has it."""
-        self.grid = replace(self.grid, fetch=fetch, piece_rows=piece_rows)
-
     def shard(self, source: PreparedGraph, needs: Needs) -> ShardedGraph:
         """See ``Scheme.shard``. A rank builds the blocks that it multiplies, one after the other."""
         layout, halos = on_every_rank(lambda: lay_out(source, self.grid, needs))

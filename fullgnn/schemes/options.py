@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -15,6 +15,10 @@ CHOICES = {
     "fetch": ("auto", "stages", "whole", "packed"),
     "wire_dtype": (None, "bfloat16"),
 }
+
+
+ONE_D, ONE_AND_HALF_D, OPEN = "fullgnn.schemes.one_d", "fullgnn.schemes.one_and_half_d", "fullgnn.costs.auto.undecided"
+"""What builds 1D and 1.5D; and the target of a scheme that is not chosen yet."""
 
 
 @dataclass(frozen=True)
@@ -108,3 +112,27 @@ class SchemeOptions:
 def replications(world_size: int) -> list[int]:
     """The replications r that give every replica at least one of the p/r stages: r divides p, and r^2 <= p."""
     return [r for r in range(1, world_size + 1) if world_size % r == 0 and r * r <= world_size]
+
+
+def num_parts(scheme: Mapping[str, Any], world_size: int) -> int:
+    """The number of block rows into which ``scheme`` cuts a graph: one for each rank, or for as many ranks as its key
+    ``replication`` lets share one.
+
+    Args:
+        scheme: the section of a configuration.
+
+    Raises:
+        ConfigError: the scheme is not chosen yet, or a key of 1D or 1.5D is out of range.
+    """
+    if scheme["_target_"] == OPEN:
+        refuse_open()
+    if scheme["_target_"] == ONE_D:
+        return SchemeOptions.of({**scheme, "replication": 1}).grid(world_size).num_parts
+    if scheme["_target_"] == ONE_AND_HALF_D:
+        return SchemeOptions.of(scheme).grid(world_size).num_parts
+    return world_size // scheme.get("replication", 1)
+
+
+def refuse_open() -> NoReturn:
+    """Raise the error of a scheme that is not chosen yet."""
+    raise ConfigError("scheme=auto is for training, where it is chosen: name a scheme here, as scheme=1d")

@@ -11,8 +11,7 @@ from fullgnn.costs.statistics import counted_job
 from fullgnn.costs.trace import trace_epoch
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine import fit
-from fullgnn.engine.job import with_supported_optimizations
-from fullgnn.engine.state import TrainState
+from fullgnn.engine.run import with_supported_optimizations
 from fullgnn.engine.step_runner import StepRunner
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
 from tests.schemes.training import only_product, prepare
@@ -33,8 +32,8 @@ CHOICES = {
 
 def cost(world: World, cfg: Config, kind: str) -> dict:
     """The cost of the last epoch on this rank, the rank's peak tensor memory, and its rows and non-zeros."""
-    meter, _scheme, job = prepare(world, cfg, kind)
-    result = fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train)
+    _meter, _scheme, job = prepare(world, cfg, kind)
+    result = fit(StepRunner(job))
     last = result.epochs[-1].cost
     return {
         "bytes": {collective: count for collective, count in last.bytes_received.items() if count},
@@ -81,8 +80,8 @@ def received_by_edges(world: World, cfgs: list[Config], kind: str) -> list[dict[
     """The bytes that this rank receives in an epoch of each run."""
     found = []
     for cfg in cfgs:
-        meter, _, job = prepare(world, cfg, kind)
-        result = fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train)
+        _meter, _, job = prepare(world, cfg, kind)
+        result = fit(StepRunner(job))
         received = result.epochs[-1].cost.bytes_received
         found.append({name: count for name, count in received.items() if count})
     return found

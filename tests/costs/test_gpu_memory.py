@@ -26,13 +26,11 @@ from fullgnn.costs.gpu_memory import (
 )
 from fullgnn.costs.statistics import GraphStatistics, estimated_job
 from fullgnn.distributed import World
-from fullgnn.engine import fit, make_scheme
-from fullgnn.engine.job import distribute, make_learner, with_input, with_supported_optimizations
-from fullgnn.engine.state import TrainState
+from fullgnn.engine import fit, set_up
+from fullgnn.engine.run import with_supported_optimizations
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph, load_dataset
-from fullgnn.prepare.source import prepared_graph
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, layout_overrides
 
@@ -56,23 +54,18 @@ def trained(world: World, cfg: Config, graph: Graph, available: int) -> dict[str
     auto.device_bytes, auto.memory_need = lambda world: available, noted  # type: ignore[assignment]
     try:
         meter = Meter(world.device)
-        scheme: Any = make_scheme(cfg, world, meter)
-        given = graph if world.rank == 0 else None
-        with prepared_graph(cfg, world, scheme.num_parts, graph=given) as prepared:
-            learner = make_learner(cfg, prepared.facts.nodes, world.device)
-            try:
-                cfg = CostPlanner().with_fetch(cfg, world, scheme, prepared, learner.optimizations)
-            except ConfigError as error:
-                return {"error": str(error), "is_sharded": hasattr(scheme, "node_id")}
-            job = distribute(cfg, world, scheme, learner, prepared)
-        job = with_input(job, cfg, world)
-        result = fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train)
+        try:
+            job = set_up(cfg, world, meter, graph if world.rank == 0 else None, planner=CostPlanner())
+        except ConfigError as error:
+            return {"error": str(error)}
+        scheme: Any = job.scheme
+        result = fit(StepRunner(job))
     finally:
         auto.device_bytes, auto.memory_need = real
     return {
         "needs": needs,
         "peak": result.peak_tensor_bytes,
-        "piece_rows": (scheme.grid.piece_rows, cfg.scheme["piece_rows"]),
+        "piece_rows": (scheme.grid.piece_rows, job.cfg.scheme["piece_rows"]),
         "loss": result.epochs[-1].loss,
     }
 

@@ -11,10 +11,9 @@ from fullgnn.costs.predict import predict, received_bytes
 from fullgnn.costs.statistics import PlannedJob, counted_job, estimated_job
 from fullgnn.costs.trace import trace_epoch
 from fullgnn.distributed import World
-from fullgnn.engine import make_scheme, set_up
-from fullgnn.engine.job import with_supported_optimizations
+from fullgnn.engine import set_up
 from fullgnn.engine.memory import TensorPeak
-from fullgnn.engine.state import TrainState
+from fullgnn.engine.run import with_supported_optimizations
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph
@@ -54,8 +53,8 @@ def bipartite() -> Graph:
 def one_epoch(world: World, cfg: Config) -> tuple[dict[str, int], int]:
     """The bytes that this rank receives in the second epoch, by collective, and the peak of tensors."""
     meter = Meter(world.device)
-    job = set_up(cfg, world, make_scheme(cfg, world, meter), bipartite() if world.rank == 0 else None)
-    runner = StepRunner(TrainState(job.model, cfg), job, meter)
+    job = set_up(cfg, world, meter, bipartite() if world.rank == 0 else None)
+    runner = StepRunner(job)
     meter.take()
     peak = TensorPeak(world.device)
     with peak.watch(*job.graph.tensors(), *runner.state.tensors()):

@@ -17,8 +17,7 @@ from fullgnn.costs.statistics import GraphStatistics, check_plannable, counted_j
 from fullgnn.costs.trace import SAMPLE_ROWS, Gemm, trace_epoch
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine import fit
-from fullgnn.engine.job import distribute, make_learner, make_scheme, with_input, with_supported_optimizations
-from fullgnn.engine.state import TrainState
+from fullgnn.engine.run import set_up, with_supported_optimizations
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import ConfigError, DataError, UnsupportedError
 from fullgnn.graph import load_dataset
@@ -369,9 +368,6 @@ def test_a_dry_rank_trains() -> None:
     cfg = with_supported_optimizations(config("dataset=karate", "train.epochs=3", "model.input_dropout=0"))
     prepared = prepare_for(cfg, 1)
     with dry_world(cfg.runtime, 0, 1) as world:
-        meter = Meter(world.device)
-        scheme = make_scheme(cfg, world, meter)
-        learner = make_learner(cfg, prepared.facts.nodes, world.device)
-        job = with_input(distribute(cfg, world, scheme, learner, prepared), cfg, world)
-        losses = [epoch.loss for epoch in fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train).epochs]
+        job = set_up(cfg, world, Meter(world.device), prepared=prepared)
+        losses = [epoch.loss for epoch in fit(StepRunner(job)).epochs]
     assert losses[0] > losses[-1] and torch.isfinite(torch.tensor(losses)).all()

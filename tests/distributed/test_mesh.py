@@ -12,7 +12,6 @@ import torch.distributed as dist
 from fullgnn.config import Config
 from fullgnn.distributed import World, world_of_one
 from fullgnn.engine import fit, make_scheme, set_up
-from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph, layout_overrides
@@ -25,10 +24,10 @@ def operations(world: World, cfg: Config) -> tuple[list[tuple[str, int]], Counte
     world = replace(world, _meshes={})
     meter = Meter(world.device)
     with recorded() as found:
-        scheme = make_scheme(cfg, world, meter)
+        make_scheme(cfg, world, meter)
         cost = meter.take()
-        job = set_up(cfg, world, scheme, dense_graph("symmetric").graph() if world.rank == 0 else None)
-        fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train)
+        job = set_up(cfg, world, meter, dense_graph("symmetric").graph() if world.rank == 0 else None)
+        fit(StepRunner(job))
     groups = list(dict.fromkeys(id(group) for _, group in found if group is not None))
     firsts = [next(name for name, group in found if id(group) == number) for number in groups]
     sizes = [next(dist.get_world_size(group) for _, group in found if id(group) == number) for number in groups]
@@ -104,7 +103,6 @@ def test_a_world_of_one_needs_no_launcher(monkeypatch) -> None:
     for where in (torch.device("cpu"), cfg.runtime):
         with world_of_one(where) as world:
             assert (world.rank, world.size, world.device, list(world.others)) == (0, 1, torch.device("cpu"), [])
-            scheme = make_scheme(cfg, world, Meter(world.device))
-            job = set_up(cfg, world, scheme, dense_graph("symmetric").graph())
-            fit(StepRunner(TrainState(job.model, cfg), job, Meter(world.device)), cfg.train)
+            job = set_up(cfg, world, Meter(world.device), dense_graph("symmetric").graph())
+            fit(StepRunner(job))
         assert not dist.is_initialized()

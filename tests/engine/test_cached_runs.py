@@ -14,8 +14,7 @@ from scipy.sparse import csr_array
 
 from fullgnn.config import Config
 from fullgnn.distributed import World, from_rank0
-from fullgnn.engine import fit, make_scheme, set_up
-from fullgnn.engine.state import TrainState
+from fullgnn.engine import fit, set_up
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
@@ -50,16 +49,14 @@ def run(world: World, cfg: Config, graph: Graph) -> Outcome:
     package.setLevel(logging.INFO)
     try:
         meter = Meter(world.device)
-        scheme = make_scheme(cfg, world, meter)
         with mock.patch.object(Cache, "store", autospec=True, side_effect=Cache.store) as store:
-            job = set_up(cfg, world, scheme, graph if world.rank == 0 else None)
+            job = set_up(cfg, world, meter, graph if world.rank == 0 else None)
         columns = meter.take().counts.get("spmm_columns", 0)
         features = job.graph.features
         product = features.products[1] if isinstance(features, PropagatedInput) else features
-        assert job.preparation is not None
-        used = job.preparation.facts.methods
+        used = job.facts.methods
         return Outcome(
-            [epoch.loss for epoch in fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train).epochs],
+            [epoch.loss for epoch in fit(StepRunner(job)).epochs],
             product.detach().cpu().numpy().copy(),
             columns,
             used.partition_time_s + used.reorder_time_s,
@@ -340,6 +337,6 @@ def test_a_folder_that_cannot_be_written_is_one_error_on_every_rank(ranks, tmp_p
 def refusal(world: World, cfg: Config) -> str:
     """The error of a run. The graph is invalid, but the cache folder is checked before the graph is read."""
     with pytest.raises(ConfigError) as caught:
-        set_up(cfg, world, make_scheme(cfg, world, Meter(world.device)), "never looked at")  # type: ignore[arg-type]
+        set_up(cfg, world, Meter(world.device), "never looked at")  # type: ignore[arg-type]
     from_rank0(lambda: None)  # the ranks still agree on the next collective
     return str(caught.value)

@@ -25,8 +25,7 @@ from torch.utils._pytree import tree_iter
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import cuda_graph, fit, make_scheme, set_up, summary
-from fullgnn.engine import fit as fit_function
+from fullgnn.engine import cuda_graph, fit, set_up, step_runner, summary
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS, REPLAYED, Replay, replay_for
 from fullgnn.engine.fit import FitResult
 from fullgnn.engine.memory import _strided
@@ -119,13 +118,12 @@ def train(world: World, cfg: Config, fails: dict[int, str] | None, late: bool = 
     package.addHandler(handler)
     package.setLevel(logging.INFO)
     meter = Meter(world.device)
-    scheme = make_scheme(cfg, world, meter)
-    job = set_up(cfg, world, scheme)
+    job = set_up(cfg, world, meter)
     seen: list[int] = []
     try:
-        with mock.patch("fullgnn.engine.fit.defers_reads", lambda device: late):
-            step = StepRunner(TrainState(job.model, cfg), job, meter, replay)
-            result = fit(step, cfg.train, [Calling(lambda record: seen.append(record.epoch))])
+        with mock.patch("fullgnn.engine.step_runner.defers_reads", lambda device: late):
+            step = StepRunner(job, replay)
+            result = fit(step, [Calling(lambda record: seen.append(record.epoch))])
     finally:
         package.removeHandler(handler)
     parameters = [parameter.detach().cpu().numpy().copy() for parameter in job.model.parameters()]
@@ -242,7 +240,7 @@ class BreaksOff(Recorded):
 
 def all_tensors(training: StepRunner) -> list[torch.Tensor]:
     """All tensors that a step may change."""
-    leaves = [*training.state.model.parameters(), training.job.graph.features]
+    leaves = [*training.state.model.parameters(), training.run.graph.features]
     states = [value for state in training.state.optimizer.state.values() for value in state.values()]
     grads = [leaf.grad for leaf in leaves if leaf.grad is not None]
     return [*leaves, training.state.gradients.flat, *grads, *(one for one in states if isinstance(one, torch.Tensor))]
@@ -251,8 +249,7 @@ def all_tensors(training: StepRunner) -> list[torch.Tensor]:
 def around_a_failed_capture(world: World, cfg: Config, last: int) -> dict[str, Any]:
     """What a failed capture changed (names), how many of its tensors are still alive, and how many it had allocated."""
     meter = Meter(world.device)
-    scheme = make_scheme(cfg, world, meter)
-    job = set_up(cfg, world, scheme)
+    job = set_up(cfg, world, meter)
     drawn: list[float] = []
     job.model.register_forward_pre_hook(lambda module, args: drawn.append(torch.rand(5, device=world.device)[0]))
     graphs: list[BreaksOff] = []
@@ -263,15 +260,15 @@ def around_a_failed_capture(world: World, cfg: Config, last: int) -> dict[str, A
         graphs.append(graph)
         return graph
 
-    epochs = StepRunner(TrainState(job.model, cfg), job, meter, Replay(make_graph))
+    epochs = StepRunner(job, Replay(make_graph))
     seen: list[dict[str, Any]] = []
-    run = StepRunner.run
+    run = StepRunner.run_eagerly
 
     def look(training: StepRunner) -> None:
         with _disable_current_modes():
             drawn.clear()
             tensors = all_tensors(training)
-            leaves = [*training.state.model.parameters(), training.job.graph.features]
+            leaves = [*training.state.model.parameters(), training.run.graph.features]
             seen.append(
                 {
                     "values": [tensor.detach().clone() for tensor in tensors],
@@ -292,7 +289,7 @@ def around_a_failed_capture(world: World, cfg: Config, last: int) -> dict[str, A
     gc.collect()
     gc.disable()
     try:
-        with mock.patch.object(StepRunner, "run", look):
+        with mock.patch.object(StepRunner, "run_eagerly", look):
             for epoch in range(1, EAGER_EPOCHS + 2):
                 epochs(epoch)
     finally:
@@ -356,16 +353,13 @@ def graphs_alive(world: World, cfg: Config, breaks: str) -> tuple[str, list[str]
             raise RuntimeError("on_epoch broke")
 
     meter = Meter(world.device)
-    scheme = make_scheme(cfg, world, meter)
-    job = set_up(cfg, world, scheme)
+    job = set_up(cfg, world, meter)
     ended = "whole"
     gc.collect()
     gc.disable()
     try:
         try:
-            result = fit(
-                StepRunner(TrainState(job.model, cfg), job, meter, Replay(make_graph)), cfg.train, [Calling(on_epoch)]
-            )
+            result = fit(StepRunner(job, Replay(make_graph)), [Calling(on_epoch)])
             assert result.cuda_graph == REPLAYED
         except RuntimeError as error:
             ended = str(error)
@@ -401,12 +395,11 @@ def alive_without_fit(world: World, cfg: Config) -> tuple[bool, bool]:
         return graph
 
     meter = Meter(world.device)
-    scheme = make_scheme(cfg, world, meter)
-    job = set_up(cfg, world, scheme)
+    job = set_up(cfg, world, meter)
     gc.collect()
     gc.disable()
     try:
-        epochs = StepRunner(TrainState(job.model, cfg), job, meter, Replay(make_graph))
+        epochs = StepRunner(job, Replay(make_graph))
         for epoch in range(1, EAGER_EPOCHS + 2):
             epochs(epoch)
         before = made[0]() is not None
@@ -433,10 +426,9 @@ def test_epochs_that_are_read_late_are_the_same_epochs(ranks, eval_every: int) -
 def order_of_work(world: World, cfg: Config) -> list[str]:
     """The launches, the reads and the evaluations of a run, in order."""
     meter = Meter(world.device)
-    scheme = make_scheme(cfg, world, meter)
-    job = set_up(cfg, world, scheme)
+    job = set_up(cfg, world, meter)
     happened: list[str] = []
-    launch, evaluate = StepRunner.__call__, fit_function.__globals__["evaluate"]
+    launch, evaluate = StepRunner.__call__, step_runner.evaluate
 
     def launched(self: StepRunner, epoch: int) -> Any:
         happened.append(f"launch {epoch}")
@@ -448,12 +440,11 @@ def order_of_work(world: World, cfg: Config) -> list[str]:
 
     with (
         mock.patch.object(StepRunner, "__call__", launched),
-        mock.patch("fullgnn.engine.fit.evaluate", evaluated),
-        mock.patch("fullgnn.engine.fit.defers_reads", lambda device: True),
+        mock.patch("fullgnn.engine.step_runner.evaluate", evaluated),
+        mock.patch("fullgnn.engine.step_runner.defers_reads", lambda device: True),
     ):
         fit(
-            StepRunner(TrainState(job.model, cfg), job, meter),
-            cfg.train,
+            StepRunner(job),
             [Calling(lambda record: happened.append(f"read {record.epoch}"))],
         )
     return happened
@@ -532,16 +523,18 @@ def test_every_step_is_on_one_stream_that_waits_and_is_waited_for(monkeypatch) -
         def begin(self, epoch: int) -> None:
             said.append(f"begin {epoch} on {streams[-1].name}")
 
-        def run(self) -> None:
+        def run_eagerly(self) -> None:
             said.append(f"step on {streams[-1].name}")
 
         def save(self) -> Any:
             return None
 
-    graph: Any = SimpleNamespace(labels=SimpleNamespace(device=torch.device("cuda")))
-    state, job, meter = TrainState(torch.nn.Linear(1, 1), case(1)), mock.Mock(graph=graph), Meter(torch.device("cpu"))
+    block = SimpleNamespace(source_id=None)
+    graph: Any = SimpleNamespace(labels=SimpleNamespace(device=torch.device("cuda")), block=block)
+    state = TrainState(torch.nn.Linear(1, 1), case(1))
+    run: Any = SimpleNamespace(state=state, graph=graph, task=None, scheme=None, meter=Meter(torch.device("cpu")))
     monkeypatch.setattr(gpu, "has_triton", lambda: True)
-    repeated = Step(state, job, meter, Replay(Graph))
+    repeated = Step(run, Replay(Graph))
     expected = []
     for epoch in range(1, EAGER_EPOCHS + 3):
         repeated(epoch)
@@ -605,11 +598,10 @@ def on_gpu(world: World, cfg: Config, breaks: bool = False) -> dict[str, Any] | 
     found: dict[str, Any] = {}
     for choice in ("never", "auto"):
         meter = Meter(world.device)
-        scheme = make_scheme(cfg, world, meter)
-        job = set_up(cfg, world, scheme)
+        job = set_up(cfg, world, meter)
         if breaks:
             job.model.register_forward_hook(lambda module, args, output: (output.sum().item(), output)[1])
-        result = fit(StepRunner(TrainState(job.model, cfg), job, meter, replay_for(choice, world)), cfg.train)
+        result = fit(StepRunner(job, replay_for(choice, world)))
         found[choice] = {
             "losses": [record.loss for record in result.epochs],
             "parameters": [parameter.detach().cpu().numpy() for parameter in job.model.parameters()],

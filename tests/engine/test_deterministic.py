@@ -19,7 +19,6 @@ from fullgnn.config import Config
 from fullgnn.distributed import World, init_world
 from fullgnn.distributed.mesh import DETERMINISTIC_VARIABLES
 from fullgnn.engine import check_deterministic, fit, make_scheme, predict, set_up
-from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.dense import dense
@@ -62,12 +61,11 @@ def runs(world: World, cfg: Config, threads: int, repeats: int) -> tuple[list[st
         ):
             for _ in range(repeats):
                 meter = Meter(world.device)
-                scheme = make_scheme(cfg, world, meter)
-                job = set_up(cfg, world, scheme)
-                result = fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train)
+                job = set_up(cfg, world, meter)
+                result = fit(StepRunner(job))
                 losses = np.array([record.loss for record in result.epochs])
                 parameters = [parameter.detach().cpu().numpy() for parameter in job.model.parameters()]
-                found.append(digest(losses, *parameters, predict(job.model, job.graph).cpu().numpy()))
+                found.append(digest(losses, *parameters, predict(job).cpu().numpy()))
     finally:
         torch.set_num_threads(before)
     return found, shared

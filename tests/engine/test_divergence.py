@@ -3,7 +3,6 @@
 import json
 import logging
 import math
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,17 @@ import torch
 from fullgnn import train, train_minibatch
 from fullgnn.config import Config, MinibatchConfig
 from fullgnn.distributed import World, world_of_one
-from fullgnn.engine import early_stop
+from fullgnn.engine import early_stop, step_runner
 from fullgnn.engine.divergence import Watch
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import TrainingDiverged, TrainingStopped
 from fullgnn.graph import Graph
+from fullgnn.sampling import steps
 from fullgnn.storage.folder import checkpoints, place_of
 from fullgnn.telemetry.log import Progress
 from tests.cases import config, minibatch_config
 from tests.commands import OWN, run_command
+from tests.storage.records import seal
 
 KARATE = ["dataset=karate", "model.hidden_channels=4", "model.dropout=0", "train.eval_every=0", "runtime.threads=1"]
 EVERY, ROWS = ["train.checkpoint_every=1", "train.keep_checkpoints=1"], "model.embedding_channels=2"
@@ -101,7 +102,7 @@ def test_a_broken_training_ends_with_its_epoch_and_the_last_good_checkpoint(rank
 
 def late(world: World, cases: list[tuple[Config, dict[int, float]]]) -> list[Ended]:
     """``all_ended`` where results are read late, as on a GPU."""
-    modules = [sys.modules[f"fullgnn.{room}.fit"] for room in ("engine", "sampling")]
+    modules: list[Any] = [step_runner, steps]
     originals = [module.defers_reads for module in modules]
     for module in modules:
         module.defers_reads = lambda _: True
@@ -137,7 +138,7 @@ def test_a_resumed_run_that_breaks_at_once_names_the_checkpoint_before(ranks, tm
     for value in content["state"]["model"].values():
         value.mul_(1e38)
     torch.save(content, broken / "state.pt")
-    (broken / "files.json").unlink()  # it has the checksum of what was there
+    seal(broken)
     again = config(*keys, "train.epochs=5", "resume=auto")
     (first,) = ranks(1)(ended, again, {})
     assert "the loss of epoch 4 is nan; the last good checkpoint is" in first.error and "epoch_000002." in first.error

@@ -5,9 +5,8 @@ import dataclasses
 import pytest
 
 from fullgnn.distributed import World
-from fullgnn.engine import FitResult, evaluate, fit, make_scheme, predict, set_up
+from fullgnn.engine import FitResult, evaluate, fit, predict, set_up
 from fullgnn.engine import fit as fit_function
-from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph
@@ -17,13 +16,12 @@ def run_karate(world: World, *overrides: str) -> tuple[FitResult, dict[str, floa
     """A run, the metrics of its best parameters, and its training accuracy computed independently."""
     cfg = config("dataset=karate", *overrides)
     meter = Meter(world.device)
-    scheme = make_scheme(cfg, world, meter)
-    job = set_up(cfg, world, scheme)
+    job = set_up(cfg, world, meter)
     model, graph = job.model, job.graph
-    result = fit(StepRunner(TrainState(model, cfg), job, meter), cfg.train)
+    result = fit(StepRunner(job))
     model.load_state_dict(result.best.model)
-    right = predict(model, graph).argmax(1) == graph.labels
-    return result, evaluate(model, job), right[graph.train_index].double().mean().item()
+    right = predict(job).argmax(1) == graph.labels
+    return result, evaluate(job), right[graph.train_index].double().mean().item()
 
 
 def test_best_epoch_is_the_earliest_with_the_best_validation_accuracy(ranks) -> None:
@@ -60,11 +58,10 @@ def test_an_empty_split_has_no_accuracy(ranks) -> None:
 def _without_validation(world: World) -> FitResult:
     cfg = config("train.epochs=3")
     meter = Meter(world.device)
-    scheme = make_scheme(cfg, world, meter)
     dense = dense_graph("symmetric")
     bare = dataclasses.replace(dense.graph(), val_mask=~dense.train_mask & False)
-    job = set_up(cfg, world, scheme, bare)
-    return fit_function(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train)
+    job = set_up(cfg, world, meter, bare)
+    return fit_function(StepRunner(job))
 
 
 @pytest.mark.parametrize("replication", [1, 2])

@@ -15,10 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_map_only
 
 from fullgnn.distributed import World, world_of_one
-from fullgnn.engine import make_scheme, set_up
+from fullgnn.engine import set_up
 from fullgnn.engine.cuda_graph import REPLAYED, Replay
 from fullgnn.engine.link_steps import LinkSteps
-from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.kernels.support import aligned, gpu
 from fullgnn.tasks.links import LinkTask
@@ -115,8 +114,8 @@ def trained(keys: list[str], replay: Replay, monkeypatch: pytest.MonkeyPatch) ->
     with world_of_one(torch.device("cpu")) as world:
         torch.manual_seed(0)
         meter = Meter(world.device)
-        job = set_up(cfg, world, make_scheme(cfg, world, meter), GRAPH)
-        runner = StepRunner(TrainState(job.model, cfg), job, meter, replay)
+        job = set_up(cfg, world, meter, GRAPH)
+        runner = StepRunner(job, replay)
         found = [runner(epoch) for epoch in range(1, EPOCHS + 1)]
         losses = [one.results.read()[0] for one in found]
         costs = [one.cost.read() for one in found]
@@ -212,8 +211,8 @@ def test_an_error_of_the_thread_is_raised(on_gpu: None, monkeypatch: pytest.Monk
 def outcome_of(world: World) -> str:
     cfg = config("task=link_ranking", "model=lightgcn", "task.channels=4", "partition=random")
     meter = Meter(world.device)
-    job = set_up(cfg, world, make_scheme(cfg, world, meter), GRAPH if world.rank == 0 else None)
-    return StepRunner(TrainState(job.model, cfg), job, meter, Replay(Recorded)).outcome
+    job = set_up(cfg, world, meter, GRAPH if world.rank == 0 else None)
+    return StepRunner(job, Replay(Recorded)).outcome
 
 
 def test_several_ranks_run_their_steps(ranks) -> None:

@@ -10,11 +10,10 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import evaluate, fit, make_scheme, set_up
+from fullgnn.engine import evaluate, fit, set_up
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS, Replay
 from fullgnn.engine.fit import FitResult
 from fullgnn.engine.memory import TensorPeak, peak_process_bytes
-from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.kernels.support.cuda_graph import CudaGraph
 from fullgnn.kernels.support.trials import trial
@@ -208,8 +207,7 @@ class Held:
 def watched_run(world: World, cfg: Config) -> tuple[FitResult, list[int]]:
     """A run whose evaluations need 20 MB, and the bytes that were passed to ``TensorPeak.hold``."""
     meter = Meter(world.device)
-    scheme = make_scheme(cfg, world, meter)
-    job = set_up(cfg, world, scheme)
+    job = set_up(cfg, world, meter)
     held: list[int] = []
     hold = TensorPeak.hold
 
@@ -221,8 +219,8 @@ def watched_run(world: World, cfg: Config) -> tuple[FitResult, list[int]]:
         torch.empty(20 * MB, dtype=torch.uint8, device=world.device).sum()
         return evaluate(*args)
 
-    with mock.patch("fullgnn.engine.fit.evaluate", large), mock.patch.object(TensorPeak, "hold", told):
-        return fit(StepRunner(TrainState(job.model, cfg), job, meter, Replay(Held)), cfg.train), held
+    with mock.patch("fullgnn.engine.step_runner.evaluate", large), mock.patch.object(TensorPeak, "hold", told):
+        return fit(StepRunner(job, Replay(Held))), held
 
 
 def test_a_run_counts_its_evaluation_and_its_graph(ranks) -> None:

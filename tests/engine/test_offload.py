@@ -12,8 +12,7 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import aggregate, fit, make_scheme, set_up
-from fullgnn.engine.state import TrainState
+from fullgnn.engine import aggregate, fit, set_up
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.kernels.dense import host_rows
 from fullgnn.kernels.dense.host_rows import HostRows
@@ -122,10 +121,8 @@ def held(world: World, cfg: Config) -> dict[str, Any]:
     package = logging.getLogger("fullgnn")
     package.addHandler(handler)
     package.setLevel(logging.INFO)
-    meter = Meter(world.device)
-    scheme = make_scheme(cfg, world, meter)
     try:
-        job = set_up(cfg, world, scheme, dense_graph("symmetric").graph() if world.rank == 0 else None)
+        job = set_up(cfg, world, Meter(world.device), dense_graph("symmetric").graph() if world.rank == 0 else None)
     finally:
         package.removeHandler(handler)
     features = job.graph.features
@@ -134,7 +131,7 @@ def held(world: World, cfg: Config) -> dict[str, Any]:
         rows = torch.cat([chunk.clone() for _, chunk in product.chunks()])
     else:
         rows = product.detach()
-    losses = fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train).epochs
+    losses = fit(StepRunner(job)).epochs
     return {
         "kind": type(product).__name__,
         "offload": job.optimizations.offload,
@@ -167,8 +164,7 @@ LINE = 8  # float64 numbers in a memory line: one cache line of a CPU, two secto
 
 def lines_held(world: World, cfg: Config) -> dict[str, Any]:
     """The layout and the memory of A @ H0 and of its loss rows, each one matrix or, on the host, chunks."""
-    scheme = make_scheme(cfg, world, Meter(world.device))
-    graph = set_up(cfg, world, scheme, dense_graph("symmetric").graph() if world.rank == 0 else None).graph
+    graph = set_up(cfg, world, Meter(world.device), dense_graph("symmetric").graph() if world.rank == 0 else None).graph
     assert isinstance(graph.features, PropagatedInput)
     product, some = graph.features.products[1], graph.features.rows(graph.loss_block, graph.features.propagation)
     chunks, parts = (
@@ -258,10 +254,9 @@ def device_bytes(world: World, cfg: Config) -> int | None:
     torch.cuda.reset_peak_memory_stats(world.device)
     before = torch.cuda.memory_allocated(world.device)
     meter = Meter(world.device)
-    scheme = make_scheme(cfg, world, meter)
-    job = set_up(cfg, world, scheme)
+    job = set_up(cfg, world, meter)
     peak = torch.cuda.max_memory_allocated(world.device)
-    fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train)  # resets the peak
+    fit(StepRunner(job))  # resets the peak
     return max(peak, torch.cuda.max_memory_allocated(world.device)) - before
 
 

@@ -9,9 +9,8 @@ import torch
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import fit, make_scheme, optimizations, set_up
-from fullgnn.engine.job import with_supported_optimizations
 from fullgnn.engine.optimizations import applicable
-from fullgnn.engine.state import TrainState
+from fullgnn.engine.run import with_supported_optimizations
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.models import GAT, GCN, GIN, MLP, NGCN, SGC
 from fullgnn.nn import GCNConv, set_spmm_order
@@ -33,9 +32,8 @@ NUM_NODES, NUM_TRAIN = 200, 120
 def counts(world: World, cfg: Config) -> list[dict[str, int]]:
     """The counts of every epoch."""
     meter = Meter(world.device)
-    scheme = make_scheme(cfg, world, meter)
-    job = set_up(cfg, world, scheme)
-    return [record.cost.counts for record in fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train).epochs]
+    job = set_up(cfg, world, meter)
+    return [record.cost.counts for record in fit(StepRunner(job)).epochs]
 
 
 def case(widths: tuple[int, int, int], replication: int, preset: str, *overrides: str) -> Config:

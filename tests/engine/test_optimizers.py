@@ -16,7 +16,7 @@ from torch import Tensor
 from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import World
-from fullgnn.engine import check_optimizer, make_scheme, set_up
+from fullgnn.engine import check_optimizer, set_up
 from fullgnn.engine.cuda_graph import Replay
 from fullgnn.engine.optimizers import (
     DeviceRates,
@@ -26,7 +26,6 @@ from fullgnn.engine.optimizers import (
     make_schedule,
     without_compiler,
 )
-from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import ConfigError
 from fullgnn.telemetry.meter import Meter
@@ -347,9 +346,8 @@ def test_a_step_that_fails_leaves_no_tensors_in_the_optimizer() -> None:
 
 def outcome_with_own_optimizer(world: World, cfg: Config) -> tuple[str, float]:
     meter = Meter(world.device)
-    scheme = make_scheme(cfg, world, meter)
-    job = set_up(cfg, world, scheme)
-    step = StepRunner(TrainState(job.model, cfg), job, meter, Replay(lambda: pytest.fail("a graph is made")))
+    job = set_up(cfg, world, meter)
+    step = StepRunner(job, Replay(lambda: pytest.fail("a graph is made")))
     losses: list[Tensor] = [step(epoch).results.read()[0] for epoch in range(1, 9)]
     return step.outcome, losses[-1] - losses[0]
 

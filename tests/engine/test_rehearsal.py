@@ -11,11 +11,10 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.distributed import World, world_of_one
-from fullgnn.engine import make_scheme, set_up
+from fullgnn.engine import set_up
 from fullgnn.engine.cuda_graph import StateSnapshot
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.rehearse import rehearse
-from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Graph
 from fullgnn.kernels.support import aligned, gpu
@@ -93,8 +92,8 @@ def trace(world: World, cfg: Config, rehearses: bool, graph: Graph | None = None
         stack.enter_context(filled_memory())
         torch.manual_seed(1)
         meter = Meter(world.device)
-        job = set_up(cfg, world, make_scheme(cfg, world, meter), graph if world.rank == 0 else None)
-        runner = StepRunner(TrainState(job.model, cfg), job, meter)
+        job = set_up(cfg, world, meter, graph if world.rank == 0 else None)
+        runner = StepRunner(job)
         assert runner._rehearses
         runner._rehearses = rehearses
         runner.meter.lap()

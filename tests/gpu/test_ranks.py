@@ -9,7 +9,8 @@ pytest.importorskip("hydra")
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine.trainer import make_training
+from fullgnn.engine import StepRunner, replay_for, set_up
+from fullgnn.telemetry.meter import Meter
 from tests.cases import config, layout_overrides
 from tests.triton_device import DEVICE
 
@@ -21,7 +22,7 @@ EPOCHS = 8
 
 
 def losses(world: World, cfg: Config) -> list[float]:
-    _, epochs, _ = make_training(cfg, world)
+    epochs = StepRunner(set_up(cfg, world, Meter(world.device)), replay_for(cfg.runtime.cuda_graph, world))
     return [epochs(epoch).results.read()[0] for epoch in range(1, EPOCHS + 1)]
 
 

@@ -10,9 +10,8 @@ import torch.distributed as dist
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import make_scheme, set_up
+from fullgnn.engine import set_up
 from fullgnn.engine.cuda_graph import Replay
-from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.kernels.support import aligned, gpu
 from fullgnn.telemetry.meter import Meter
@@ -87,9 +86,9 @@ def train_recorded(
     with kernels_for_gpus(), mock.patch("fullgnn.engine.step_runner.EAGER_EPOCHS", NUM_EAGER):
         torch.manual_seed(0)
         meter = Meter(world.device)
-        job = set_up(cfg, world, make_scheme(cfg, world, meter))
+        job = set_up(cfg, world, meter)
         replay = Replay(make_graph) if replayed else Replay(None, "not wanted")
-        runner = StepRunner(TrainState(job.model, cfg), job, meter, replay)
+        runner = StepRunner(job, replay)
         plant(runner)
         losses = [runner(epoch).results.read()[0] for epoch in range(1, NUM_EAGER + NUM_REPLAYED + 1)]
     return Trained(losses, [on_cpu(one.detach()).clone() for one in job.model.parameters()], runner.outcome, graphs)

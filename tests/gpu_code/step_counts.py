@@ -8,9 +8,8 @@ from itertools import chain
 import torch
 
 from fullgnn.distributed import World
-from fullgnn.engine import make_scheme, set_up
+from fullgnn.engine import set_up
 from fullgnn.engine.evaluate import evaluate
-from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.telemetry.meter import Meter
@@ -44,8 +43,8 @@ class Counts:
 def of_nodes(world: World, cuda: FakeCuda, model: str) -> dict[str, Counts]:
     """Those of ``model`` for node classification on the whole graph."""
     cfg, meter = gpu_case(1, f"model={model}"), Meter(world.device)
-    job = set_up(cfg, world, make_scheme(cfg, world, meter))
-    return _of_epochs(cuda, StepRunner(TrainState(job.model, cfg), job, meter))
+    job = set_up(cfg, world, meter)
+    return _of_epochs(cuda, StepRunner(job))
 
 
 def of_links(world: World, cuda: FakeCuda) -> dict[str, Counts]:
@@ -53,8 +52,8 @@ def of_links(world: World, cuda: FakeCuda) -> dict[str, Counts]:
     kind, overrides = links.CASES["ranking"]
     cfg, meter = links.case("ranking", 1, *overrides, "kernel=csr", "runtime.dtype=float32"), Meter(world.device)
     graph = links.graph_of(kind) if world.rank == 0 else None
-    job = set_up(cfg, world, make_scheme(cfg, world, meter), graph)
-    return _of_epochs(cuda, StepRunner(TrainState(job.model, cfg), job, meter))
+    job = set_up(cfg, world, meter, graph)
+    return _of_epochs(cuda, StepRunner(job))
 
 
 def of_batches(world: World, cuda: FakeCuda, model: str, *overrides: str) -> dict[str, Counts]:
@@ -64,18 +63,18 @@ def of_batches(world: World, cuda: FakeCuda, model: str, *overrides: str) -> dic
         "kernel=csr", "runtime.dtype=float32", *overrides,
     )  # fmt: skip
     job = set_up_sampled(cfg, world, Meter(world.device))
-    batches = chain.from_iterable(job.training.loader.epoch(epoch) for epoch in range(1, WARM + 2))
+    batches = chain.from_iterable(job.loader.epoch(epoch) for epoch in range(1, WARM + 2))
 
     def step() -> None:
-        job.training.step(next(batches))
+        job.step(next(batches))
 
     for _ in range(WARM):
         step()
     counts = Counts.of(cuda, step)
     if DRAWN in overrides:  # the evaluation reads the full graph, whatever draws
         return {"step": counts}
-    job.full_graph.measure()
-    return {"step": counts, "evaluation": Counts.of(cuda, job.full_graph.measure)}
+    job.evaluate()
+    return {"step": counts, "evaluation": Counts.of(cuda, job.evaluate)}
 
 
 def _of_epochs(cuda: FakeCuda, runner: StepRunner) -> dict[str, Counts]:

@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.cuda._sanitizer import CUDASanitizerErrors
 
 from fullgnn.distributed import world_of_one
-from fullgnn.engine import make_scheme, set_up
+from fullgnn.engine import set_up
 from fullgnn.engine.cuda_graph import Replay
-from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import AsyncNumbers, StepRunner
 from fullgnn.kernels.dense import host_rows
 from fullgnn.sampling.setup import set_up_sampled
@@ -101,9 +100,9 @@ def trained(*overrides: str, graph: bool = False) -> tuple[list[float], FakeCuda
         world = replace(alone, device=DEVICE)
         torch.manual_seed(0)
         meter = Meter(DEVICE)
-        job = set_up(cfg, world, make_scheme(cfg, world, meter))
+        job = set_up(cfg, world, meter)
         replay = Replay(lambda: pytest.fail("too early")) if graph else Replay(None, "no graph")
-        runner = StepRunner(TrainState(job.model, cfg), job, meter, replay)
+        runner = StepRunner(job, replay)
         launched = [runner(epoch) for epoch in range(1, 4)]
         losses = [one.results.read()[0] for one in launched]
         for one in launched:
@@ -176,7 +175,7 @@ def loaded(num_batches: int) -> list[float]:
     )  # fmt: skip
     with world_of_one(torch.device("cpu")) as alone, FakeCuda():
         job = set_up_sampled(cfg, replace(alone, device=DEVICE), Meter(DEVICE))
-        with closing(job.training.loader) as loader:
+        with closing(job.loader) as loader:
             return [batch.x.sum().item() for batch, _ in zip(loader.epoch(1), range(num_batches))]
 
 

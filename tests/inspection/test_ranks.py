@@ -9,7 +9,7 @@ import pytest
 from fullgnn.config import Config
 from fullgnn.costs.predict import predict
 from fullgnn.costs.statistics import counted_job
-from fullgnn.engine.job import with_supported_optimizations
+from fullgnn.engine.run import with_supported_optimizations
 from fullgnn.graph import Graph
 from fullgnn.inspection.ranks import _hardware, layouts_of, run_of
 from fullgnn.prepare.facts import edge_cut

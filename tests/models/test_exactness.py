@@ -13,12 +13,12 @@ import torch
 
 from fullgnn.config import Config, target_of
 from fullgnn.distributed import World
-from fullgnn.engine import Job, fit
+from fullgnn.engine import Run, fit
 from fullgnn.engine.blocks import all_logits, loss_logits, needs_of
-from fullgnn.engine.job import build_model
 from fullgnn.engine.optimizations import applicable
+from fullgnn.engine.run import build_model
 from fullgnn.engine.sharded import place_rows
-from fullgnn.engine.state import FlatGradients, TrainState
+from fullgnn.engine.state import FlatGradients
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.kernels.support.aligned import SECTOR_BYTES, pads_rows
 from fullgnn.nn import set_epoch
@@ -111,8 +111,10 @@ def step(model: torch.nn.Module, graph: ShardedGraph, scheme: Any) -> dict[str, 
 
 def epochs(model: torch.nn.Module, graph: ShardedGraph, scheme: Any, cfg: Config) -> dict[str, np.ndarray]:
     """Losses and parameters after training."""
-    job = Job(model, graph, multi_class(graph), scheme, cfg.optimizations)
-    trained = fit(StepRunner(TrainState(model, cfg), job, Meter(torch.device("cpu"))), cfg.train)
+    alone: Any = None
+    run = Run(cfg, alone, Meter(torch.device("cpu")), alone, model, multi_class(graph), cfg.optimizations, alone)
+    run.scheme, run.graph = scheme, graph
+    trained = fit(StepRunner(run))
     found = {"losses": np.array([record.loss for record in trained.epochs])}
     return found | {name: parameter.detach().cpu().numpy() for name, parameter in model.named_parameters()}
 
@@ -271,7 +273,7 @@ def bytes_of_epochs(world: World, cfg: Config) -> dict[str, Any]:
     """What this rank receives in three epochs, and the columns that it multiplies."""
     meter, _, job = prepare(world, cfg, "symmetric")
     meter.take()
-    runner = StepRunner(TrainState(job.model, cfg), job, meter)
+    runner = StepRunner(job)
     epochs = [runner(epoch).cost.read() for epoch in range(1, 4)]
     return {"bytes": [cost.bytes_received for cost in epochs], "counts": [cost.counts for cost in epochs]}
 

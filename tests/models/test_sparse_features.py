@@ -10,8 +10,8 @@ from scipy.sparse import csr_array
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import make_scheme, optimizations, set_up
-from fullgnn.engine.job import build_model
+from fullgnn.engine import optimizations, set_up
+from fullgnn.engine.run import build_model
 from fullgnn.graph import Graph
 from fullgnn.kernels.dense import sparse_rows
 from fullgnn.kernels.dense.constant_input import constant_linear
@@ -88,7 +88,7 @@ def test_options_equal_those_with_dense_features(
 def kind_of(world: World, cfg: Config, graph: Graph, least_numbers: int) -> bool:
     before, optimizations.LEAST_NUMBERS = optimizations.LEAST_NUMBERS, least_numbers
     try:
-        job = set_up(cfg, world, make_scheme(cfg, world, Meter(world.device)), graph)
+        job = set_up(cfg, world, Meter(world.device), graph)
     finally:
         optimizations.LEAST_NUMBERS = before
     return isinstance(job.graph.features, SparseRows)

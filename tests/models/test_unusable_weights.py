@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 
 from fullgnn import train, train_minibatch
 from fullgnn.distributed import World, world_of_one
-from fullgnn.engine import make_scheme, set_up
+from fullgnn.engine import set_up
 from fullgnn.errors import DataError
 from fullgnn.graph import Graph
 from fullgnn.telemetry.meter import Meter
@@ -71,7 +71,7 @@ def refused(world: World, weights: list[float], keys: list[str]) -> str:
     cfg = config(*keys)
     graph = graph_of(weights, 3) if world.rank == 0 else None
     with pytest.raises(DataError) as caught:
-        set_up(cfg, world, make_scheme(cfg, world, Meter(world.device)), graph)
+        set_up(cfg, world, Meter(world.device), graph)
     return str(caught.value)
 
 

@@ -10,10 +10,9 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import fit, make_scheme, set_up
-from fullgnn.engine.job import build_model
+from fullgnn.engine import fit, set_up
+from fullgnn.engine.run import build_model
 from fullgnn.engine.sharded import sharded_names, split_parameters
-from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Graph
 from fullgnn.nn import NodeEmbedding
@@ -63,11 +62,10 @@ def test_first_values() -> None:
 
 
 def one_step(world: World, cfg: Config, graph: Graph) -> dict[str, Any]:
-    scheme = make_scheme(cfg, world, Meter(world.device))
-    job = set_up(cfg, world, scheme, graph if world.rank == 0 else None)
+    job = set_up(cfg, world, Meter(world.device), graph if world.rank == 0 else None)
     gradients = summed_gradients(job)
     (rows,) = gradients.of_rows
-    gathered = scheme.gather(rows)
+    gathered = job.scheme.gather(rows)
     replicated, sharded = split_parameters(job.model)
     assert sharded_names(job.model) == ["embedding.weight"] and len(sharded) == 1
     return {
@@ -104,11 +102,10 @@ def test_gradients(ranks, world_size: int, replication: int, overrides: list[str
 
 def trained(world: World, cfg: Config, graph: Graph) -> dict[str, Any]:
     meter = Meter(world.device)
-    scheme = make_scheme(cfg, world, meter)
-    job = set_up(cfg, world, scheme, graph if world.rank == 0 else None)
-    result = fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train)
+    job = set_up(cfg, world, meter, graph if world.rank == 0 else None)
+    result = fit(StepRunner(job))
     replicated, (rows,) = split_parameters(job.model)
-    gathered = scheme.gather(rows)
+    gathered = job.scheme.gather(rows)
     parts = {"losses": torch.tensor([record.loss for record in result.epochs])}
     parts |= {str(number): parameter.detach() for number, parameter in enumerate(replicated)}
     return {name: part.numpy() for name, part in parts.items()} | (
@@ -139,7 +136,7 @@ def test_a_graph_without_features_needs_an_embedding(ranks) -> None:
 
 def refusal(world: World, cfg: Config, graph: Graph) -> str:
     try:
-        set_up(cfg, world, make_scheme(cfg, world, Meter(world.device)), graph)
+        set_up(cfg, world, Meter(world.device), graph)
     except Exception as error:
         return str(error)
     return ""

@@ -17,7 +17,7 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import make_scheme, set_up
+from fullgnn.engine import set_up
 from fullgnn.errors import ConfigError, DataError, FullGNNError, UnsupportedError
 from fullgnn.graph import Graph
 from fullgnn.prepare import process, source
@@ -34,11 +34,10 @@ def step(world: World, cfg: Config, graph: Graph, blind: bool) -> dict[str, Any]
     sees, there = source._sees, seen.rank < seen.local_size
     source._sees = (lambda path: there and sees(path)) if blind else sees
     try:
-        scheme = make_scheme(cfg, world, Meter(world.device))
-        job = set_up(cfg, seen, scheme, graph if world.rank == 0 else None)
+        job = set_up(cfg, seen, Meter(world.device), graph if world.rank == 0 else None)
     finally:
         source._sees = sees
-    return step_of(job, scheme)
+    return step_of(job)
 
 
 @pytest.mark.parametrize("kind", ["symmetric", "weighted"])
@@ -56,7 +55,7 @@ def test_a_machine_that_does_not_see_the_folder_gets_its_parts(ranks, kind: str,
 
 def damaged(world: World, cfg: Config, file: str) -> str:
     with pytest.raises(DataError) as caught:
-        set_up(cfg, world, make_scheme(cfg, world, Meter(world.device)))
+        set_up(cfg, world, Meter(world.device))
     return str(caught.value)
 
 
@@ -73,9 +72,8 @@ def test_damage_of_one_part_is_one_error_on_every_rank(ranks, tmp_path: Path) ->
 def without_metis(world: World, cfg: Config) -> tuple[str, str, Path | None]:
     """The order that was used, and the key and the folder of the prepared graph."""
     with mock.patch.dict(sys.modules, {"pymetis": None}):
-        about = set_up(cfg, world, make_scheme(cfg, world, Meter(world.device))).preparation
-    assert about is not None
-    return about.facts.methods.reorder, about.key, about.folder
+        run = set_up(cfg, world, Meter(world.device))
+    return run.facts.methods.reorder, run.prepared_key, run.prepared_folder
 
 
 def test_an_order_that_takes_the_place_of_another_is_not_kept(ranks, tmp_path: Path) -> None:
@@ -87,7 +85,7 @@ def test_an_order_that_takes_the_place_of_another_is_not_kept(ranks, tmp_path: P
 
 def sizes_that_stay(world: World, cfg: Config, graph: Graph | None) -> int:
     """The largest number of elements of an array or tensor that a job holds after set-up."""
-    job = set_up(cfg, world, make_scheme(cfg, world, Meter(world.device)), graph)
+    job = set_up(cfg, world, Meter(world.device), graph)
     gc.collect()
     found, waiting, most = set(), [job, *vars(job).values()], 0
     while waiting:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fullgnn.engine.job import build_model
+from fullgnn.engine.run import build_model
 from fullgnn.reproduce import fig7
 from fullgnn.reproduce.config import load_target
 from fullgnn.reproduce.graphs import case

@@ -37,7 +37,7 @@ def left(num_rows: int) -> Any:
 def rows_by_batch(world: World, keys: list[str], num_rows: int, num_epochs: int) -> list[dict[str, Any]]:
     """Which rows stay on the device in each batch, and how many hits the loader counts."""
     meter = Meter(world.device)
-    training = set_up_sampled(minibatch_config(*KEYS, *keys), world, meter).training
+    training = set_up_sampled(minibatch_config(*KEYS, *keys), world, meter)
     source, found = training.loader._features.source, []  # type: ignore[attr-defined]
     peak = TensorPeak(world.device)
     with left(num_rows + world.rank), closing(training.loader) as loader:
@@ -125,7 +125,7 @@ def test_the_peak_has_the_cache(ranks, tmp_path: Path) -> None:
 
 
 def failing(world: World) -> str:
-    training = set_up_sampled(minibatch_config(*KEYS, "cache=degree"), world, Meter(world.device)).training
+    training = set_up_sampled(minibatch_config(*KEYS, "cache=degree"), world, Meter(world.device))
 
     def broken(*_: object) -> int:
         if world.rank == 1:
@@ -150,7 +150,7 @@ def test_the_log_says_the_size(caplog: pytest.LogCaptureFixture) -> None:
         cfg = minibatch_config(*KEYS, "cache=degree")
         caplog.clear()
         with world_of_one(cfg.runtime) as world, caplog.at_level(logging.INFO), left(num_rows):
-            training = set_up_sampled(cfg, world, Meter(world.device)).training
+            training = set_up_sampled(cfg, world, Meter(world.device))
             for batch in training.loader.epoch(1):
                 training.watched_step(batch, TensorPeak(world.device))
         lines = [record.getMessage() for record in caplog.records if "cache.megabytes=null" in record.getMessage()]
@@ -180,7 +180,7 @@ def test_a_gpu_is_filled(tmp_path: Path) -> None:
     """With a reserve of all but some rows."""
     cfg = minibatch_config(*KEYS, "cache=degree", "runtime.device=cuda")
     with world_of_one(cfg.runtime) as world:
-        training = set_up_sampled(cfg, world, Meter(world.device)).training
+        training = set_up_sampled(cfg, world, Meter(world.device))
         peak = TensorPeak(world.device)
         for batch in training.loader.epoch(1):
             training.watched_step(batch, peak)

@@ -23,7 +23,7 @@ from fullgnn.sampling.caches import (
     CacheNothing,
 )
 from fullgnn.sampling.host_graph import HostGraph
-from fullgnn.sampling.setup import SampledJob, set_up_sampled
+from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.telemetry.meter import Meter
 from tests.cases import minibatch_config
 from tests.test_extending import example
@@ -157,8 +157,8 @@ def hits_of_epochs(world: World, keys: list[str]) -> dict[str, Any]:
     """Hits and reads of each epoch on this rank, as the loader counts them, and the reads of each row by a loop."""
     cfg = minibatch_config(*GRAPH, "loader.batch_size=30", "runtime.device=cpu", "model.hidden_channels=4", *keys)
     meter = Meter(world.device)
-    job: SampledJob = set_up_sampled(cfg, world, meter)
-    loader, found = job.training.loader, []
+    job = set_up_sampled(cfg, world, meter)
+    loader, found = job.loader, []
     for epoch in range(1, EPOCHS + 1):
         meter.take()
         for _ in loader.epoch(epoch):
@@ -220,7 +220,7 @@ def test_auto_fetches_little_more_than_the_best(ranks, sampler: str) -> None:
 
 def contents(world: World, keys: list[str], epochs: list[int]) -> list[list[int]]:
     cfg = minibatch_config(*GRAPH, "loader.batch_size=30", "runtime.device=cpu", *keys)
-    loader = set_up_sampled(cfg, world, Meter(world.device)).training.loader
+    loader = set_up_sampled(cfg, world, Meter(world.device)).loader
     found = []
     for epoch in epochs:
         next(loader.epoch(epoch, first=2))  # in mid-epoch

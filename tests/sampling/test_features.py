@@ -256,6 +256,6 @@ def test_slots_are_as_wide_as_encoded_rows() -> None:
     for codec in ("none", "bfloat16"):
         cfg = minibatch_config(f"codec={codec}", "loader.num_workers=1", "runtime.device=cpu")
         with world_of_one(cfg.runtime) as world:
-            with closing(set_up_sampled(cfg, world, Meter(CPU)).training.loader) as loader:
+            with closing(set_up_sampled(cfg, world, Meter(CPU)).loader) as loader:
                 (found[codec],) = (size for _, size in loader._arrivals._workers.memory())
     assert found["bfloat16"] < 0.8 * found["none"]

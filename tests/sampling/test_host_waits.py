@@ -38,7 +38,7 @@ def test_the_host_waits_once_in_a_step(
     cfg = minibatch_config("model.num_layers=3", "sampler.fanouts=[3,3,3]", "loader.batch_size=4", *keys)
     meter = Meter(DEVICE)
     with world_of_one(cfg.runtime) as world:
-        training = set_up_sampled(cfg, world, meter, dense_graph(kind).graph()).training
+        training = set_up_sampled(cfg, world, meter, dense_graph(kind).graph())
         state, batches = training.state, training.loader.epoch(1)
         state.model.train()
         training.step(next(batches)).read()  # what is allocated and compiled once

@@ -98,7 +98,7 @@ def test_ranks_and_workers(ranks, tmp_path: Path, graph_files: dict[str, Path], 
 def test_which_models_read_in_place(name: str, graph_files: dict[str, Path], tmp_path: Path) -> None:  # noqa: F811
     cfg = case(graph_files["directed"], tmp_path, *{**READING, **NOT_READING}[name], "runtime.device=cpu")
     with world_of_one(cfg.runtime) as world:
-        with closing(set_up_sampled(cfg, world, Meter(CPU)).training.loader) as loader:
+        with closing(set_up_sampled(cfg, world, Meter(CPU)).loader) as loader:
             assert isinstance(loader._features, InPlace) == (name in READING)
             batch = next(loader.epoch(1))
     if name in READING:
@@ -112,7 +112,7 @@ def test_a_slot_of_a_worker_has_no_features() -> None:
         keys = f"cache={cache}", "model=sage", "model.input_dropout=0", "loader.num_workers=1", "runtime.device=cpu"
         cfg = minibatch_config(*keys)
         with world_of_one(cfg.runtime) as world:
-            with closing(set_up_sampled(cfg, world, Meter(CPU)).training.loader) as loader:
+            with closing(set_up_sampled(cfg, world, Meter(CPU)).loader) as loader:
                 assert loader._arrivals is not None
                 (found[cache],) = (size for _, size in loader._arrivals._workers.memory())
     assert found["none"] < 0.8 * found["degree"]

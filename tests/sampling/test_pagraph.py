@@ -1,20 +1,21 @@
 """PaGraph's parts against the formula of the paper, with sets and fractions in loops."""
 
 from collections import Counter
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from fullgnn.distributed import World, world_of_one
+from fullgnn.engine.fit import fit
 from fullgnn.errors import ConfigError
-from fullgnn.sampling.fit import fit_sampled
 from fullgnn.sampling.neighbors import NeighborSampler
 from fullgnn.sampling.pagraph import CrossFreeParts, cross_partition_free
 from fullgnn.sampling.sample import Sample
 from fullgnn.sampling.setup import set_up_sampled
+from fullgnn.sampling.steps import SampledSteps
 from fullgnn.storage import checkpoint as files
 from fullgnn.storage.folder import checkpoints
 from fullgnn.telemetry.meter import Meter
@@ -122,7 +123,7 @@ SPLIT = [*KEYS, "loader.split=pagraph"]
 
 def batches_of_rank(world: World, keys: list[str]) -> list[list[tuple[list[int], float]]]:
     """Targets and total of each batch of two epochs."""
-    loader = set_up_sampled(minibatch_config(*keys), world, Meter(world.device)).training.loader
+    loader = set_up_sampled(minibatch_config(*keys), world, Meter(world.device)).loader
     samples = [[loader._sampler.sample(epoch, number) for number in range(loader.num_batches)] for epoch in (1, 2)]
     return [[(one.targets.tolist(), one.total) for one in epoch] for epoch in samples]
 
@@ -143,7 +144,9 @@ def test_every_rank_shuffles_training_nodes_of_its_own(ranks, size: int) -> None
 
 def losses_of_unions(world: World, batches: list[list[list[int]]]) -> list[float]:
     """The loss of each epoch of one process that trains these batches."""
-    training = set_up_sampled(minibatch_config(*KEYS), world, Meter(world.device)).training
+    cfg = minibatch_config(*KEYS)
+    cfg.train.epochs, cfg.train.eval_every = 2, 0
+    training = set_up_sampled(cfg, world, Meter(world.device))
     sampler = training.loader._sampler
 
     def sample(epoch: int, number: int) -> Sample:
@@ -151,8 +154,8 @@ def losses_of_unions(world: World, batches: list[list[list[int]]]) -> list[float
         return Sample(nodes, sampler.sampler.sample(nodes, epoch), float(len(nodes)))
 
     sampler.sample, training.loader.num_batches = sample, len(batches[0])
-    train = replace(minibatch_config(*KEYS).train, epochs=2, eval_every=0)
-    return [one.loss for one in fit_sampled(training, train, lambda look: {"val_accuracy": 0.0}).epochs]
+    with mock.patch.object(SampledSteps, "evaluate", lambda steps, look: {"val_accuracy": 0.0}):
+        return [one.loss for one in fit(training).epochs]
 
 
 def test_losses_are_those_of_one_process_with_the_same_batches(ranks, tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ pytest.importorskip("hydra")
 from fullgnn import train, train_minibatch
 from fullgnn.config import MinibatchConfig
 from fullgnn.distributed import World, world_of_one
-from fullgnn.engine import rehearse
+from fullgnn.engine import fit, rehearse
 from fullgnn.kernels.support import aligned, compile_time, gpu
-from fullgnn.sampling.fit import Training, fit_sampled
 from fullgnn.sampling.setup import set_up_sampled
+from fullgnn.sampling.steps import SampledSteps
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph, minibatch_config
 from tests.commands import ROOT
@@ -62,9 +62,9 @@ def case(*keys: str) -> MinibatchConfig:
 def trace(world: World, cfg: MinibatchConfig, kind: str, rehearses: bool) -> dict[str, Any]:
     """What two steps leave. Memory that kernels leave out is filled as in ``engine/test_rehearsal.py``."""
     num_rehearsed = 0
-    rehearse_step = Training.rehearse
+    rehearse_step = SampledSteps._rehearse
 
-    def seen(training: Training, batch: Any) -> None:
+    def seen(training: SampledSteps, batch: Any) -> None:
         nonlocal num_rehearsed
         num_rehearsed += 1
         if rehearses:
@@ -74,13 +74,14 @@ def trace(world: World, cfg: MinibatchConfig, kind: str, rehearses: bool) -> dic
         mock.patch.object(gpu, "INTERPRETED", True),
         mock.patch.object(gpu, "AS_ON_GPU", True),
         mock.patch.object(aligned, "PADDED_DEVICES", ("cuda", "cpu")),
-        mock.patch.object(Training, "rehearse", seen),
+        mock.patch.object(SampledSteps, "_rehearse", seen),
+        mock.patch.object(SampledSteps, "evaluate", lambda steps, look: {"val_accuracy": 0.5}),
         filled_memory(),
     ):
         torch.manual_seed(1)
         graph = dense_graph(kind).graph() if world.rank == 0 else None
-        training = set_up_sampled(cfg, world, Meter(world.device), graph).training
-        result = fit_sampled(training, cfg.train, lambda look: {"val_accuracy": 0.5})
+        training = set_up_sampled(cfg, world, Meter(world.device), graph)
+        result = fit(training)
         assert num_rehearsed == 1
         return {
             "losses": [epoch.loss for epoch in result.epochs],

@@ -75,7 +75,7 @@ def test_ranks_and_workers(ranks, tmp_path: Path, words: Path, keys: list[str]) 
 
 
 def first_input(world: World, cfg: Any) -> Any:
-    with closing(set_up_sampled(cfg, world, Meter(CPU)).training.loader) as loader:
+    with closing(set_up_sampled(cfg, world, Meter(CPU)).loader) as loader:
         batch = next(loader.epoch(1))
     return batch.x, batch.blocks[0].source_id
 

@@ -125,11 +125,11 @@ def test_mean_words_follow_the_formula(ranks, world_size: int, replication: int,
 
 
 def received(world: World, cfg: Config) -> dict[str, int]:
-    from fullgnn.engine import make_scheme, set_up
+    from fullgnn.engine import set_up
     from fullgnn.telemetry.meter import Meter
 
     meter = Meter(world.device)
-    job = set_up(cfg, world, make_scheme(cfg, world, meter))
+    job = set_up(cfg, world, meter)
     meter.take()
     only_product(job).multiply(torch.ones(len(job.graph.block.source_id), WIDTH, dtype=torch.float64))
     return meter.take().bytes_received
@@ -170,7 +170,7 @@ def test_auto_sends_needed_rows_only_where_they_are_few(ranks) -> None:
 def exchanged(world: World, cfg: Config, kind: str) -> dict[str, int]:
     from scipy.sparse import csr_array
 
-    from fullgnn.engine import make_scheme, set_up
+    from fullgnn.engine import set_up
     from fullgnn.graph import Graph
     from fullgnn.telemetry.meter import Meter
 
@@ -180,7 +180,7 @@ def exchanged(world: World, cfg: Config, kind: str) -> dict[str, int]:
         csr_array(adj), features=np.ones((16, 2)), labels=np.zeros(16, int), train_mask=np.ones(16, bool), num_classes=2
     )
     meter = Meter(world.device)
-    job = set_up(cfg, world, make_scheme(cfg, world, meter), graph if world.rank == 0 else None)
+    job = set_up(cfg, world, meter, graph if world.rank == 0 else None)
     meter.take()
     only_product(job).multiply(torch.ones(8, WIDTH, dtype=torch.float64))
     return meter.take().bytes_received

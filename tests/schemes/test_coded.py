@@ -13,7 +13,7 @@ import torch
 from fullgnn.codecs import Features, build_codec, encoded
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import make_scheme, set_up
+from fullgnn.engine import set_up
 from fullgnn.graph import Graph
 from fullgnn.schemes.block import PropagatedInput
 from fullgnn.storage.cache import Cache
@@ -67,7 +67,7 @@ def products(world: World, cases: Sequence[tuple[Config, Graph]]) -> list[tuple[
     found = []
     for cfg, whole in cases:
         meter = Meter(world.device)
-        job = set_up(cfg, world, make_scheme(cfg, world, meter), whole if world.rank == 0 else None)
+        job = set_up(cfg, world, meter, whole if world.rank == 0 else None)
         read = job.graph.features
         assert isinstance(read, PropagatedInput) and job.graph.coded is None
         rows = np.stack([product.cpu().numpy() for product in read.products.values()])  # type: ignore[union-attr]

@@ -10,7 +10,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullgnn.config import Config
 from fullgnn.distributed import Axis, Work, World
-from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import ConfigError
 from fullgnn.schemes.operator import Operator
@@ -195,8 +194,8 @@ class Launches(TorchDispatchMode):
 
 def launches_of_a_step(world: World, cfg: Config, kind: str) -> dict[str, Any]:
     """The operations of the second step on this rank, and how many products, movements and pushes it has."""
-    meter, _scheme, job = prepare(world, cfg, kind)
-    runner = StepRunner(TrainState(job.model, cfg), job, meter)
+    _meter, _scheme, job = prepare(world, cfg, kind)
+    runner = StepRunner(job)
     runner(1)
     calls: Counter[str] = Counter()
     halo = type(job.graph.block.moves)

@@ -8,10 +8,10 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import Job, fit, make_scheme, predict, set_up
+from fullgnn.engine import Run, fit, predict, set_up
 from fullgnn.engine.blocks import all_logits, loss_logits
-from fullgnn.engine.job import build_model
-from fullgnn.engine.state import FlatGradients, TrainState
+from fullgnn.engine.run import build_model
+from fullgnn.engine.state import FlatGradients
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Graph
 from fullgnn.kernels.dense import dense as products
@@ -28,17 +28,13 @@ T = TypeVar("T")
 STEP = 5  # the epoch of ``one_step``
 
 
-def prepare(world: World, cfg: Config, kind: str) -> tuple[Meter, Scheme, Job]:
-    meter = Meter(world.device)
-    scheme = make_scheme(cfg, world, meter)
-    return (
-        meter,
-        scheme,
-        set_up(cfg, world, scheme, dense_graph(kind).graph() if world.rank == 0 or world.dry else None),
-    )
+def prepare(world: World, cfg: Config, kind: str) -> tuple[Meter, Scheme, Run]:
+    graph = dense_graph(kind).graph() if world.rank == 0 or world.dry else None
+    run = set_up(cfg, world, Meter(world.device), graph)
+    return run.meter, run.scheme, run
 
 
-def only_product(job: Job) -> FusedProduct:
+def only_product(job: Run) -> FusedProduct:
     """The only product of the block of all rows."""
     (product,) = job.graph.block.products.values()
     return product
@@ -51,17 +47,16 @@ def convs(model: torch.nn.Module) -> list[Any]:
 
 def one_step(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
     """The summed loss and gradients of one step; on rank 0 also the logits, with and without dropout, of all nodes."""
-    _, scheme, job = prepare(world, cfg, kind)
-    return step_of(job, scheme)
+    return step_of(prepare(world, cfg, kind)[2])
 
 
-def step_of(job: Job, scheme: Scheme) -> dict[str, np.ndarray]:
+def step_of(job: Run) -> dict[str, np.ndarray]:
     """``one_step`` of a job that is set up."""
     model, graph = job.model, job.graph
     set_epoch(model, STEP)
     found = {"loss": summed_gradients(job).results[0].cpu().numpy()}
-    for name, logits in (("logits", all_logits(model, graph)), ("evaluation", predict(model, graph))):
-        gathered = scheme.gather(logits)
+    for name, logits in (("logits", all_logits(model, graph)), ("evaluation", predict(job))):
+        gathered = job.scheme.gather(logits)
         if gathered is not None:
             found[name] = gathered.numpy()
     for layer, conv in enumerate(convs(model)):
@@ -70,7 +65,7 @@ def step_of(job: Job, scheme: Scheme) -> dict[str, np.ndarray]:
     return found
 
 
-def summed_gradients(job: Job) -> FlatGradients:
+def summed_gradients(job: Run) -> FlatGradients:
     """The loss and all gradients of one step, summed over the ranks."""
     gradients = FlatGradients(job.model)
     loss = job.task.loss(loss_logits(job.model, job.graph), job.graph.train_labels)
@@ -108,8 +103,8 @@ def in_lines(world: World, run: Callable[..., T], *args: Any) -> T:
 
 def trained(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
     """Losses and parameters after training."""
-    meter, _scheme, job = prepare(world, cfg, kind)
-    result = fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train)
+    _meter, _scheme, job = prepare(world, cfg, kind)
+    result = fit(StepRunner(job))
     found = {"losses": np.array([record.loss for record in result.epochs])}
     for layer, conv in enumerate(convs(job.model)):
         found[f"W{layer}"] = conv.linear.weight.detach().cpu().numpy()
@@ -199,9 +194,8 @@ def final_losses(world: World, cfgs: list[Config], graph: Graph) -> list[float]:
     losses = []
     for cfg in cfgs:
         meter = Meter(world.device)
-        scheme = make_scheme(cfg, world, meter)
-        job = set_up(cfg, world, scheme, graph)
-        losses.append(fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train).epochs[-1].loss)
+        job = set_up(cfg, world, meter, graph)
+        losses.append(fit(StepRunner(job)).epochs[-1].loss)
     return losses
 
 

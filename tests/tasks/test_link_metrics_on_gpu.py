@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fullgnn.distributed import world_of_one
-from fullgnn.engine import make_scheme, set_up
+from fullgnn.engine import set_up
 from fullgnn.kernels.support import gpu
 from fullgnn.tasks import ranking
 from fullgnn.telemetry.meter import Meter
@@ -38,13 +38,12 @@ def test_metrics_of_a_gpu_are_those_of_a_cpu(monkeypatch: pytest.MonkeyPatch, ta
     monkeypatch.setattr(ranking, "USERS_ON_GPU", users)
     monkeypatch.setattr(ranking, "ITEMS_AT_ONCE", 48)
     with world_of_one(cfg.runtime) as world:
-        scheme = make_scheme(cfg, world, Meter(CPU))
-        job: Any = set_up(cfg, world, scheme, graph)
+        job: Any = set_up(cfg, world, Meter(CPU), graph)
         job.task._chunks = ranking.Chunks(job.task.links.candidates)
         for number, output in enumerate(outputs(100)):
-            wanted = job.task.measure(output, job.graph, scheme)
+            wanted = job.task.measure(output, job.graph, job.scheme)
             with mock.patch.object(gpu, "AS_ON_GPU", True), HostWaits([output]) as waits:
-                found = job.task.measure(output, job.graph, scheme)
+                found = job.task.measure(output, job.graph, job.scheme)
             assert waits.counts == {"tolist": 1}  # the sums of all metrics
             assert found.keys() == wanted.keys()
             for name, value in wanted.items():

@@ -15,9 +15,8 @@ from scipy.sparse import csr_array
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import check_preparation, evaluate, fit, make_scheme, predict, set_up
+from fullgnn.engine import check_preparation, evaluate, fit, predict, set_up
 from fullgnn.engine.blocks import all_logits
-from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph, load_dataset
@@ -119,23 +118,22 @@ def lists_of(job: Any, output: torch.Tensor, k: int) -> np.ndarray | None:
 def results(world: World, cfg: Config, graph: Graph) -> dict[str, Any]:
     """The steps of epoch 2 before training; then losses, vectors, metrics and lists after training."""
     meter = Meter(world.device)
-    scheme = make_scheme(cfg, world, meter)
-    job = set_up(cfg, world, scheme, graph if world.rank == 0 else None)
-    state, task, steps = TrainState(job.model, cfg), job.task, []
+    job = set_up(cfg, world, meter, graph if world.rank == 0 else None)
+    state, task, steps = job.state, job.task, []
     for step in task.steps(job.graph, 2):
         state.gradients.zero()
         loss = task.step_loss(all_logits(job.model, job.graph), job.graph, step)
         loss.backward()
         (grad,) = state.gradients.of_rows
-        steps.append((scheme.sum_over_rows(loss.detach().clone()).item(), gathered(job, grad)))
-    trained = fit(StepRunner(state, job, meter), cfg.train)
-    output = predict(job.model, job.graph)
+        steps.append((job.scheme.sum_over_rows(loss.detach().clone()).item(), gathered(job, grad)))
+    trained = fit(StepRunner(job))
+    output = predict(job)
     return {
         "steps": steps,
         "losses": [record.loss for record in trained.epochs],
         "vectors": gathered(job, job.model.embedding.weight),
         "output": gathered(job, output),
-        "metrics": evaluate(job.model, job),
+        "metrics": evaluate(job),
         "lists": lists_of(job, output, 6) if isinstance(task, LinkRanking) else None,
     }
 
@@ -227,8 +225,8 @@ def test_a_pair_without_a_negative_is_not_trained_with(ranks) -> None:
 
 def gcn_losses(world: World, cfg: Config, graph: Graph) -> tuple[list[float], Any]:
     meter = Meter(world.device)
-    job = set_up(cfg, world, make_scheme(cfg, world, meter), graph if world.rank == 0 else None)
-    trained = fit(StepRunner(TrainState(job.model, cfg), job, meter), cfg.train)
+    job = set_up(cfg, world, meter, graph if world.rank == 0 else None)
+    trained = fit(StepRunner(job))
     return [record.loss for record in trained.epochs], trained.last
 
 
@@ -254,7 +252,7 @@ def test_a_gcn_with_dropout_learns_links_on_every_layout(
 def error_of(world: World, cfg: Config, graph: Graph) -> str:
     try:
         check_preparation(cfg)
-        set_up(cfg, world, make_scheme(cfg, world, Meter(world.device)), graph if world.rank == 0 else None)
+        set_up(cfg, world, Meter(world.device), graph if world.rank == 0 else None)
     except FullGNNError as error:
         return str(error)
     return ""

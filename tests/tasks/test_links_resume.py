@@ -8,9 +8,8 @@ import pytest
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import fit, make_scheme, set_up
+from fullgnn.engine import fit, set_up
 from fullgnn.engine.checkpoints import Checkpoints, restore
-from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Graph
 from fullgnn.storage.checkpoint import find
@@ -21,14 +20,12 @@ from tests.tasks.test_links import case, gathered, graph_of
 def trained(world: World, cfg: Config, graph: Graph, checkpoint: str | None) -> dict[str, Any]:
     """Losses of the epochs that this call trains, metrics and vectors; a checkpoint is written every second epoch."""
     meter = Meter(world.device)
-    job = set_up(cfg, world, make_scheme(cfg, world, meter), graph if world.rank == 0 else None)
-    assert job.preparation is not None
-    facts = job.preparation.facts.nodes
-    state = TrainState(job.model, cfg)
+    job = set_up(cfg, world, meter, graph if world.rank == 0 else None)
+    facts, state = job.nodes, job.state
     if checkpoint is not None:
         restore(find(checkpoint) if world.rank == 0 else None, state, job.graph.block.source_id, facts.fingerprint)
     written = Checkpoints(cfg, world, job.scheme, facts) if checkpoint is None else None
-    result = fit(StepRunner(state, job, meter), cfg.train, checkpoints=written)
+    result = fit(StepRunner(job), checkpoints=written)
     losses = [record.loss for record in result.epochs]
     return {"losses": losses, "metrics": result.last, "vectors": gathered(job, job.model.embedding.weight)}
 

@@ -12,7 +12,7 @@ from sklearn import metrics as reference
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import make_scheme, predict, set_up
+from fullgnn.engine import predict, set_up
 from fullgnn.graph import Graph
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.graph.links import LinkFacts
@@ -31,10 +31,9 @@ def measured(world: World, cases: list[Case]) -> list[list[dict[str, float | Non
     """For each case, the metrics of each of its (num_nodes, num_outputs) outputs."""
     found = []
     for cfg, graph, outputs in cases:
-        scheme = make_scheme(cfg, world, Meter(world.device))
-        job = set_up(cfg, world, scheme, graph if world.rank == 0 else None)
-        rows = [torch.from_numpy(output).to(world.device)[scheme.node_id] for output in outputs]
-        found.append([job.task.measure(output, job.graph, scheme) for output in rows])
+        job = set_up(cfg, world, Meter(world.device), graph if world.rank == 0 else None)
+        rows = [torch.from_numpy(output).to(world.device)[job.scheme.node_id] for output in outputs]
+        found.append([job.task.measure(output, job.graph, job.scheme) for output in rows])
     return found
 
 
@@ -198,10 +197,10 @@ def test_what_the_oracle_of_the_metrics_says() -> None:
 def sampled(world: World, cfg: Any, graph: Graph) -> tuple[dict[str, float | None], np.ndarray | None]:
     """The metrics of sampled training before its first batch, and the outputs of all nodes that they measure."""
     job = set_up_sampled(cfg, world, Meter(world.device), graph if world.rank == 0 else None)
-    full = job.full_graph.job
-    output = full.scheme.gather(predict(full.model, full.graph))
-    job.training.loader.close()
-    return job.full_graph.measure(), None if output is None else output.numpy()
+    full = job.full
+    output = full.scheme.gather(predict(full))
+    job.loader.close()
+    return job.evaluate(), None if output is None else output.numpy()
 
 
 def test_metrics_of_sampled_training(ranks) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import make_scheme, set_up
+from fullgnn.engine import set_up
 from fullgnn.graph import Graph
 from fullgnn.graph.links import LinkPairs, Lists
 from fullgnn.tasks.ranking import (
@@ -95,10 +95,9 @@ def test_ties_are_the_mean_over_their_orders(sorts: bool) -> None:
 
 def measured(world: World, cfg: Config, graph: Graph, outputs: list[np.ndarray]) -> list[dict[str, float | None]]:
     """The metrics of each of the (num_nodes, num_outputs) outputs."""
-    scheme = make_scheme(cfg, world, Meter(world.device))
-    job = set_up(cfg, world, scheme, graph if world.rank == 0 else None)
-    rows = [torch.from_numpy(output).to(world.device)[scheme.node_id] for output in outputs]
-    return [job.task.measure(output, job.graph, scheme) for output in rows]
+    job = set_up(cfg, world, Meter(world.device), graph if world.rank == 0 else None)
+    rows = [torch.from_numpy(output).to(world.device)[job.scheme.node_id] for output in outputs]
+    return [job.task.measure(output, job.graph, job.scheme) for output in rows]
 
 
 def with_links(num_users: int, num_items: int, train: Pairs, val: Pairs, test: Pairs) -> Graph:

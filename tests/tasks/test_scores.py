@@ -15,7 +15,7 @@ from fullgnn import train_graph
 from fullgnn.config import Config
 from fullgnn.config.trust import check_calls
 from fullgnn.distributed import World, world_of_one
-from fullgnn.engine import make_scheme, set_up
+from fullgnn.engine import set_up
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph
 from fullgnn.graph.labels import LabelFacts
@@ -63,11 +63,13 @@ def measured(world: World, cases: Sequence[tuple[Config, Graph, Sequence[np.ndar
     """For each case, the metrics and the confusion matrices of each of its outputs."""
     found = []
     for cfg, graph, outputs in cases:
-        scheme = make_scheme(cfg, world, Meter(world.device))
-        job: Any = set_up(cfg, world, scheme, graph if world.rank == 0 else None)
-        rows = [torch.from_numpy(output).to(world.device)[scheme.node_id] for output in outputs]
+        job: Any = set_up(cfg, world, Meter(world.device), graph if world.rank == 0 else None)
+        rows = [torch.from_numpy(output).to(world.device)[job.scheme.node_id] for output in outputs]
         found.append(
-            [(job.task.measure(one, job.graph, scheme), job.task.confusion(one, job.graph, scheme)) for one in rows]
+            [
+                (job.task.measure(one, job.graph, job.scheme), job.task.confusion(one, job.graph, job.scheme))
+                for one in rows
+            ]
         )
     return found
 
@@ -154,10 +156,9 @@ def test_an_own_metric_may_be_of_any_labels() -> None:
             f"task.own_metrics={json.dumps({'n': {'_target_': f'{HERE}.dims'}})}",
         )
         with world_of_one(cfg.runtime) as world:
-            scheme = make_scheme(cfg, world, Meter(world.device))
-            job = set_up(cfg, world, scheme, labelled(labels, np.arange(40) % 3))
+            job = set_up(cfg, world, Meter(world.device), labelled(labels, np.arange(40) % 3))
             output = torch.from_numpy(rng.standard_normal((40, job.task.num_outputs)))
-            assert job.task.measure(output, job.graph, scheme)["test_n"] == 10 * ndim + ndim, kind
+            assert job.task.measure(output, job.graph, job.scheme)["test_n"] == 10 * ndim + ndim, kind
             assert job.task.metrics[-1] == "n"
 
 

@@ -15,8 +15,8 @@ from torch.nn import functional
 from fullgnn import train, train_minibatch
 from fullgnn.config import Config, MinibatchConfig
 from fullgnn.distributed import World
-from fullgnn.engine import check_preparation, evaluate, make_scheme, predict, set_up
-from fullgnn.engine.job import build_model
+from fullgnn.engine import check_preparation, evaluate, predict, set_up
+from fullgnn.engine.run import build_model
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph
 from fullgnn.graph.labels import LabelFacts
@@ -66,14 +66,13 @@ def case(task: str, replication: int, *overrides: str) -> tuple[Config, Graph]:
 
 def one_step(world: World, cfg: Config, graph: Graph) -> dict[str, Any]:
     """The loss, its gradients, and the metrics with the output that they measure, before training."""
-    scheme = make_scheme(cfg, world, Meter(world.device))
-    job = set_up(cfg, world, scheme, graph if world.rank == 0 else None)
+    job = set_up(cfg, world, Meter(world.device), graph if world.rank == 0 else None)
     gradients = summed_gradients(job)
-    output = scheme.gather(predict(job.model, job.graph))
+    output = job.scheme.gather(predict(job))
     return {
         "loss": gradients.results[0].item(),
         "gradients": [parameter.grad.numpy().copy() for parameter in job.model.parameters()],
-        "metrics": evaluate(job.model, job),
+        "metrics": evaluate(job),
         "output": None if output is None else output.numpy(),
         "prediction": None if output is None else job.task.prediction(output).numpy(),
     }
@@ -221,7 +220,7 @@ def test_what_a_task_refuses_is_one_line_on_every_rank(ranks, labels: Any, overr
 
 def refusal(world: World, cfg: Config, graph: Graph) -> str:
     with pytest.raises((ConfigError, DataError)) as caught:
-        set_up(cfg, world, make_scheme(cfg, world, Meter(world.device)), graph if world.rank == 0 else None)
+        set_up(cfg, world, Meter(world.device), graph if world.rank == 0 else None)
     return str(caught.value)
 
 

@@ -5,6 +5,7 @@ All train a two-layer GCN with Adam from the same weights on the same graph. Thi
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import count
@@ -22,10 +23,11 @@ from fullgnn.bench.problem import Problem, first_weights
 from fullgnn.config import Config
 from fullgnn.config.overrides import quote
 from fullgnn.distributed import World, world_of_one
-from fullgnn.engine import Job, StepRunner, TrainState, build_model, make_input, make_scheme, replay_for
 from fullgnn.engine.blocks import needs_of
+from fullgnn.engine.cuda_graph import replay_for
 from fullgnn.engine.optimizations import applicable
-from fullgnn.engine.step_runner import Launched
+from fullgnn.engine.run import Run, build_model, make_input, make_scheme
+from fullgnn.engine.step_runner import Launched, StepRunner
 from fullgnn.graph import Graph
 from fullgnn.graph.generate_on_device import RandomGraph
 from fullgnn.graph.lookalikes import COMMON, Lookalike
@@ -131,20 +133,21 @@ def ours(cfg: Config, problem: Problem, world: World) -> Start:
     sizes = problem.graph.num_features, problem.graph.num_classes, world.device
     model = build_model(cfg, *sizes)
     supported = applicable(cfg.optimizations, model)
-    sharded = scheme.shard(_prepared(problem, scheme.num_parts), needs_of(model, supported))
-    sharded, optimizations = make_input(model, sharded, supported, world)
-    labels = problem.graph.label_facts()
+    prepared, task = _prepared(problem, scheme.num_parts), MultiClass(problem.graph.label_facts())
+    run = Run(cfg, world, meter, prepared.facts.nodes, model, task, supported, needs_of(model, supported))
+    run.scheme, run.graph, run.prepared_key = scheme, scheme.shard(prepared, run.needs), ""
+    make_input(run)
 
     def start(dropout: float) -> tuple[Step, Settings]:
-        model = build_model(replace(cfg, model={**cfg.model, "dropout": dropout}), *sizes)
-        set_spmm_order(model, optimizations.spmm_order)
-        set_weights(model, first_weights(problem.widths, 0))
-        job = Job(model, sharded, MultiClass(labels), scheme, optimizations)
-        epochs = StepRunner(TrainState(model, cfg), job, meter, replay_for(cfg.runtime.cuda_graph, world))
+        of_rate = copy(run)
+        of_rate.model = build_model(replace(cfg, model={**cfg.model, "dropout": dropout}), *sizes)
+        set_spmm_order(of_rate.model, run.optimizations.spmm_order)
+        set_weights(of_rate.model, first_weights(problem.widths, 0))
+        epochs = StepRunner(of_rate, replay_for(cfg.runtime.cuda_graph, world))
         numbers = count(1)
 
         def settings() -> dict[str, Any]:
-            applied = {**asdict(optimizations), "scheme": cfg.scheme["name"]}
+            applied = {**asdict(run.optimizations), "scheme": cfg.scheme["name"]}
             return applied | {"kernel": scheme.kernel_name, "cuda_graph": epochs.outcome}
 
         return lambda: partial(_loss, epochs(next(numbers))), settings

@@ -105,10 +105,10 @@ def train(folder: Path, num_classes: int, keys: list[str], num_batches: int) -> 
     copies: dict[str, Any] = {name: np.array(getattr(graph, name)) for name in in_memory}
     graph = replace(graph, **copies)
     with world_of_one(run.runtime) as world:
-        job = set_up_sampled(run, world, Meter(world.device), graph)
+        steps = set_up_sampled(run, world, Meter(world.device), graph)
         del graph
         loss = float("nan")
-        for batch in itertools.islice(job.training.loader.epoch(1), num_batches):
-            loss = job.training.step(batch).read()[0]
-        job.training.loader.close()
+        for batch in itertools.islice(steps.loader.epoch(1), num_batches):
+            loss = steps.step(batch).read()[0]
+        steps.loader.close()
     return loss

@@ -11,7 +11,8 @@ from fullgnn.config import MinibatchConfig
 from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import world_of_one
 from fullgnn.engine.fit import fit
-from fullgnn.engine.trainer import make_training
+from fullgnn.engine.run import set_up
+from fullgnn.engine.step_runner import StepRunner
 from fullgnn.prepare.folder import open_folder
 from fullgnn.prepare.source import prepare_folder
 from fullgnn.reproduce.graphs import Case
@@ -96,8 +97,7 @@ def train_full_batch(folder: Path, keys: list[str]) -> Reads:
     """Train an epoch on the prepared graph."""
     path, run = folder / "prepared", _config(keys)
     with world_of_one(run.runtime) as world:
-        _, runner, _ = make_training(run, world, prepared=open_folder(path))
-        fit(runner, run.train)
+        fit(StepRunner(set_up(run, world, Meter(world.device), prepared=open_folder(path))))
     return Reads(sum(file.stat().st_size for file in path.glob("part_*/features.npy")))
 
 
@@ -108,7 +108,7 @@ def train_sampled(folder: Path, num_classes: int, keys: list[str], num_epochs: i
     counts: dict[str, int] = {}
     with world_of_one(run.runtime) as world:
         meter = Meter(world.device)
-        training = set_up_sampled(run, world, meter, map_graph(folder, num_classes)).training
+        training = set_up_sampled(run, world, meter, map_graph(folder, num_classes))
         for epoch in range(1, num_epochs + 1):
             meter.take()
             for batch in training.loader.epoch(epoch):

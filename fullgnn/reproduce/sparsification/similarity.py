@@ -12,7 +12,7 @@ from fullgnn.codecs import NOTHING, Told
 from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import world_of_one
 from fullgnn.engine.evaluate import predict
-from fullgnn.engine.trainer import make_training
+from fullgnn.engine.run import set_up
 from fullgnn.graph import Graph
 from fullgnn.models.stack import Stack
 from fullgnn.prepare.source import arranged
@@ -31,6 +31,7 @@ from fullgnn.reproduce.sparsification.training import (
     told,
     training_keys,
 )
+from fullgnn.telemetry.meter import Meter
 
 log = logging.getLogger(__name__)
 
@@ -68,14 +69,15 @@ def outputs(
     """
     config = load_config(compose(*overrides, "optimizations.cache_aggregation=false"))
     with quiet(), world_of_one(config.runtime) as world:
-        job, _, _ = make_training(config, world, prepared=arranged(config, 1, graph, told=known))
+        prepared = arranged(config, 1, graph, told=known)
+        run = set_up(config, world, Meter(world.device), prepared=prepared)
         if weights is not None:
-            job.model.load_state_dict(weights)
-        assert isinstance(job.model, Stack) and isinstance(job.graph.features, Tensor)
-        found = [job.graph.features.cpu().numpy()]
-        for layer in job.model.layers:
+            run.model.load_state_dict(weights)
+        assert isinstance(run.model, Stack) and isinstance(run.graph.features, Tensor)
+        found = [run.graph.features.cpu().numpy()]
+        for layer in run.model.layers:
             layer.register_forward_hook(lambda module, args, output: found.append(output.detach().cpu().numpy()))
-        predict(job.model, job.graph)
+        predict(run)
     return found
 
 

@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,15 +20,15 @@ from fullgnn.config import MinibatchConfig
 from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import world_of_one
 from fullgnn.engine.fit import FitResult, fit
-from fullgnn.engine.job import told as told_by_model
-from fullgnn.engine.trainer import make_training
+from fullgnn.engine.run import set_up
+from fullgnn.engine.run import told as told_by_model
+from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Graph
 from fullgnn.prepare.source import arranged
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.sparsification.accuracy_config import CodecRows, Config, Model
 from fullgnn.reproduce.sparsification.data import with_split
 from fullgnn.reproduce.sparsification.trained import Trained, TrainedBefore
-from fullgnn.sampling.fit import fit_sampled
 from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.telemetry.meter import Meter
 
@@ -161,16 +161,14 @@ def full_batch(graph: Graph, overrides: Sequence[str], known: Told) -> FitResult
     """
     config = load_config(compose(*overrides))
     with quiet(), world_of_one(config.runtime) as world:
-        _, runner, _ = make_training(config, world, prepared=arranged(config, 1, graph, told=known))
-        return fit(runner, config.train)
+        prepared = arranged(config, 1, graph, told=known)
+        return fit(StepRunner(set_up(config, world, Meter(world.device), prepared=prepared)))
 
 
 def _sampled(graph: Graph, overrides: Sequence[str]) -> Trained:
     config = cast(MinibatchConfig, load_config(compose(*overrides, name="minibatch")))
     with quiet(), world_of_one(config.runtime) as world:
-        job = set_up_sampled(config, world, Meter(world.device), graph)
-        with closing(job.training.loader):
-            return _trained(fit_sampled(job.training, config.train, job.full_graph.measure))
+        return _trained(fit(set_up_sampled(config, world, Meter(world.device), graph)))
 
 
 def _trained(result: FitResult) -> Trained:
