@@ -7,6 +7,7 @@ import torch
 from fullgnn.engine.blocks import all_logits
 from fullgnn.engine.run import Run
 from fullgnn.engine.state import Best
+from fullgnn.tasks.task import CountsConfusion
 
 
 @torch.no_grad()
@@ -32,7 +33,8 @@ def evaluate(run: Run, look: Callable[[torch.Tensor, Run], None] | None = None) 
 def confusion_of(run: Run, best: Best | None) -> dict[str, list[list[int]]] | None:
     """The confusion matrices of the model of the ``best`` epoch by split, the same on every rank; None unless the task
     counts them. It takes one more forward pass. Every rank calls it."""
-    if best is None or not getattr(run.task, "counts_confusion", False):
+    task = run.task
+    if best is None or not (isinstance(task, CountsConfusion) and task.counts_confusion):
         return None
     run.model.load_state_dict(best.model)
-    return run.task.confusion(predict(run), run.graph, run.scheme)  # type: ignore[attr-defined]
+    return task.confusion(predict(run), run.graph, run.scheme)

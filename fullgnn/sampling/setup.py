@@ -1,6 +1,5 @@
 """Set up sampled training before its first epoch, and its exact evaluation on the full graph."""
 
-import inspect
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -40,7 +39,7 @@ from fullgnn.sampling.steps import SampledSteps
 from fullgnn.sampling.workers import SlotLayout, Workers
 from fullgnn.schemes.base import Needs
 from fullgnn.storage.cache import Cache
-from fullgnn.tasks import lacks_examples, log_default_metric, refuse_without_examples, takes_links
+from fullgnn.tasks import lacks_examples, log_default_metric, refuse_without_examples, takes_links, task_contract
 from fullgnn.tasks.task import NodeTask, Task
 from fullgnn.telemetry.meter import Meter
 
@@ -266,10 +265,11 @@ def _check_cache(cfg: MinibatchConfig) -> None:
 
 
 def _check_task(cfg: MinibatchConfig, task: Task) -> None:
-    if not hasattr(task, "total") or "total" not in inspect.signature(task.loss).parameters:
+    if not task_contract(task).learns_batches:
         raise UnsupportedError(
             f"task={cfg.task['name']} cannot learn from batches: give its class the methods loss(output, targets,"
-            " total) and total(targets), as docs/extending.md explains, or use python -m fullgnn.train"
+            " total) and total(targets), and say so by contract = TaskContract(learns_batches=True), as"
+            " docs/extending.md explains, or use python -m fullgnn.train"
         )
 
 

@@ -1,7 +1,7 @@
 """Tasks: what a model learns. Each one owns its loss, its metrics and what a prediction is.
 
-Contract: ``task(labels, **own keys) -> Task``, with the ``LabelFacts`` of the graph; a task that finds links is called
-with ``links``, its ``LinkFacts``. See ``Task`` and ``LinkTask``.
+Contract: ``task(labels, **own keys) -> Task``, with the ``LabelFacts`` of the graph; a task whose ``TaskContract`` says
+that it finds links is called with ``links``, its ``LinkFacts``. See ``Task`` and ``LinkTask``.
 """
 
 from fullgnn.tasks.build import (
@@ -13,6 +13,7 @@ from fullgnn.tasks.build import (
     refuse_without_examples,
     takes_links,
 )
+from fullgnn.tasks.contract import TaskContract, states, task_contract
 from fullgnn.tasks.link_prediction import LinkPrediction, link_prediction
 from fullgnn.tasks.link_ranking import LinkRanking, link_ranking
 from fullgnn.tasks.links import LinkTask
@@ -28,6 +29,7 @@ __all__ = [
     "MultiLabel",
     "NodeRegression",
     "Task",
+    "TaskContract",
     "build_task",
     "held_out",
     "lacks_examples",
@@ -39,5 +41,7 @@ __all__ = [
     "node_regression",
     "refuse_for_links",
     "refuse_without_examples",
+    "states",
     "takes_links",
+    "task_contract",
 ]

@@ -10,19 +10,18 @@ from fullgnn.graph import Graph
 from fullgnn.graph.datasets.common_split import CURE as SPLIT_CURE
 from fullgnn.graph.labels import LabelFacts, is_labelled
 from fullgnn.graph.links import LinkFacts
-from fullgnn.tasks.node_classification import node_classification
-from fullgnn.tasks.node_regression import node_regression
+from fullgnn.tasks.contract import task_contract
 from fullgnn.tasks.task import Task
 
 
 def takes_links(node: Mapping[str, Any]) -> bool:
-    """Whether the task of a configuration ``node`` finds links: its target has a parameter ``links``."""
-    return "links" in inspect.signature(target_of(node)).parameters
+    """Whether the task of a configuration ``node`` finds links."""
+    return task_contract(target_of(node)).finds_links
 
 
 def learns_labels(node: Mapping[str, Any]) -> bool:
-    """Whether the task of a configuration ``node`` is one of ours that learns from labelled training nodes."""
-    return target_of(node) in (node_classification, node_regression)
+    """Whether the task of a configuration ``node`` says that it learns from labelled training nodes."""
+    return task_contract(target_of(node)).learns_labels
 
 
 def lacks_examples(graph: Graph) -> list[str]:
@@ -85,11 +84,8 @@ def build_task(node: Mapping[str, Any], labels: LabelFacts, links: LinkFacts | N
 
 
 def held_out(node: Mapping[str, Any], graph: Graph) -> Graph:
-    """``graph`` without the edges that the task of ``node`` holds out, before anything else sees them.
-
-    A target says so by an attribute ``hold_out``, a function of the graph and of some of the keys.
-    """
-    function = getattr(target_of(node), "hold_out", None)
+    """``graph`` without the edges that the task of ``node`` holds out, before anything else sees them."""
+    function = task_contract(target_of(node)).hold_out
     if function is None:
         return graph
     names = inspect.signature(function).parameters

@@ -15,6 +15,7 @@ from fullgnn.kernels.pairs.scores import pair_scores
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.to_device import move
 from fullgnn.schemes.base import Scheme, ShardedGraph
+from fullgnn.tasks.contract import TaskContract, states
 from fullgnn.tasks.draws import EVALUATION, draw, stream_key
 from fullgnn.tasks.link_ranking import check_fractions, check_metrics
 from fullgnn.tasks.links import LinkTask, directory_of, find_partners, pairs_of
@@ -25,6 +26,13 @@ SCORES_AT_ONCE, SCORES_ON_GPU = 1 << 18, 1 << 20
 GPUs."""
 
 
+def hold_out(graph: Graph, val_fraction: float = 0.05, test_fraction: float = 0.1, split_seed: int = 0) -> Graph:
+    """``graph`` with fractions of its edges taken out, for validation and for testing; a split that it has is kept."""
+    check_fractions(val_fraction=val_fraction, test_fraction=test_fraction)
+    return hold_out_pairs(graph, val_fraction, test_fraction, split_seed)
+
+
+@states(TaskContract(finds_links=True, hold_out=hold_out))
 def link_prediction(
     links: LinkFacts,
     metrics: Optional[list[str]] = None,
@@ -53,15 +61,6 @@ def link_prediction(
     )
     check_fractions(val_fraction=val_fraction, test_fraction=test_fraction)
     return LinkPrediction(links, names, batch_size, num_negatives, num_candidates, channels, seed)
-
-
-def hold_out(graph: Graph, val_fraction: float = 0.05, test_fraction: float = 0.1, split_seed: int = 0) -> Graph:
-    """``graph`` with fractions of its edges taken out, for validation and for testing; a split that it has is kept."""
-    check_fractions(val_fraction=val_fraction, test_fraction=test_fraction)
-    return hold_out_pairs(graph, val_fraction, test_fraction, split_seed)
-
-
-link_prediction.hold_out = hold_out  # type: ignore[attr-defined]
 
 
 class LinkPrediction(LinkTask):

@@ -18,11 +18,19 @@ from fullgnn.graph.links import hold_out as hold_out_pairs
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.to_device import move
 from fullgnn.schemes.base import Scheme, ShardedGraph
+from fullgnn.tasks.contract import TaskContract, states
 from fullgnn.tasks.links import LinkTask, directory_of, pairs_of
 from fullgnn.tasks.ranking import BestItems, BlockPlaces, Chunks, WantedScores, ranking_sums, users_at_once
 from fullgnn.tasks.task import SPLITS, by_split
 
 
+def hold_out(graph: Graph, val_fraction: float = 0.0, split_seed: int = 0) -> Graph:
+    """``graph`` with a fraction of its interactions taken out for validation, unless it has ``val_links`` already."""
+    check_fractions(val_fraction=val_fraction)
+    return hold_out_pairs(graph, val_fraction, 0.0, split_seed)
+
+
+@states(TaskContract(finds_links=True, hold_out=hold_out))
 def link_ranking(
     links: LinkFacts,
     metrics: Optional[list[str]] = None,
@@ -51,15 +59,6 @@ def link_ranking(
             " num_users, or choose task=link_prediction"
         )
     return task
-
-
-def hold_out(graph: Graph, val_fraction: float = 0.0, split_seed: int = 0) -> Graph:
-    """``graph`` with a fraction of its interactions taken out for validation, unless it has ``val_links`` already."""
-    check_fractions(val_fraction=val_fraction)
-    return hold_out_pairs(graph, val_fraction, 0.0, split_seed)
-
-
-link_ranking.hold_out = hold_out  # type: ignore[attr-defined]
 
 
 class LinkRanking(LinkTask):

@@ -23,6 +23,7 @@ from fullgnn.kernels.pairs.scores import pair_scores
 from fullgnn.kernels.support.to_device import move
 from fullgnn.schemes.base import RowPairs, ShardedGraph
 from fullgnn.schemes.directory import Directory, StepRequest
+from fullgnn.tasks.contract import TaskContract
 from fullgnn.tasks.draws import TRAINING, batch_sizes, draw, num_batches, stream_key
 from fullgnn.tasks.task import is_larger
 
@@ -60,6 +61,7 @@ class LinkTask:
         ConfigError: a key is out of range.
     """
 
+    contract = TaskContract(finds_links=True)
     metrics: tuple[str, ...]
 
     def __init__(self, links: LinkFacts, channels: int, num_negatives: int, batch_size: int | None, seed: int):
@@ -142,10 +144,7 @@ def directory_of(graph: ShardedGraph) -> Directory:
         UnsupportedError: the scheme has none; the same on every rank.
     """
     if graph.block.directory is None:
-        raise UnsupportedError(
-            "this scheme does not bring rows by their ids, which a task that finds links needs: choose scheme=1d or"
-            " scheme=1.5d"
-        )
+        raise UnsupportedError("this scheme does not bring rows by their ids, which a task that finds links needs")
     return graph.block.directory()
 
 

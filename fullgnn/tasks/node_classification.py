@@ -12,6 +12,7 @@ from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.labels import MAX_CLASSES, NUMBERED, LabelFacts
 from fullgnn.kernels.loss.cross_entropy import cross_entropy
 from fullgnn.schemes.base import Scheme, ShardedGraph
+from fullgnn.tasks.contract import OwnLossStatesAnew, TaskContract, states
 from fullgnn.tasks.metrics import (
     OF_SCORES,
     ROC_AUC,
@@ -35,6 +36,7 @@ WEIGHTED_DEFAULT = ("macro_f1", "accuracy")
 """The metrics of one class a node where weights tell the classes apart."""
 
 
+@states(TaskContract(learns_labels=True, learns_batches=True))
 def node_classification(
     labels: LabelFacts,
     metrics: Optional[list[str]] = None,
@@ -117,7 +119,7 @@ class ClassWeight:
         return sum(count * weight for count, weight in zip(counts, self._values.tolist(), strict=True))
 
 
-class MultiClass:
+class MultiClass(OwnLossStatesAnew):
     """One class a node: cross-entropy of the softmax, weighted by class, over the sum of the training nodes' weights.
 
     Metrics: ``accuracy``; ``balanced_accuracy``, the mean recall of the classes that the split holds; ``micro_f1`` (the
@@ -132,6 +134,7 @@ class MultiClass:
         label_smoothing: see ``torch.nn.functional.cross_entropy``.
     """
 
+    contract = TaskContract(learns_batches=True)
     known = ("accuracy", BALANCED_ACCURACY, "micro_f1", "macro_f1", *OF_SCORES, CONFUSION)
 
     def __init__(
@@ -189,8 +192,7 @@ class MultiClass:
         return by_split(self.metrics, found)
 
     def confusion(self, output: Tensor, graph: ShardedGraph, scheme: Scheme) -> dict[str, list[list[int]]]:
-        """By split, how many nodes of each class (a row) each class is predicted for (a column); without splits that
-        have no node. Every rank calls it, and gets the same numbers."""
+        """See ``CountsConfusion``."""
         predicted = self.prediction(output)
         of_masks = (confusion_counts(predicted[mask], graph.labels[mask], self.num_outputs) for mask in graph.masks)
         counts = scheme.sum_over_rows(torch.stack([*of_masks])).tolist()
@@ -206,7 +208,7 @@ class MultiClass:
         return largest.masked_fill(output.gather(1, largest[:, None])[:, 0].isnan(), UNKNOWN)
 
 
-class MultiLabel:
+class MultiLabel(OwnLossStatesAnew):
     """Several labels a node: binary cross-entropy of each label's sigmoid, the mean over the known training labels.
 
     Metrics: ``micro_f1`` and ``macro_f1`` of the labels whose output is above 0, that is, whose probability is above
@@ -218,6 +220,7 @@ class MultiLabel:
         label_smoothing: moves the targets 0 and 1 to ``label_smoothing / 2`` and 1 minus this.
     """
 
+    contract = TaskContract(learns_batches=True)
     default = ("micro_f1", "macro_f1", ROC_AUC)
     known = ("micro_f1", "macro_f1", *OF_SCORES)
 

@@ -10,6 +10,7 @@ from torch.nn import functional
 from fullgnn.errors import ConfigError
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.schemes.base import Scheme, ShardedGraph
+from fullgnn.tasks.contract import OwnLossStatesAnew, TaskContract, states
 from fullgnn.tasks.own_metrics import NO_METRICS, OwnMetrics
 from fullgnn.tasks.task import (
     SPLITS,
@@ -29,6 +30,7 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
 METRICS = ("rmse", "mae", "r2")
 
 
+@states(TaskContract(learns_labels=True, learns_batches=True))
 def node_regression(
     labels: LabelFacts,
     metrics: Optional[list[str]] = None,
@@ -53,13 +55,15 @@ def node_regression(
     return NodeRegression(labels, chosen_metrics(metrics, METRICS, own.names), loss, own)
 
 
-class NodeRegression:
+class NodeRegression(OwnLossStatesAnew):
     """Numbers of a node: the mean loss over the known labels of the training nodes.
 
     Metrics, over all known labels of a split: the root of the mean squared error ``rmse``, the mean absolute error
     ``mae``, and ``r2``, the coefficient of determination, the mean over the columns, as in scikit-learn. A column whose
     labels are all equal has no ``r2`` and does not count.
     """
+
+    contract = TaskContract(learns_batches=True)
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -55,7 +55,8 @@ class Task(Protocol):
 
 
 class NodeTask(Task, Protocol):
-    """A task that batches of training nodes can learn, each batch with a normaliser of its own."""
+    """A task that batches of training nodes can learn, each batch with a normaliser of its own. Its contract says
+    ``learns_batches``."""
 
     def loss(self, output: Tensor, targets: Tensor, total: float | None = None) -> Tensor:
         """See ``Task.loss``.
@@ -66,6 +67,17 @@ class NodeTask(Task, Protocol):
 
     def total(self, targets: Tensor) -> float:
         """What the sum of the losses of some nodes is divided by, so that the loss is their mean."""
+
+
+@runtime_checkable
+class CountsConfusion(Protocol):
+    """A task that can count which classes are taken for which."""
+
+    counts_confusion: bool  # whether a run asks for it
+
+    def confusion(self, output: Tensor, graph: ShardedGraph, scheme: Scheme) -> dict[str, list[list[int]]]:
+        """By split, how many nodes of each class (a row) each class is predicted for (a column); without splits that
+        have no node. Every rank calls it, and gets the same numbers."""
 
 
 def part_of_loss(task: Task, output: Tensor, targets: Tensor, *total: float) -> Tensor:

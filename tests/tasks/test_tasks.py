@@ -20,7 +20,7 @@ from fullgnn.engine.run import build_model
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph
 from fullgnn.graph.labels import LabelFacts
-from fullgnn.tasks import MultiClass, node_classification, node_regression
+from fullgnn.tasks import MultiClass, TaskContract, node_classification, node_regression
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph, layout_overrides, minibatch_config
 from tests.oracle import normalize
@@ -274,6 +274,8 @@ def test_classes_given_as_floats_train(ranks) -> None:
 
 class OwnMean(MultiClass):
     """A user's task whose loss of no nodes is NaN, as a mean of nothing is."""
+
+    contract = TaskContract(learns_batches=True)
 
     def __init__(self, labels: LabelFacts):
         super().__init__(labels)
