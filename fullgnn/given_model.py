@@ -16,9 +16,9 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.config.overrides import as_overrides, quote
-from fullgnn.engine.blocks import num_blocks
 from fullgnn.engine.sharded import sharded_names
 from fullgnn.errors import ConfigError
+from fullgnn.nn.contract import check_contract
 
 Setting = str | Mapping[str, Any]
 
@@ -71,7 +71,7 @@ class GivenModel:
         if not self.is_instance:
             return
         label = self.of_class.__name__
-        num_blocks(self.model)
+        check_contract(self.model)
         if sharded_names(self.model):
             raise ConfigError(
                 f"model is an instance of {label}, which trains a vector for each node of the graph: pass the class,"

@@ -20,6 +20,7 @@ from fullgnn.engine.blocks import all_logits, loss_logits, needs_of
 from fullgnn.engine.run import make_scheme
 from fullgnn.engine.state import FlatGradients
 from fullgnn.kernels.support.aligned import to_aligned
+from fullgnn.nn import Contract
 from fullgnn.schemes import Block
 from fullgnn.tasks.task import part_of_loss
 from fullgnn.telemetry.meter import Meter
@@ -135,12 +136,13 @@ def test_the_model_is_exact(ranks, world_size: int, replication: int) -> None:
 class Twice(torch.nn.Module):
     """Two layers of an example."""
 
-    num_blocks, restricts_output = 2, True
-
     def __init__(self, conv: type):
         super().__init__()
         generator = torch.Generator().manual_seed(2)
         self.first, self.second = conv(5, 8, generator), conv(8, NUM_CLASSES, generator)
+
+    def contract(self) -> Contract:
+        return Contract(num_blocks=2, restricts_output=True)
 
     def forward(self, x: torch.Tensor, blocks: list[Block]) -> torch.Tensor:
         return self.second(self.first(x, blocks[0]), blocks[1])

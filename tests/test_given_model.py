@@ -15,22 +15,23 @@ from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
 from fullgnn.graph.datasets import karate
 from fullgnn.models import GCN
-from fullgnn.nn import GCNConv, NodeEmbedding
+from fullgnn.nn import Contract, GCNConv, NodeEmbedding
 from fullgnn.storage.record import RunRecord
 from tests.commands import run_command, torchrun
 from tests.test_here import CPU, comparable, curve
 
 NET = """
 import torch
-from fullgnn.nn import GCNConv
+from fullgnn.nn import Contract, GCNConv
 
 class Net(torch.nn.Module):
-    num_blocks, restricts_output = 2, True
-
     def __init__(self, in_channels: int, out_channels: int, seed: int, hidden: int = 4):
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
         self.first, self.second = GCNConv(in_channels, hidden, generator), GCNConv(hidden, out_channels, generator)
+
+    def contract(self):
+        return Contract(num_blocks=2, restricts_output=True)
 
     def forward(self, x, blocks):
         return self.second(self.first(x, blocks[0]).relu(), blocks[1])
@@ -156,18 +157,29 @@ def test_an_instance_has_the_parameters_of_the_best_epoch(folder: Path) -> None:
 
 
 class Embedding(torch.nn.Module):
-    num_blocks = 1
-
     def __init__(self) -> None:
         super().__init__()
         self.embedding, self.conv = NodeEmbedding(4, 0), GCNConv(4, 2, torch.Generator())
 
+    def contract(self) -> Contract:
+        return Contract(num_blocks=1)
+
 
 class WithoutSeed(torch.nn.Module):
-    num_blocks = 1
-
     def __init__(self, in_channels: int, out_channels: int):
         super().__init__()
+
+
+class WithoutBlocks(torch.nn.Linear):
+    """A model that states the number of its blocks, but in a place where nobody looks."""
+
+    num_blocks = 1
+
+    def __init__(self, in_channels: int, out_channels: int, seed: int):
+        super().__init__(in_channels, out_channels)
+
+    def contract(self) -> Contract:
+        return Contract(restricts_output=True)
 
 
 class NoModule:
@@ -188,7 +200,8 @@ def of_main() -> type:
         (of_main, {"runtime.dry_run": True, "world_size": 2}, "move it to a module; .*leave out runtime.dry_run$"),
         (lambda: GCN(34, 2).double(), {}, "parameters of float64, and runtime.dtype=float32: set runtime.dtype"),
         (Embedding, {}, "trains a vector for each node of the graph: pass the class"),
-        (lambda: torch.nn.Linear(34, 2), {}, "Linear.num_blocks is None: a model states in this attribute"),
+        (lambda: torch.nn.Linear(34, 2), {}, r"Linear has no method contract\(\): a model has one that"),
+        (lambda: WithoutBlocks, {}, r"^WithoutBlocks.contract\(\) states num_blocks=None: a model has one"),
         (lambda: {"_target_": GCN(34, 2), "dropout": 0.1}, {}, "model.dropout"),
         (lambda: WithoutSeed, {}, r"model=WithoutSeed: WithoutSeed\(\) got an unexpected keyword argument 'seed'"),
         (lambda: NoModule, {}, "model=NoModule is a NoModule: a model must be a torch.nn.Module"),

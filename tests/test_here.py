@@ -28,7 +28,7 @@ from fullgnn.engine.command import TrainingCommand
 from fullgnn.errors import ConfigError, DataError, FullGNNError
 from fullgnn.graph import Graph
 from fullgnn.graph.datasets import karate
-from fullgnn.nn import GCNConv
+from fullgnn.nn import Contract, GCNConv
 from fullgnn.storage.record import RunRecord, read_record
 
 CPU = {"runtime": {"device": "cpu"}, "train": {"epochs": 6}}
@@ -184,12 +184,13 @@ def drawing() -> type[torch.nn.Module]:
     """A class of models that draw from the random states of the process."""
 
     class Drawing(torch.nn.Module):
-        num_blocks, restricts_output = 1, True
-
         def __init__(self, in_channels: int, out_channels: int, seed: int):
             super().__init__()
             self.conv = GCNConv(in_channels, out_channels, torch.Generator().manual_seed(seed))
             self.scale = torch.nn.Parameter(torch.randn(out_channels) + np.random.rand() + random.random())
+
+        def contract(self) -> Contract:
+            return Contract(num_blocks=1, restricts_output=True)
 
         def forward(self, x: torch.Tensor, blocks: list) -> torch.Tensor:
             return self.conv(x, blocks[0]) * self.scale

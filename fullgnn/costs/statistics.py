@@ -18,9 +18,9 @@ from fullgnn.costs.links import PlannedLinks, counted_links, estimated_links
 from fullgnn.engine.blocks import needs_of
 from fullgnn.engine.run import build_model
 from fullgnn.errors import ConfigError, UnsupportedError
-from fullgnn.graph import EdgeSet
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.graph.links import LinkFacts
+from fullgnn.nn import contract_of
 from fullgnn.partition import Partition
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.schemes.layout import Grid, lay_out
@@ -206,7 +206,8 @@ def why_unplannable(cfg: Config) -> str:
     """Why the planner does not know the cost of the model; empty if it does."""
     model = build_model(cfg, 1, 1, torch.device("cpu"))
     for layer in model.modules():
-        if isinstance(getattr(layer, "edge_set", None), EdgeSet) and not getattr(layer, "states_edge_reads", False):
+        contract = contract_of(layer)
+        if contract.edge_sets and not contract.states_edge_reads:
             return f"reads edges in {type(layer).__name__}, which does not tell the planner what it reads for an edge"
     return ""
 

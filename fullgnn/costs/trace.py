@@ -28,7 +28,7 @@ from fullgnn.costs.edge_passes import ALL, GATHERED, EdgePass, Event, Move, Trac
 from fullgnn.costs.link_step import MadeUpDirectory, made_up_step
 from fullgnn.costs.statistics import PlannedJob, PlannedProduct, estimated_job
 from fullgnn.distributed import CountingAxis, SharedSlots
-from fullgnn.engine.blocks import all_logits, input_powers, input_propagation, loss_logits, needs_of
+from fullgnn.engine.blocks import all_logits, loss_logits, needs_of
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.run import Run, build_model
 from fullgnn.engine.sharded import place_rows, split_parameters
@@ -38,7 +38,7 @@ from fullgnn.graph.labels import LabelFacts
 from fullgnn.kernels.edges.index import Transposed
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support.aligned import like_rows, zero_padded
-from fullgnn.nn import set_epoch, set_spmm_order
+from fullgnn.nn import contract_of, set_epoch, set_spmm_order
 from fullgnn.partition.counts import columns_read
 from fullgnn.schemes.base import Needs, ShardedGraph
 from fullgnn.schemes.block import Block, FusedProduct, Input, PropagatedInput
@@ -295,11 +295,10 @@ class _Skeleton:
         if self.context.pads_rows and job.graph.num_features:
             features = zero_padded(num_own, job.graph.num_features, like=features)
         kept: Input = features
-        propagation = input_propagation(self.model)
-        if job.cfg.optimizations.cache_aggregation and propagation is not None:
-            kept = PropagatedInput(
-                block, propagation, {power: like_rows(features) for power in input_powers(self.model)}
-            )
+        contract = contract_of(self.model)
+        if job.cfg.optimizations.cache_aggregation and contract.input_propagation is not None:
+            products = {power: like_rows(features) for power in contract.input_powers}
+            kept = PropagatedInput(block, contract.input_propagation, products)
         elif not job.cfg.optimizations.skip_input_gradient:
             features.requires_grad_()
         return ShardedGraph(
@@ -311,6 +310,7 @@ class _Skeleton:
             num_features=job.graph.num_features,
             num_classes=job.graph.num_classes,
             num_split_nodes=(max(1, num_train), 0, 0),
+            num_blocks=self.needs.num_blocks,
         )
 
     def transposed(self) -> frozenset[str]:

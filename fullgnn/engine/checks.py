@@ -10,6 +10,7 @@ from fullgnn.graph import check_dataset, dataset_lacks
 from fullgnn.graph.datasets.common_split import is_drawn
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.graph.links import LinkFacts
+from fullgnn.nn.contract import check_contract, contract_of
 from fullgnn.reorder import check_order
 from fullgnn.tasks import build_task, learns_labels, refuse_for_links, refuse_without_examples, takes_links
 from fullgnn.telemetry.machine import memory_bytes
@@ -28,6 +29,7 @@ def check_preparation(cfg: Config) -> None:
     if not isinstance(model, torch.nn.Module):
         raise ConfigError(f"model={cfg.model['name']} is a {type(model).__name__}: a model must be a torch.nn.Module")
     _check_task(cfg)
+    check_contract(model)
     check_goal(cfg, model)
 
 
@@ -105,7 +107,7 @@ def check_goal(cfg: Config, model: torch.nn.Module) -> None:
     Raises:
         ConfigError: one line that names both.
     """
-    if getattr(model, "finds_links", False) and not takes_links(cfg.task):
+    if contract_of(model).finds_links and not takes_links(cfg.task):
         raise ConfigError(
             f"model={cfg.model['name']} learns links, and task={cfg.task['name']} does not: choose task=link_ranking or"
             " task=link_prediction"

@@ -2,14 +2,13 @@
 
 import functools
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from fullgnn.config import OptimizationConfig
-from fullgnn.engine.blocks import input_propagation
+from fullgnn.nn import Contract, contract_of
 from fullgnn.prepare.facts import NodeFacts
 
 log = logging.getLogger(__name__)
@@ -33,11 +32,8 @@ def applicable(
 
     Only an optimization that was asked for, by ``true`` or ``offload=always``, is logged when it is disabled.
 
-    A model declares its support by attributes. ``input_propagation`` is the ``Propagation`` of a matrix A, if the model
-    uses its input X only as A^k @ X with the powers k of ``input_powers``, by default 1; ``cache_aggregation`` needs
-    this. ``restricts_output`` means that the block of its last layer may have fewer targets; ``loss_rows_only`` needs
-    this. A missing attribute counts as None and False. ``disables`` may map an optimization to the reason why this
-    model does not support it, and what to set instead.
+    A model declares its support in its ``Contract``: ``cache_aggregation`` needs an ``input_propagation``, and
+    ``loss_rows_only`` needs ``restricts_output``.
 
     Args:
         every_row: whether the loss reads the output of every row.
@@ -46,8 +42,9 @@ def applicable(
     Returns:
         the options, of which ``cache_aggregation``, ``loss_rows_only`` and ``sparse_features`` are now true or false.
     """
-    optimizations = _with_sparse_features(optimizations, model, nodes)
-    reasons = _reasons(optimizations, model, every_row)
+    name, contract = type(model).__name__, contract_of(model)
+    optimizations = _with_sparse_features(optimizations, name, contract, nodes)
+    reasons = _reasons(optimizations, name, contract, every_row)
     applied: dict[str, Any] = {
         option: getattr(optimizations, option) is not False and option not in reasons
         for option in ("cache_aggregation", "loss_rows_only")
@@ -63,19 +60,19 @@ def applicable(
 
 
 def _with_sparse_features(
-    optimizations: OptimizationConfig, model: torch.nn.Module, nodes: NodeFacts | None
+    optimizations: OptimizationConfig, name: str, contract: Contract, nodes: NodeFacts | None
 ) -> OptimizationConfig:
     """Decide whether the features are multiplied as a sparse matrix, and log it."""
     choice, why_not = optimizations.sparse_features, ""
     if choice is False or nodes is None or not nodes.num_features:
         return replace(optimizations, sparse_features=False)
-    if not getattr(model, "reads_sparse_rows", False):
-        why_not = f"the first layer of {type(model).__name__} reads more than products of the features with its weights"
+    if not contract.reads_sparse_rows:
+        why_not = f"the first layer of {name} reads more than products of the features with its weights"
     elif not optimizations.skip_input_gradient:
         why_not = "optimizations.skip_input_gradient=false asks for the gradient of the features; set it to true"
     if choice is True and why_not:
         _log_once("sparse_features", why_not)
-    keeps_product = optimizations.cache_aggregation is not False and input_propagation(model) is not None
+    keeps_product = optimizations.cache_aggregation is not False and contract.input_propagation is not None
     chosen = not why_not and (choice is True or _is_faster_sparse(nodes, keeps_product))
     if chosen:
         _log_density(nodes.density)
@@ -96,17 +93,17 @@ def _is_faster_sparse(nodes: NodeFacts, keeps_product: bool) -> bool:
     return entries <= ENTRIES_OF_COLUMN * nodes.num_features
 
 
-def _reasons(optimizations: OptimizationConfig, model: torch.nn.Module, every_row: bool) -> dict[str, str]:
-    """Why ``model`` does not support an optimization, and what to set, for each that it does not support."""
-    name, of_model = type(model).__name__, _disables(model)
+def _reasons(optimizations: OptimizationConfig, name: str, contract: Contract, every_row: bool) -> dict[str, str]:
+    """Why a model of the class ``name`` does not support an optimization, and what to set, for each that it does not
+    support."""
     reasons = {}
     if not optimizations.skip_input_gradient:
         reasons["cache_aggregation"] = (
             "optimizations.skip_input_gradient=false asks for the gradient of the features; set it to true"
         )
-    elif input_propagation(model) is None:
+    elif contract.input_propagation is None:
         other = f"the first layer of {name} reads more than products of A with the features; leave this key at auto"
-        reasons["cache_aggregation"] = of_model.get("cache_aggregation") or other
+        reasons["cache_aggregation"] = contract.disables.get("cache_aggregation") or other
     elif optimizations.sparse_features:
         reasons["cache_aggregation"] = (
             "the features are multiplied as a sparse matrix, and A @ H0 would be a dense one; set"
@@ -114,15 +111,10 @@ def _reasons(optimizations: OptimizationConfig, model: torch.nn.Module, every_ro
         )
     if every_row:
         reasons["loss_rows_only"] = "the task reads the output of every node; leave this key at auto"
-    elif not getattr(model, "restricts_output", False):
+    elif not contract.restricts_output:
         other = f"{name} computes the output of every node; leave this key at auto"
-        reasons["loss_rows_only"] = of_model.get("loss_rows_only") or other
+        reasons["loss_rows_only"] = contract.disables.get("loss_rows_only") or other
     return reasons
-
-
-def _disables(model: torch.nn.Module) -> Mapping[str, str]:
-    found: Any = getattr(model, "disables", {})
-    return found
 
 
 @functools.cache

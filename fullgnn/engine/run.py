@@ -23,25 +23,26 @@ from fullgnn.config import Config, OptimizationConfig, build
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.distributed.collectives import NOT_WITHOUT_OTHERS
 from fullgnn.engine.aggregate import Kept, aggregate_features, cached_aggregation, offloads
-from fullgnn.engine.blocks import input_powers, input_propagation, needs_of
+from fullgnn.engine.blocks import needs_of
 from fullgnn.engine.checks import check_goal, check_model_fits
 from fullgnn.engine.deterministic import check_deterministic
 from fullgnn.engine.kept_names import KeptNames, kept_names
 from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.sharded import place_rows
 from fullgnn.engine.state import TrainState
-from fullgnn.errors import ConfigError, DataError, UnsupportedError
+from fullgnn.errors import DataError, UnsupportedError
 from fullgnn.graph import Graph
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.spmm import AutoKernel
 from fullgnn.kernels.support.aligned import to_aligned
-from fullgnn.nn import set_spmm_order
+from fullgnn.nn import contract_of, set_spmm_order
 from fullgnn.prepare.facts import GraphFacts, NodeFacts
 from fullgnn.prepare.prepared import PreparedGraph, needed_row_ratio
 from fullgnn.prepare.process import HostWork
 from fullgnn.prepare.source import prepared_graph
 from fullgnn.prepare.statistics import Statistics, statistics_of
 from fullgnn.schemes.base import Needs, Scheme, ShardedGraph
+from fullgnn.schemes.offers import check_offers
 from fullgnn.schemes.options import num_parts
 from fullgnn.storage.cache import Cache
 from fullgnn.tasks import LinkTask, Task, build_task, log_default_metric, takes_links
@@ -220,23 +221,14 @@ def distribute(run: Run, prepared: PreparedGraph, measures: bool = True) -> None
     """
     cfg, world, needs, facts = run.cfg, run.world, run.needs, prepared.facts
     check_model_fits(cfg, facts.nodes.num_features, facts.num_nodes // world.size, world.device)
-    graph = run.scheme.shard(prepared, needs)
-    if needs.pairs and (graph.pairs is None or graph.block.directory is None):
-        raise ConfigError(
-            f"task={cfg.task['name']} reads rows of other ranks by their ids, and scheme={cfg.scheme['name']}"
-            " multiplies only: choose scheme=1d or scheme=1.5d"
-        )
+    check_offers(needs, run.scheme.offers, cfg.model["name"], cfg.task["name"], cfg.scheme["name"])
     if needs.pairs and world.dry:
         raise UnsupportedError(f"task={cfg.task['name']}: {NOT_WITHOUT_OTHERS}")
-    run.graph = replace(graph, labels=run.task.targets(graph.labels)) if measures else graph
-    if needs.edges and graph.block.movements is None:
-        raise ConfigError(
-            f"model={cfg.model['name']} reads the edges of the graph, and scheme={cfg.scheme['name']} multiplies only:"
-            " choose scheme=1d or scheme=1.5d"
-        )
-    if run.optimizations.loss_rows_only and graph.loss_block is None:
+    if needs.loss_rows and not run.scheme.offers.loss_rows:
         log.info("optimizations.loss_rows_only is disabled: scheme=%s computes all rows", cfg.scheme["name"])
-        run.optimizations = replace(run.optimizations, loss_rows_only=False)
+        run.optimizations, needs = replace(run.optimizations, loss_rows_only=False), replace(needs, loss_rows=False)
+    graph = run.scheme.shard(prepared, needs)
+    run.graph = replace(graph, labels=run.task.targets(graph.labels)) if measures else graph
     set_spmm_order(run.model, run.optimizations.spmm_order)
     place_rows(run.model, graph.block.source_id)
     run.facts, run.prepared_key = facts, prepared.key
@@ -254,8 +246,9 @@ def make_input(run: Run) -> None:
     """
     graph, device = run.graph, run.world.device
     caches = run.optimizations.cache_aggregation and not run.world.dry  # a dry run does not compute the true A @ H0
-    propagation = input_propagation(run.model) if run.optimizations.cache_aggregation else None
-    kept = None if propagation is None else Kept(propagation, input_powers(run.model))
+    contract = contract_of(run.model)
+    propagation = contract.input_propagation if run.optimizations.cache_aggregation else None
+    kept = None if propagation is None else Kept(propagation, contract.input_powers)
     offload = offloads(run.optimizations.offload, graph, run.world, 1 if kept is None else len(kept.powers))
     run.optimizations = replace(run.optimizations, offload="always" if offload else "never")
     if kept is not None:
@@ -294,9 +287,9 @@ def told(cfg: Config) -> Told:
     """What the codec of ``cfg`` is told: if it asks for that, what the first layer of the model reads."""
     if not asks_for_first_layer(cfg.codec):
         return NOTHING
-    model = build_model(cfg, 1, 1, torch.device("cpu"))
-    propagation = input_propagation(model)
-    return NOTHING if propagation is None else Told(first_layer=FirstLayer(propagation, input_powers(model)))
+    contract = contract_of(build_model(cfg, 1, 1, torch.device("cpu")))
+    propagation = contract.input_propagation
+    return NOTHING if propagation is None else Told(first_layer=FirstLayer(propagation, contract.input_powers))
 
 
 def with_supported_optimizations(cfg: Config) -> Config:
@@ -314,7 +307,7 @@ def may_multiply_sparse(cfg: Config) -> bool:
     matrix."""
     if cfg.optimizations.sparse_features is False or build_codec(cfg.codec):
         return False
-    return bool(getattr(build_model(cfg, 1, 1, torch.device("cpu")), "reads_sparse_rows", False))
+    return contract_of(build_model(cfg, 1, 1, torch.device("cpu"))).reads_sparse_rows
 
 
 def build_model(cfg: Config, in_channels: int, out_channels: int, device: torch.device) -> torch.nn.Module:

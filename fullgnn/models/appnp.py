@@ -1,5 +1,6 @@
 """Approximate personalised propagation of neural predictions (Gasteiger, Bojchevski and Guennemann, 2019)."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ from fullgnn.errors import ConfigError
 from fullgnn.graph import Propagation
 from fullgnn.models.base import check_sizes
 from fullgnn.models.stack import Stack, StackOptions
-from fullgnn.nn import Linear, propagate_with_restart
+from fullgnn.nn import Contract, Linear, propagate_with_restart
 from fullgnn.schemes.block import Block
 
 
@@ -46,8 +47,12 @@ class APPNP(Stack):
         chosen = StackOptions(**options)
         super().__init__(partial(Linear, bias=chosen.bias), in_channels, out_channels, chosen)
         self.propagation, self.alpha = Propagation(normalization, self_loops), alpha
-        self.num_blocks, self.restricts_output = num_hops + 1, True
-        self.num_row_blocks = 1  # the first block names the rows of the dense layers
+        self.num_hops = num_hops
+
+    def contract(self) -> Contract:
+        """See ``Contract``. The first block names the rows of the dense layers."""
+        own = replace(super().contract(), num_blocks=self.num_hops + 1, num_row_blocks=1)
+        return replace(own, propagations=(self.propagation,), restricts_output=True)
 
     def forward(self, x: Tensor, blocks: list[Block]) -> Tensor:  # type: ignore[override]  # it never gets A X
         """Map (num_sources, in_channels) to the (num_own_targets, out_channels) logits of the last block's targets."""

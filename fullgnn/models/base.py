@@ -8,7 +8,7 @@ from fullgnn.nn import NodeEmbedding
 from fullgnn.schemes.block import Block, Input
 
 NORM_OF_ALL_ROWS = "model.norm=batch reads every row of the last layer; set model.norm=layer or null"
-"""A reason in ``Model.disables``."""
+"""A reason in ``Contract.disables``."""
 
 
 class Model(torch.nn.Module):
@@ -23,12 +23,8 @@ class Model(torch.nn.Module):
         ConfigError: there are neither features nor trainable vectors, or the width is out of range.
     """
 
-    restricts_output = True  # the last block may have fewer targets: nothing after its product mixes rows
-
     def __init__(self, in_channels: int, embedding_channels: int | None, seed: int):
         super().__init__()
-        self.disables: dict[str, str] = {}
-        """By optimization: why this model does not support it, if it does not, and what to set."""
         self.embedding = None
         if embedding_channels is not None:
             check_sizes(embedding_channels=embedding_channels)
@@ -39,11 +35,6 @@ class Model(torch.nn.Module):
                 "the graph has no features: give model.embedding_channels=64, the width of a trainable vector for"
                 " each node, or a dataset with features"
             )
-
-    @property
-    def reads_sparse_rows(self) -> bool:
-        """Whether the features may be ``SparseRows``: the model reads nothing but their products with its weights."""
-        return False
 
     def why_input_varies(self, dropout: float = 0.0) -> str:
         """Why the first layer reads more than products of A with constant features, and what to set; empty: it does

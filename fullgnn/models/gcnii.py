@@ -6,7 +6,7 @@ from torch import Tensor
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.epilogue.epilogue import Activation
 from fullgnn.models.base import Model, check_rates, check_sizes
-from fullgnn.nn import Dropout, GCN2Conv, Linear
+from fullgnn.nn import Contract, Dropout, GCN2Conv, Linear
 from fullgnn.schemes.block import Block
 
 
@@ -63,12 +63,10 @@ class GCNII(Model):
         self.last = Linear(hidden_channels, out_channels, generator, bias)
         self.input_dropout = Dropout(dropout if input_dropout is None else input_dropout, 0, seed)
         self.dropouts = torch.nn.ModuleList(Dropout(dropout, number, seed) for number in range(1, num_layers + 2))
-        self.num_blocks = num_layers
 
-    @property
-    def reads_sparse_rows(self) -> bool:
-        """See ``Model``."""
-        return self.embedding is None
+    def contract(self) -> Contract:
+        """See ``Contract``."""
+        return Contract(num_blocks=len(self.layers), restricts_output=True, reads_sparse_rows=self.embedding is None)
 
     def forward(self, x: Tensor, blocks: list[Block]) -> Tensor:
         """Map (num_sources, in_channels) to the (num_own_targets, out_channels) logits of the last block's targets."""

@@ -1,5 +1,6 @@
 """Graph isomorphism network (Xu et al., 2019)."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -7,7 +8,7 @@ from fullgnn.config.options import takes_options
 from fullgnn.graph import Propagation
 from fullgnn.models.base import NORM_OF_ALL_ROWS
 from fullgnn.models.stack import Stack, StackOptions
-from fullgnn.nn import GINConv
+from fullgnn.nn import Contract, GINConv
 
 
 class GIN(Stack):
@@ -30,5 +31,9 @@ class GIN(Stack):
         chosen = StackOptions(**options)
         conv = partial(GINConv, eps=eps, train_eps=train_eps, norm=chosen.norm, bias=chosen.bias)
         super().__init__(conv, in_channels, out_channels, chosen, propagation=Propagation("none", self_loops=False))
-        self.restricts_output = chosen.norm != "batch"  # a norm over all nodes needs all rows of the last layer
-        self.disables["loss_rows_only"] = NORM_OF_ALL_ROWS
+
+    def contract(self) -> Contract:
+        """See ``Contract``. A norm over all nodes inside the last layer needs all rows."""
+        contract = super().contract()
+        disables = {**contract.disables, "loss_rows_only": NORM_OF_ALL_ROWS}
+        return replace(contract, restricts_output=self._options.norm != "batch", disables=disables)

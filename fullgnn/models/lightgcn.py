@@ -6,7 +6,7 @@ from torch import Tensor
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Propagation
 from fullgnn.models.base import check_sizes
-from fullgnn.nn import NodeEmbedding
+from fullgnn.nn import Contract, NodeEmbedding
 from fullgnn.nn.propagate import mean_of_powers
 from fullgnn.schemes.block import Block, Input
 
@@ -28,15 +28,17 @@ class LightGCN(torch.nn.Module):
         ConfigError: a width, the depth or the standard deviation is out of range.
     """
 
-    finds_links = True  # it is trained with a task that finds links
-
     def __init__(self, in_channels: int, out_channels: int, num_layers: int = 3, init_std: float = 0.1, seed: int = 0):
         super().__init__()
         check_sizes(num_layers=num_layers)
         if not 0 < init_std < float("inf"):
             raise ConfigError(f"model.init_std={init_std} is out of range: it must be above 0")
-        self.num_blocks, self.propagation = num_layers, Propagation("sym", self_loops=False, without_sums="")
+        self.num_layers, self.propagation = num_layers, Propagation("sym", self_loops=False, without_sums="")
         self.embedding = NodeEmbedding(out_channels, seed, std=init_std)
+
+    def contract(self) -> Contract:
+        """See ``Contract``."""
+        return Contract(num_blocks=self.num_layers, propagations=(self.propagation,), finds_links=True)
 
     def forward(self, x: Input, blocks: list[Block]) -> Tensor:
         """Map (num_sources, in_channels) to (num_sources, out_channels); ``blocks`` have every source as a target."""

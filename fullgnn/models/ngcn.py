@@ -6,7 +6,7 @@ from torch import Tensor
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Propagation
 from fullgnn.models.base import Model, check_rates, check_sizes
-from fullgnn.nn import Dropout, Linear, PowersConv
+from fullgnn.nn import Contract, Dropout, Linear, PowersConv
 from fullgnn.schemes.block import Block, Input
 
 CLASSIFIERS = ("dense", "attention")
@@ -69,19 +69,20 @@ class NGCN(Model):
             self.attention = torch.nn.Parameter(torch.zeros(num_branches))
         rates = dropout if input_dropout is None else input_dropout, dropout
         self.dropout, self.hidden_dropout = (Dropout(rate, index, seed) for index, rate in enumerate(rates))
-        self.disables["cache_aggregation"] = self.why_input_varies(rates[0])
-        self.propagation, self.input_powers = Propagation(normalization, self_loops), tuple(range(num_powers))
-        self.num_blocks = 2 * (num_powers - 1)
+        self.propagation, self.num_powers = Propagation(normalization, self_loops), num_powers
 
-    @property
-    def input_propagation(self) -> Propagation | None:
-        """A, if the input X is constant; otherwise None."""
-        return self.propagation if self.dropout.p == 0 and self.embedding is None else None
-
-    @property
-    def reads_sparse_rows(self) -> bool:
-        """See ``Model``."""
-        return self.embedding is None
+    def contract(self) -> Contract:
+        """See ``Contract``."""
+        varies = self.why_input_varies(self.dropout.p)
+        return Contract(
+            num_blocks=2 * (self.num_powers - 1),
+            propagations=(self.propagation,),
+            input_propagation=None if varies else self.propagation,
+            input_powers=tuple(range(self.num_powers)),
+            restricts_output=True,
+            reads_sparse_rows=self.embedding is None,
+            disables={"cache_aggregation": varies},
+        )
 
     def forward(self, x: Input, blocks: list[Block]) -> Tensor:
         """Map (num_sources, in_channels) to the (num_own_targets, out_channels) logits of the last block's targets."""

@@ -110,7 +110,7 @@ def _all_vectors(module: LightGCN) -> dict[str, Tensor]:
 
 def _factors(module: LightGCN) -> Tensor:
     """(L + 1,) factors of the layers in their mean."""
-    return torch.full((module.num_blocks + 1,), 1 / (module.num_blocks + 1))
+    return torch.full((module.num_layers + 1,), 1 / (module.num_layers + 1))
 
 
 def _pairs(module: torch.nn.Module, of_model: bool = False) -> Iterator[_Pair]:

@@ -6,8 +6,9 @@ from torch import Tensor
 from fullgnn.graph import Propagation
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.models.base import Model, check_sizes
-from fullgnn.nn import Linear
+from fullgnn.nn import Contract, Linear
 from fullgnn.nn.linear import linear
+from fullgnn.nn.product_order import WIDTH, propagates_first
 from fullgnn.nn.propagate import propagate
 from fullgnn.schemes.block import Block, Input, PropagatedInput
 
@@ -28,7 +29,7 @@ class SGC(Model):
         ConfigError: a width or ``num_hops`` is out of range.
     """
 
-    spmm_order = "width"
+    spmm_order = WIDTH
 
     def __init__(
         self,
@@ -43,30 +44,31 @@ class SGC(Model):
     ):
         super().__init__(in_channels, embedding_channels, seed)
         check_sizes(num_hops=num_hops)
-        self.propagation = Propagation(normalization, self_loops)
-        self.num_blocks, self.input_powers = num_hops, (num_hops,)
-        self.disables["cache_aggregation"] = self.why_input_varies()
+        self.propagation, self.num_hops = Propagation(normalization, self_loops), num_hops
         self.linear = Linear(self.in_channels, out_channels, torch.Generator().manual_seed(seed), bias)
 
-    @property
-    def input_propagation(self) -> Propagation | None:
-        """A, if the input X is constant; otherwise None."""
-        return self.propagation if self.embedding is None else None
-
-    @property
-    def reads_sparse_rows(self) -> bool:
-        """See ``Model``."""
-        return self.embedding is None
+    def contract(self) -> Contract:
+        """See ``Contract``."""
+        varies = self.why_input_varies()
+        return Contract(
+            num_blocks=self.num_hops,
+            propagations=(self.propagation,),
+            input_propagation=None if varies else self.propagation,
+            input_powers=(self.num_hops,),
+            restricts_output=True,
+            orders_products=True,
+            reads_sparse_rows=self.embedding is None,
+            disables={"cache_aggregation": varies},
+        )
 
     def forward(self, x: Input, blocks: list[Block]) -> Tensor:
         """Map (num_sources, in_channels) to the (num_own_targets, out_channels) logits of the last block's targets."""
         if isinstance(x, PropagatedInput):
-            return self.linear(x.rows(blocks[-1], self.propagation, self.num_blocks))
+            return self.linear(x.rows(blocks[-1], self.propagation, self.num_hops))
         h = self.with_embedding(x, blocks[0])
         assert isinstance(h, (Tensor, SparseRows))
         weight, bias = self.linear.weight, self.linear.bias
-        narrower = self.spmm_order == "width" and weight.shape[0] < weight.shape[1]
-        if isinstance(h, Tensor) and (self.spmm_order == "propagate" or narrower):
+        if isinstance(h, Tensor) and propagates_first(self.spmm_order, weight):
             return self.linear(propagate(h, blocks, self.propagation))
         h = propagate(linear(h, weight), blocks, self.propagation)
         return h if bias is None else h + bias

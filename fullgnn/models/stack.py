@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -9,7 +10,7 @@ from torch import Tensor
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Propagation
 from fullgnn.models.base import NORM_OF_ALL_ROWS, Model, check_rates, check_sizes
-from fullgnn.nn import Dropout, Layer, Linear, make_norm
+from fullgnn.nn import Contract, Dropout, Layer, Linear, contract_of, make_norm
 from fullgnn.schemes.block import Block, Input
 
 MakeConv = Callable[[int, int, torch.Generator], torch.nn.Module]
@@ -112,28 +113,33 @@ class Stack(Model):
         if joins:
             width = hidden * depth if options.jumping_knowledge == "cat" else hidden
             self.joined = Linear(width, out_channels, generator, options.bias)
-            self.restricts_output = options.norm != "batch"  # a norm over all nodes needs all rows of the last layer
-            self.disables["loss_rows_only"] = NORM_OF_ALL_ROWS
-        self.num_blocks = depth
-        self.input_propagation: Propagation | None = None
-        if propagation is not None:
-            varies = self.why_input_varies(rates[0])
-            self.disables["cache_aggregation"] = varies
-            self.input_propagation = None if varies else propagation
-            if options.residual:
-                self.input_powers = tuple(sorted({0, *self.input_powers}))
+        self._options, self._first_propagation = options, propagation
 
-    @property
-    def reads_input_rows(self) -> bool:
-        """Whether the input may be ``InputRows``: nothing but a convolution that takes them reads it."""
-        return self.input_propagation is not None and getattr(self.layers[0].conv, "reads_input_rows", False)
+    def contract(self) -> Contract:
+        """See ``Contract``.
 
-    @property
-    def reads_sparse_rows(self) -> bool:
-        """See ``Model``: the first convolution has the attribute, and a skip connection multiplies by a matrix."""
-        first = self.layers[0]
-        multiplies = getattr(first.conv, "reads_sparse_rows", False) and not isinstance(first.skip, torch.nn.Identity)
-        return multiplies and self.embedding is None
+        The features may be ``InputRows`` if nothing but a convolution that takes them reads them, and ``SparseRows`` if
+        the convolution takes these, and a skip connection multiplies by a matrix. With jumping knowledge, a norm over
+        all nodes needs all rows of the last layer.
+        """
+        options, constant = self._options, self._first_propagation
+        first, disables, restricts = cast(Layer, self.layers[0]), dict[str, str](), True
+        of_conv = contract_of(first.conv)
+        if constant is not None:
+            disables["cache_aggregation"] = varies = self.why_input_varies(self.dropout.p)
+            constant = None if varies else constant
+        if self.joined is not None:
+            disables["loss_rows_only"], restricts = NORM_OF_ALL_ROWS, options.norm != "batch"
+        multiplies = of_conv.reads_sparse_rows and not isinstance(first.skip, torch.nn.Identity)
+        return Contract(
+            num_blocks=len(self.layers),
+            input_propagation=constant,
+            input_powers=tuple(sorted({0, *self.input_powers})) if options.residual else self.input_powers,
+            restricts_output=restricts,
+            reads_sparse_rows=multiplies and self.embedding is None,
+            reads_input_rows=constant is not None and of_conv.reads_input_rows,
+            disables=disables,
+        )
 
     def forward(self, x: Input, blocks: list[Block]) -> Tensor:
         """Map (num_sources, in_channels) to the (num_own_targets, out_channels) logits of the last block's targets."""

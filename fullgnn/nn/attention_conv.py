@@ -5,6 +5,7 @@ from torch import Tensor
 
 from fullgnn.graph import EdgeSet
 from fullgnn.kernels.dense.sparse_rows import SparseRows
+from fullgnn.nn.contract import Contract
 from fullgnn.nn.dropout import Dropout
 from fullgnn.schemes.block import Block
 
@@ -30,9 +31,6 @@ class AttentionConv(torch.nn.Module):
         x: (num_sources, in_channels), output: (num_own_targets, out_channels).
     """
 
-    states_edge_reads = True  # by ``Movements.edge_pass``, for the planner
-    reads_sparse_rows = True  # see ``Stack``
-
     def __init__(
         self,
         in_channels: int,
@@ -51,6 +49,10 @@ class AttentionConv(torch.nn.Module):
         self.make_parameters(in_channels, out_channels // heads if concat else out_channels, generator, bias)
         self.bias = torch.nn.Parameter(torch.zeros(out_channels)) if bias else None
         self.attention_dropout = attention_dropout
+
+    def contract(self) -> Contract:
+        """See ``Contract``."""
+        return Contract(edge_sets=(self.edge_set,), states_edge_reads=True, reads_sparse_rows=True)
 
     def make_parameters(self, in_channels: int, per_head: int, generator: torch.Generator, bias: bool) -> None:
         """Draw the parameters of the layer but b, for heads of ``per_head`` columns."""

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fullgnn.graph import Propagation
 from fullgnn.kernels.epilogue.epilogue import IDENTITY, Activation
+from fullgnn.nn.contract import Contract
 from fullgnn.nn.linear import glorot, linear
 from fullgnn.schemes.block import Block
 
@@ -45,6 +46,10 @@ class GCN2Conv(torch.nn.Module):
         self.initial_weight = None
         if not shared_weights:
             self.initial_weight = torch.nn.Parameter(glorot(channels, channels, generator))
+
+    def contract(self) -> Contract:
+        """See ``Contract``."""
+        return Contract(propagations=(self.propagation,))
 
     def forward(self, x: Tensor, initial: Tensor, block: Block, activation: Activation = IDENTITY) -> Tensor:
         """Return ``activation`` of Z."""

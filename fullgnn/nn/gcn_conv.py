@@ -1,4 +1,4 @@
-"""The graph convolution of Kipf and Welling (2017), multiplied in the cheapest order."""
+"""The graph convolution of Kipf and Welling (2017), multiplied in the cheapest order, see ``product_order.py``."""
 
 from typing import Any
 
@@ -17,26 +17,16 @@ from fullgnn.kernels.dense.dense import (
 )
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.epilogue.epilogue import IDENTITY, Activation
+from fullgnn.nn.contract import Contract
 from fullgnn.nn.linear import Linear, linear
+from fullgnn.nn.product_order import WIDTH, asked_order, multiplies_gradient_first, propagates_first
 from fullgnn.schemes.block import Block, FusedProduct, Input, InputRows, PropagatedInput, copied
-
-SPMM_ORDERS = ("width", "transform", "propagate")
 
 
 class GCNConv(torch.nn.Module):
     """Z = A H W + b, with the normalised adjacency A.
 
-    The products with A and with W may be computed in either order. The product with A takes most of the time and all of
-    the communication, so A should multiply the narrower matrix. With f = in_channels, g = out_channels and the gradient
-    G of Z, the matrices that A or A^T multiplies have these widths:
-
-                           forward     gradient of W        gradient of H
-        A (H W)            g           A^T G first: g       then (A^T G) W^T: 0 more
-        (A H) W            f           (A H)^T G: 0         A^T (G W^T): f, or (A^T G) W^T: g
-
-    ``spmm_order`` chooses the order: ``width`` takes the one with the least sum of forward and backward widths;
-    ``transform`` takes A (H W), as the code of Miao et al. 2023 does; ``propagate`` takes (A H) W and (A^T G) W^T, as
-    CAGNET does.
+    The products with A and with W may be computed in either order, which ``product_order.py`` chooses.
 
     Args:
         generator: CPU generator from which the weights are drawn.
@@ -50,9 +40,7 @@ class GCNConv(torch.nn.Module):
         ConfigError: an unknown normalisation.
     """
 
-    fuses_activation = True  # see ``Layer``
-    reads_input_rows = reads_sparse_rows = True  # see ``Stack``
-    spmm_order = "width"
+    spmm_order = WIDTH
 
     def __init__(
         self,
@@ -68,6 +56,16 @@ class GCNConv(torch.nn.Module):
         self.linear = Linear(in_channels, out_channels, generator, bias=False)
         self.bias = torch.nn.Parameter(torch.zeros(out_channels)) if bias else None
 
+    def contract(self) -> Contract:
+        """See ``Contract``."""
+        return Contract(
+            propagations=(self.propagation,),
+            orders_products=True,
+            fuses_activation=True,
+            reads_sparse_rows=True,
+            reads_input_rows=True,
+        )
+
     def forward(self, x: Input, block: Block, activation: Activation = IDENTITY) -> Tensor:
         """Return ``activation`` of Z."""
         weight, bias = self.linear.weight, self.bias
@@ -76,38 +74,16 @@ class GCNConv(torch.nn.Module):
         product = block.product(self.propagation)
         if isinstance(x, SparseRows):  # A X has more entries than X, so X W comes first
             return _Propagate.apply(linear(x, weight), bias, product, activation)
-        f, g = weight.shape
-        first = self.propagates_first(x, block)
-        if first is None:
-            propagate_first, gradient_width = self._order(f, g, x.requires_grad)
-        else:
-            propagate_first, gradient_width = first, f if first else g
-        if propagate_first and gradient_width == weight.shape[0]:
+        (f, g), asked = weight.shape, self.asked_order(x, block)
+        first = propagates_first(self.spmm_order, weight, asked, (min(f, g) if x.requires_grad else 0, g))
+        if first and multiplies_gradient_first(self.spmm_order, weight, asked):
             return linear(product.spmm(x), weight, bias, activation)
-        return _Convolve.apply(copied(x), weight, bias, product, propagate_first, activation)
+        return _Convolve.apply(copied(x), weight, bias, product, first, activation)
 
-    def propagates_first(self, x: Tensor | InputRows, block: Block) -> bool | None:
-        """What the product with A of ``block`` asks for, see ``FusedProduct``; None: nothing, or the order is set."""
-        if self.spmm_order != "width":
-            return None
-        f, g = self.linear.weight.shape
-        return block.product(self.propagation).propagates_first(f, g, x.requires_grad)
-
-    def _order(self, f: int, g: int, needs_input_gradient: bool) -> tuple[bool, int]:
-        """Whether A H is computed first, and how wide a matrix A^T then multiplies for the gradient of H."""
-        if self.spmm_order != "width":
-            return self.spmm_order == "propagate", g
-        gradient_width = min(f, g)
-        if not torch.is_grad_enabled():
-            return f < g, gradient_width
-        return f + (gradient_width if needs_input_gradient else 0) < 2 * g, gradient_width
-
-
-def set_spmm_order(model: torch.nn.Module, spmm_order: str) -> None:
-    """Set ``spmm_order``, one of ``SPMM_ORDERS``, of every module of ``model`` that has this attribute."""
-    for module in model.modules():
-        if hasattr(module, "spmm_order"):
-            module.spmm_order = spmm_order  # type: ignore[assignment]
+    def asked_order(self, x: Tensor | InputRows, block: Block) -> bool | None:
+        """The order that the product with A of ``block`` asks for; None: any, or the order is set."""
+        product = block.product(self.propagation)
+        return asked_order(self.spmm_order, self.linear.weight, product, x.requires_grad)
 
 
 class _Propagate(torch.autograd.Function):

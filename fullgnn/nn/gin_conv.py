@@ -5,8 +5,10 @@ from torch import Tensor
 
 from fullgnn.graph import Propagation
 from fullgnn.kernels.epilogue.epilogue import IDENTITY, Activation
+from fullgnn.nn.contract import Contract
 from fullgnn.nn.linear import Linear, linear
 from fullgnn.nn.norms import make_norm
+from fullgnn.nn.product_order import WIDTH, asked_order, propagates_first
 from fullgnn.schemes.block import Block, Input, InputRows, PropagatedInput
 
 
@@ -15,7 +17,7 @@ class GINConv(torch.nn.Module):
     weighted by them.
 
     The MLP is a dense layer, a norm if there is one, a ReLU, and a second dense layer. Its first product and the one
-    with the adjacency A may be computed in either order, (A H) W or A (H W), as in ``GCNConv``.
+    with the adjacency A may be computed in either order, (A H) W or A (H W), which ``product_order.py`` chooses.
 
     Args:
         generator: CPU generator from which the weights are drawn.
@@ -31,9 +33,7 @@ class GINConv(torch.nn.Module):
         ConfigError: an unknown norm.
     """
 
-    fuses_activation = True  # see ``Layer``
-    reads_sparse_rows = True  # see ``Stack``
-    spmm_order = "width"
+    spmm_order = WIDTH
 
     def __init__(
         self,
@@ -55,6 +55,12 @@ class GINConv(torch.nn.Module):
         self.first = Linear(in_channels, out_channels, generator, bias)
         self.norm = make_norm(norm, out_channels)
         self.second = Linear(out_channels, out_channels, generator, bias)
+
+    def contract(self) -> Contract:
+        """See ``Contract``."""
+        return Contract(
+            propagations=(self.propagation,), orders_products=True, fuses_activation=True, reads_sparse_rows=True
+        )
 
     def forward(self, x: Input, block: Block, activation: Activation = IDENTITY) -> Tensor:
         """Return ``activation`` of Z."""
@@ -78,12 +84,7 @@ class GINConv(torch.nn.Module):
         return torch.addcmul(of_neighbors, own, 1 + self.eps)
 
     def _propagates_first(self, x: Tensor, block: Block) -> bool:
-        """Whether A H is the cheaper first product, by the columns that A and A^T multiply."""
-        f, g = self.first.weight.shape
-        if self.spmm_order != "width":
-            return self.spmm_order == "propagate"
-        first = block.product(self.propagation).propagates_first(f, g, x.requires_grad)
-        if first is not None:
-            return first
-        backward = (f if x.requires_grad else 0, g) if torch.is_grad_enabled() else (0, 0)
-        return f + backward[0] < g + backward[1]
+        weight, needs_gradient = self.first.weight, x.requires_grad
+        f, g = weight.shape
+        asked = asked_order(self.spmm_order, weight, block.product(self.propagation), needs_gradient)
+        return propagates_first(self.spmm_order, weight, asked, (f if needs_gradient else 0, g))

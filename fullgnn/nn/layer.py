@@ -8,6 +8,7 @@ from torch import Tensor
 from fullgnn.kernels.dense.host_rows import HostRows
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.epilogue.epilogue import Activation
+from fullgnn.nn.contract import contract_of
 from fullgnn.nn.dropout import Dropout
 from fullgnn.nn.linear import Linear
 from fullgnn.schemes.block import Block, Input, InputRows
@@ -16,10 +17,10 @@ from fullgnn.schemes.block import Block, Input, InputRows
 class Layer(torch.nn.Module):
     """dropout(activation(norm(conv(x, block) + skip(x)))).
 
-    Without skip connection and norm, a convolution whose attribute ``fuses_activation`` is True takes a ReLU, and a
-    dropout after it, as a third argument of its ``forward``: it applies them while it writes its result, which saves a
-    pass over the result and, in the backward pass, the memory of Z. Otherwise the parts run one after the other. Both
-    give the same numbers.
+    Without skip connection and norm, a convolution whose contract says ``fuses_activation`` takes a ReLU, and a dropout
+    after it, as a third argument of its ``forward``: it applies them while it writes its result, which saves a pass
+    over the result and, in the backward pass, the memory of Z. Otherwise the parts run one after the other. Both give
+    the same numbers.
 
     Args:
         conv: ``forward(x, block)``.
@@ -43,14 +44,15 @@ class Layer(torch.nn.Module):
     ):
         super().__init__()
         self.conv, self.activation, self.dropout, self.norm, self.skip = conv, activation, dropout, norm, skip
+        self._relu = isinstance(activation, torch.nn.ReLU)
+        plain = norm is None and skip is None
+        fusible = plain and (self._relu or (activation is None and dropout is None))
+        self.fuses_activation = fusible and contract_of(conv).fuses_activation
 
     def forward(self, x: Input, block: Block) -> Tensor:
-        relu = isinstance(self.activation, torch.nn.ReLU)
-        plain = self.norm is None and self.skip is None
-        fusible = plain and (relu or (self.activation is None and self.dropout is None))
-        if fusible and getattr(self.conv, "fuses_activation", False):
+        if self.fuses_activation:
             mask = None if self.dropout is None else self.dropout.mask(block.own_id)
-            return self.conv(x, block, Activation(relu, mask))
+            return self.conv(x, block, Activation(self._relu, mask))
         h = self.conv(x, block)
         if self.skip is not None:
             h = h + self._skipped(x, block)
@@ -65,7 +67,7 @@ class Layer(torch.nn.Module):
         host."""
         assert self.skip is not None
         if isinstance(x, SparseRows):
-            assert isinstance(self.skip, Linear)  # see ``Stack.reads_sparse_rows``
+            assert isinstance(self.skip, Linear)  # see ``Stack.contract``
             return self.skip.at_targets(x, block)
         if isinstance(x, Tensor):
             return self.skip(block.at_targets(x))

@@ -10,6 +10,7 @@ from fullgnn.kernels.dense.dense import linear_gradients, matmul, matmul_nt
 from fullgnn.kernels.dense.host_rows import HostRows
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.epilogue.epilogue import IDENTITY, Activation
+from fullgnn.nn.contract import Contract
 from fullgnn.schemes.block import Block
 
 
@@ -23,13 +24,14 @@ class Linear(torch.nn.Module):
         generator: CPU generator from which the weights are drawn.
     """
 
-    fuses_activation = True  # see ``Layer``
-    reads_sparse_rows = True  # see ``Stack``
-
     def __init__(self, in_channels: int, out_channels: int, generator: torch.Generator, bias: bool = True):
         super().__init__()
         self.weight = torch.nn.Parameter(glorot(in_channels, out_channels, generator))
         self.bias = torch.nn.Parameter(torch.zeros(out_channels)) if bias else None
+
+    def contract(self) -> Contract:
+        """See ``Contract``."""
+        return Contract(fuses_activation=True, reads_sparse_rows=True)
 
     def forward(
         self, x: Tensor | HostRows | SparseRows, block: Block | None = None, activation: Activation = IDENTITY

@@ -12,6 +12,7 @@ from fullgnn.errors import UnsupportedError
 from fullgnn.graph import EdgeSet
 from fullgnn.kernels.edges.max_state import MaxState
 from fullgnn.kernels.edges.reduce import add_largest, add_messages, check_aggregation, largest_backward
+from fullgnn.nn.contract import Contract
 from fullgnn.nn.edge_values import joined_maximum, own_maximum
 from fullgnn.schemes.block import Block
 from fullgnn.schemes.edges import EdgeChunk, Stage
@@ -43,6 +44,10 @@ class MessageConv(torch.nn.Module):
         check_aggregation(aggregation)
         self.aggregation, self.edge_set = aggregation, EdgeSet(self_loops)
         self.num_columns: int | None = None  # F, known after the first call
+
+    def contract(self) -> Contract:
+        """See ``Contract``."""
+        return Contract(edge_sets=(self.edge_set,))
 
     def message(self, x_source: Tensor, x_target: Tensor, edge_value: Tensor | None) -> Tensor:
         """The message of each edge. It depends on nothing but its arguments and the module's parameters: it is computed

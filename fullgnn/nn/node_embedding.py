@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.nn.parameter import UninitializedParameter
 
 from fullgnn.kernels.dropout.philox import uniform
+from fullgnn.nn.contract import Contract
 from fullgnn.schemes.block import Block
 
 _STREAM = 1 << 31
@@ -25,9 +26,6 @@ class NodeEmbedding(torch.nn.Module):
         std: standard deviation of the first values; None: ``channels ** -0.5``, so that a row has a length of about 1.
     """
 
-    sharded = ("weight",)
-    """Names of the parameters that have one row for each node of this rank."""
-
     def __init__(self, channels: int, seed: int, number: int = 0, std: float | None = None):
         super().__init__()
         self.channels, self.seed, self.number = channels, seed, number
@@ -36,9 +34,13 @@ class NodeEmbedding(torch.nn.Module):
         self.node_id: Tensor | None
         self.register_buffer("node_id", None, persistent=False)
 
+    def contract(self) -> Contract:
+        """See ``Contract``."""
+        return Contract(sharded=("weight",))
+
     @torch.no_grad()
     def place(self, node_id: Tensor) -> None:
-        """Create the rows of this rank, whose original ids are ``node_id`` (num_local_nodes,). Called once."""
+        """See ``PlacesRows``."""
         drawn = uniform(node_id.cpu(), self.channels, self.seed, _STREAM + self.number)
         rows = torch.special.ndtri(drawn).mul_(self.std)
         self.weight.materialize((len(node_id), self.channels))

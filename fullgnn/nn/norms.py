@@ -8,6 +8,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from fullgnn.errors import ConfigError
+from fullgnn.nn.contract import Contract
 from fullgnn.schemes.block import Block
 
 NORMS = ("batch", "layer")
@@ -53,6 +54,10 @@ class BatchNorm(torch.nn.Module):
         self.running_var: Tensor
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.ones(channels))
+
+    def contract(self) -> Contract:
+        """See ``Contract``."""
+        return Contract(joins_rows=True)
 
     def forward(self, x: Tensor, block: Block) -> Tensor:
         """Map (num_own_targets, channels) to (num_own_targets, channels)."""

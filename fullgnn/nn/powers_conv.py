@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.graph import Propagation
+from fullgnn.nn.contract import Contract
 from fullgnn.nn.linear import glorot, linear
 from fullgnn.nn.propagate import propagate_powers
 from fullgnn.schemes.block import Block, Input, InputRows, PropagatedInput
@@ -47,6 +48,10 @@ class PowersConv(torch.nn.Module):
         drawn = glorot(in_channels, out_channels, generator, num_powers * num_copies)
         self.weight = torch.nn.Parameter(drawn)  # (K * r, f, g)
         self.bias = torch.nn.Parameter(torch.zeros(num_powers * num_copies * out_channels)) if bias else None
+
+    def contract(self) -> Contract:
+        """See ``Contract``."""
+        return Contract(propagations=(self.propagation,))
 
     def forward(self, x: Input, blocks: list[Block]) -> Tensor:
         """Return Z.

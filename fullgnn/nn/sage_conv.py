@@ -7,6 +7,7 @@ from fullgnn.errors import ConfigError
 from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.epilogue.epilogue import IDENTITY, Activation
+from fullgnn.nn.contract import Contract
 from fullgnn.nn.dropout import activate
 from fullgnn.nn.gcn_conv import GCNConv
 from fullgnn.nn.linear import Linear, linear
@@ -34,10 +35,6 @@ class SAGEConv(torch.nn.Module):
         ConfigError: another aggregation.
     """
 
-    states_edge_reads = True  # by ``Movements.edge_pass``, for the planner
-    fuses_activation = True  # see ``Layer``
-    reads_input_rows = True  # see ``Stack``
-
     def __init__(
         self,
         in_channels: int,
@@ -59,10 +56,15 @@ class SAGEConv(torch.nn.Module):
             raise ConfigError(f"model.aggregation={aggregation} is not known: choose one of {', '.join(AGGREGATIONS)}")
         self.root = Linear(in_channels, out_channels, generator, bias=False)
 
-    @property
-    def reads_sparse_rows(self) -> bool:
-        """See ``Stack``: the maximum reads the rows of the neighbours themselves."""
-        return isinstance(self.neighbors, GCNConv)
+    def contract(self) -> Contract:
+        """See ``Contract``. The maximum reads the rows of the neighbours themselves."""
+        return Contract(
+            edge_sets=() if self.edge_set is None else (self.edge_set,),
+            states_edge_reads=True,
+            fuses_activation=True,
+            reads_sparse_rows=self.edge_set is None,
+            reads_input_rows=True,
+        )
 
     def forward(self, x: Input, block: Block, activation: Activation = IDENTITY) -> Tensor:
         """Return ``activation`` of Z."""
@@ -70,7 +72,7 @@ class SAGEConv(torch.nn.Module):
         if (
             isinstance(neighbors, GCNConv)
             and not isinstance(x, (PropagatedInput, SparseRows))
-            and neighbors.propagates_first(x, block)
+            and neighbors.asked_order(x, block)
         ):
             # One dense product for both: A H and H stand side by side.
             product = block.product(neighbors.propagation)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fullgnn.engine.blocks import input_powers, input_propagation
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Graph, Propagation, row_sums
 from fullgnn.graph.normalize import normalized_entries, with_self_loops
 from fullgnn.graph.sparse_features import to_dense
+from fullgnn.nn import contract_of
 from fullgnn.schemes.block import Block, PropagatedInput
 
 COLUMNS_AT_ONCE = 64
@@ -39,10 +39,11 @@ class Precomputed:
         Raises:
             UnsupportedError: the first layer reads more than these products.
         """
-        propagation, powers = input_propagation(model), input_powers(model)
+        contract = contract_of(model)
+        propagation, powers = contract.input_propagation, contract.input_powers
         if propagation is not None and set(powers) <= {0, 1}:
             return cls(propagation, powers)
-        why = getattr(model, "disables", {}).get("cache_aggregation") or "it reads more of the features than A X"
+        why = contract.disables.get("cache_aggregation") or "it reads more of the features than A X"
         raise UnsupportedError(f"loader.precompute=true is not possible with model={name}: {why}: leave it out")
 
     def rows(self, graph: Graph, dtype: str) -> np.ndarray:

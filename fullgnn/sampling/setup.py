@@ -14,14 +14,13 @@ import torch
 from fullgnn.codecs import Codec, Unencoded, build_codec, encoded, num_bytes
 from fullgnn.config import MinibatchConfig, build, target_of
 from fullgnn.distributed import World, broadcast_object, from_rank0
-from fullgnn.engine.blocks import num_blocks, num_row_blocks
 from fullgnn.engine.run import Run, distribute, learn, make_input, make_scheme, told
 from fullgnn.engine.sharded import sharded_names
 from fullgnn.engine.summary import codec_record, log_inexact
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph import Graph, dataset_identity, load_dataset
 from fullgnn.graph.remarks import noted, say
-from fullgnn.nn import BatchNorm
+from fullgnn.nn.contract import contract_of, contracts_of
 from fullgnn.prepare.facts import NodeFacts
 from fullgnn.prepare.source import prepared_graph
 from fullgnn.sampling.blocks import BlockMaker
@@ -92,7 +91,8 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     _check_task(cfg, task)
     is_told = told(cfg)
     codec = build_codec(cfg.codec, is_told) or Unencoded()
-    num_hops, num_rows = num_blocks(model) - num_row_blocks(model), num_row_blocks(model)
+    contract = contract_of(model)
+    num_hops, num_rows = learner.needs.num_blocks - contract.num_row_blocks, contract.num_row_blocks
     precomputed = Precomputed.of(model, cfg.model["name"]) if cfg.loader.precompute else None
     if precomputed is not None:
         num_hops, num_rows = num_hops - 1, 1
@@ -107,7 +107,7 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     maker = BlockMaker(host, needs, dtype, world.device, num_rows, world.size == 1, home)
     split = _split(cfg, host, sampler)
     batches = BatchSampler(host, sampler, task, cfg.loader.batch_size, cfg.seed, world.rank, world.size, split)
-    in_place = getattr(model, "reads_input_rows", False) and precomputed is None and world.device.type == "cpu"
+    in_place = contract.reads_input_rows and precomputed is None and world.device.type == "cpu"
     features = _features(cfg, host, codec, batches, dtype, world.device, in_place)
     workers = _workers(cfg, world, batches, features, num_hops)
     loader = Loader(batches, features, maker, meter, workers, precomputed, world.ranks_per_device)
@@ -280,10 +280,10 @@ def _check_model(cfg: MinibatchConfig, model: torch.nn.Module, world: World) -> 
             f"model={name} has a trainable vector for each node, which sampled training does not support: leave out"
             " model.embedding_channels, or use python -m fullgnn.train"
         )
-    if world.size > 1 and any(isinstance(module, BatchNorm) for module in model.modules()):
+    if world.size > 1 and any(contract.joins_rows for contract in contracts_of(model)):
         raise UnsupportedError(
-            "model.norm=batch adds up the rows of a batch, some of which several ranks have: choose model.norm=layer,"
-            " or one process"
+            f"model={name} adds up the rows of a batch, some of which several ranks have: choose model.norm=layer in"
+            " place of model.norm=batch, or one process"
         )
 
 

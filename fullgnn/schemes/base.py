@@ -33,6 +33,8 @@ class Needs:
     dtype: torch.dtype = torch.float32  # of features and of the entries that are multiplied
     codec: Codec | None = None  # that decodes the features; None: they are as they are
     sparse: bool = False  # whether the features are ``SparseRows``
+    joins_rows: bool = False  # whether a layer calls ``Block.sum_over_rows`` or ``Block.gather_partial``
+    num_blocks: int = 1  # that ``forward`` reads
 
     @property
     def self_loops(self) -> bool:
@@ -71,6 +73,7 @@ class ShardedGraph:
     num_features: int
     num_classes: int
     num_split_nodes: tuple[int, int, int]  # global counts: train, val, test
+    num_blocks: int  # that the ``forward`` of the model reads
     pairs: RowPairs | None = None  # None: not requested
     coded: CodedFeatures | None = None  # the features as they travel, if a codec keeps them and the scheme sends codes
     train_index: Tensor = field(init=False)  # (num_local_train,) int64, local rows with loss
@@ -79,6 +82,17 @@ class ShardedGraph:
     def __post_init__(self) -> None:
         object.__setattr__(self, "train_index", self.masks[0].nonzero().squeeze(1))
         object.__setattr__(self, "train_labels", self.labels[self.train_index])
+
+    @property
+    def blocks(self) -> list[Block]:
+        """What ``forward`` gets, if it computes all rows."""
+        return [self.block] * self.num_blocks
+
+    @property
+    def loss_blocks(self) -> list[Block]:
+        """What ``forward`` gets, if it computes the rows with loss alone; there is a ``loss_block``."""
+        assert self.loss_block is not None
+        return [*self.blocks[:-1], self.loss_block]
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""

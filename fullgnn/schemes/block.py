@@ -23,6 +23,8 @@ from fullgnn.kernels.support.aligned import select_rows
 from fullgnn.schemes.directory import Directory
 from fullgnn.schemes.edges import EdgeReads, Stage
 
+_UNDECLARED = ", and no layer of the model says so: a layer that asks for it states Contract(joins_rows=True)"
+
 
 class Multiplication(Protocol):
     """Y = M X for one distributed matrix M, outside autograd. It does not write to X."""
@@ -223,8 +225,8 @@ class Block:
         """
         if edge_set not in self.edges:
             raise UnsupportedError(
-                f"this block has no edges for {edge_set}: a layer that calls block.stages states its edge set in an"
-                " attribute edge_set, before the graph is distributed"
+                f"this block has no edges for {edge_set}: a layer that calls block.stages states them in its contract,"
+                " as Contract(edge_sets=(...,)), before the graph is distributed"
             )
         return self.edges[edge_set]
 
@@ -236,8 +238,8 @@ class Block:
         """
         if propagation not in self.products:
             raise UnsupportedError(
-                f"this block has no product for {propagation}: a layer that calls block.product states its"
-                " propagation in an attribute of this name, before the graph is distributed"
+                f"this block has no product for {propagation}: a layer that calls block.product states it in its"
+                " contract, as Contract(propagations=(...,)), before the graph is distributed"
             )
         return self.products[propagation]
 
@@ -406,8 +408,8 @@ def copied(x: Tensor | InputRows) -> Tensor:
 
 Input = Tensor | PropagatedInput | InputRows | SparseRows
 """What the first layer of a model reads: the rows of the features, dense or sparse, what is kept of them, or where they
-lie. Only a model whose attribute ``reads_input_rows`` is True gets ``InputRows``, and only one whose attribute
-``reads_sparse_rows`` is True gets ``SparseRows``."""
+lie. Only a model whose contract says ``reads_input_rows`` gets ``InputRows``, and only one whose contract says
+``reads_sparse_rows`` gets ``SparseRows``."""
 
 
 class _SpMM(torch.autograd.Function):

@@ -91,5 +91,6 @@ def sharded_graph(
         num_features=found.shape[1],
         num_classes=facts.num_classes,
         num_split_nodes=facts.num_split_nodes,
+        num_blocks=needs.num_blocks,
         pairs=_row_pairs(links, arrays) if needs.pairs and links is not None else None,
     )

@@ -213,7 +213,8 @@ def test_the_passes_over_edges_are_those_of_the_layers(model: str) -> None:
 def test_what_the_planner_does_not_count_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     check_plannable(config("model=gat"))
     check_plannable(config("model=lightgcn", "task=link_ranking"))
-    monkeypatch.setattr(GATConv, "states_edge_reads", False)
+    contract = GATConv.contract
+    monkeypatch.setattr(GATConv, "contract", lambda layer: replace(contract(layer), states_edge_reads=False))
     with pytest.raises(UnsupportedError, match="^model=gat reads edges in GATConv, which does not tell the planner"):
         check_plannable(config("model=gat"))
 

@@ -19,6 +19,7 @@ from fullgnn.engine.divergence import Watch
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import TrainingDiverged, TrainingStopped
 from fullgnn.graph import Graph
+from fullgnn.nn import Contract
 from fullgnn.sampling import steps
 from fullgnn.storage.folder import checkpoints, place_of
 from fullgnn.telemetry.log import Progress
@@ -315,11 +316,12 @@ def test_early_stopping_says_where_and_why_and_when_it_cannot_act(ranks, tmp_pat
 class Rows(torch.nn.Module):
     """A model whose only parameter has a row for each node of this rank."""
 
-    sharded = ("weight",)
-
     def __init__(self, num_rows: int):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.ones(num_rows, 2))
+
+    def contract(self) -> Contract:
+        return Contract(sharded=("weight",))
 
 
 @dataclass(frozen=True)

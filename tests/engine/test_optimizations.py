@@ -13,7 +13,6 @@ from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.run import with_supported_optimizations
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.models import GAT, GCN, GIN, MLP, NGCN, SGC
-from fullgnn.nn import GCNConv, set_spmm_order
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config
 from tests.variants import preset_overrides
@@ -75,15 +74,6 @@ def test_the_first_layer_goes_where_forward_and_backward_together_are_least(rank
     """Without cache_aggregation and an input gradient, (A H) W multiplies 100 columns once, A (H W) 64 twice."""
     (epochs,) = ranks(1)(counts, case(WIDTHS["products"], 1, "full", "optimizations.cache_aggregation=false"))
     assert epochs[0]["spmm_columns"] == 100 + 94
-
-
-@pytest.mark.parametrize(("f", "g"), [(3, 9), (9, 3), (5, 5)])
-def test_spmm_order_of_a_layer(f: int, g: int) -> None:
-    conv = GCNConv(f, g, generator=__import__("torch").Generator())
-    assert conv._order(f, g, needs_input_gradient=True) == (f < g, min(f, g))
-    for order, first in (("transform", False), ("propagate", True)):
-        set_spmm_order(conv, order)
-        assert conv._order(f, g, needs_input_gradient=True) == (first, g)
 
 
 ASKED = ["optimizations.cache_aggregation=true", "optimizations.loss_rows_only=true"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from fullgnn.config import Config, target_of
+from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import Run, fit
 from fullgnn.engine.blocks import all_logits, loss_logits, needs_of
@@ -21,7 +21,7 @@ from fullgnn.engine.sharded import place_rows
 from fullgnn.engine.state import FlatGradients
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.kernels.support.aligned import SECTOR_BYTES, pads_rows
-from fullgnn.nn import set_epoch
+from fullgnn.nn import contract_of, set_epoch
 from fullgnn.schemes import ShardedGraph
 from fullgnn.telemetry.meter import Meter
 from tests.cases import NUM_CLASSES, config, dense_graph, multi_class
@@ -50,7 +50,8 @@ def test_every_scheme_is_tested() -> None:
 
 def test_models_of_links_are_those_that_say_so() -> None:
     chosen = {path.stem for path in (CONF / "model").glob("*.yaml")} - {"base"}
-    of_links = {name for name in chosen if getattr(target_of(config(f"model={name}").model), "finds_links", False)}
+    made = {name: build_model(config(f"model={name}"), 5, 3, torch.device("cpu")) for name in chosen}
+    of_links = {name for name, model in made.items() if contract_of(model).finds_links}
     assert of_links == OF_LINKS
 
 
@@ -89,6 +90,7 @@ def in_one_process(cfg: Config, kind: str, make: Callable[[], torch.nn.Module] |
         dense.features.shape[1],
         NUM_CLASSES,
         num_split,
+        needs.num_blocks,
     )
     return model, graph
 

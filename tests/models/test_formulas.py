@@ -13,7 +13,7 @@ from torch.nn import functional
 from fullgnn.config import OptimizationConfig
 from fullgnn.engine.blocks import needs_of
 from fullgnn.models import APPNP, GAT, GCN, GCNII, GIN, MLP, NGCN, SAGE, SGC, GATv2
-from fullgnn.nn import set_epoch
+from fullgnn.nn import contract_of, set_epoch
 from tests.cases import NUM_CLASSES, config, dense_graph
 from tests.dense_block import block_of
 from tests.kernels.edges.blocks import dropout_factors
@@ -211,7 +211,7 @@ def test_a_model_is_its_formula(name: str, rate: float, kind: str) -> None:
     def outcome(output: Tensor) -> list[Tensor]:
         return [output.detach(), *torch.autograd.grad((output * factor).sum(), list(model.parameters()))]
 
-    found = outcome(model(x, [block] * model.num_blocks))
+    found = outcome(model(x, [block] * contract_of(model).num_blocks))
     expected = outcome(formula(Formula(graph.adj, x, model, rate)))
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)

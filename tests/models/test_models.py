@@ -7,7 +7,7 @@ import torch
 
 from fullgnn.errors import ConfigError
 from fullgnn.models import GCN, MLP
-from fullgnn.nn import Dropout, GCNConv, Layer, Linear, set_epoch
+from fullgnn.nn import Dropout, GCNConv, Layer, Linear, contract_of, set_epoch
 from fullgnn.schemes import Block
 from tests.dense_block import dense_block
 
@@ -21,7 +21,7 @@ def block() -> Block:
 @pytest.mark.parametrize("num_layers", [1, 2, 4])
 def test_shapes_and_depth(model: type, num_layers: int, block: Block) -> None:
     network = model(5, 3, hidden_channels=7, num_layers=num_layers)
-    assert network(torch.rand(6, 5), [block] * network.num_blocks).shape == (6, 3)
+    assert network(torch.rand(6, 5), [block] * contract_of(network).num_blocks).shape == (6, 3)
     widths = [5, *[7] * (num_layers - 1), 3]
     expected = sum(a * b + b for a, b in itertools.pairwise(widths))
     assert sum(parameter.numel() for parameter in network.parameters()) == expected
@@ -88,7 +88,7 @@ def test_a_layer_that_fuses_is_its_parts(make: type, relu: bool, drops: bool, bl
     def outcome(fuses: bool) -> list[torch.Tensor]:
         dropout = Dropout(0.5, layer=1, seed=3) if drops else None
         layer = Layer(make(5, 3, torch.Generator().manual_seed(2)), torch.nn.ReLU() if relu else None, dropout)
-        layer.conv.fuses_activation = fuses
+        layer.fuses_activation = layer.fuses_activation and fuses
         given = x.clone().requires_grad_()
         y = layer(given, block)
         (y * torch.arange(18).view(6, 3)).sum().backward()
@@ -106,5 +106,5 @@ def test_the_mask_of_a_layer_is_that_of_its_targets() -> None:
     x = torch.ones(6, 8)
     for fuses in (True, False):
         layer = Layer(GCNConv(8, 8, torch.Generator().manual_seed(0)), torch.nn.ReLU(), Dropout(0.5, 1, 3))
-        layer.conv.fuses_activation = fuses
+        layer.fuses_activation = layer.fuses_activation and fuses
         assert torch.equal(layer(x, some), layer(x, whole)[index])

@@ -12,7 +12,7 @@ from fullgnn.engine.blocks import needs_of
 from fullgnn.errors import DataError, UnsupportedError
 from fullgnn.models import GAT, GCN, GIN, SAGE, SGC, LightGCN
 from fullgnn.models.pyg_weights import from_pyg, to_pyg
-from fullgnn.nn import GATConv, GATv2Conv, GCN2Conv, GCNConv, GINConv, SAGEConv
+from fullgnn.nn import GATConv, GATv2Conv, GCN2Conv, GCNConv, GINConv, SAGEConv, contract_of
 from tests.cases import config, dense_graph
 from tests.dense_block import block_of
 
@@ -80,7 +80,8 @@ def outcomes(ours: Any, theirs: Any, kind: str = "symmetric") -> tuple[dict[str,
     edges = torch.stack([source, target])
     block = block_of(adj.numpy(), needs_of(ours, config().optimizations))
     first = (x, torch.ones_like(x)) if isinstance(ours, GCN2Conv) else (x,)
-    blocks = [block] * ours.num_blocks if hasattr(ours, "num_blocks") else block
+    num_blocks = contract_of(ours).num_blocks
+    blocks = block if num_blocks is None else [block] * num_blocks
     of_ours, of_theirs = ours(*first, blocks), theirs(*first, edges)
     factor = torch.randn(of_ours.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     (of_ours * factor).sum().backward()

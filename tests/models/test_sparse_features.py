@@ -20,6 +20,7 @@ from fullgnn.kernels.dropout.philox import Mask, dropout_apply
 from fullgnn.kernels.epilogue.epilogue import IDENTITY, Activation
 from fullgnn.kernels.spmm import TritonCSR
 from fullgnn.kernels.support import aligned, gpu
+from fullgnn.nn import contract_of
 from fullgnn.telemetry.meter import Meter
 from tests.cases import LAYOUTS, config, dense_graph
 from tests.models.test_exactness import CASE, MODELS, OneProcess, case, compare, in_one_process, step
@@ -47,7 +48,7 @@ NOT_SPARSE = [
 
 def test_every_model_reads_sparse_rows() -> None:
     for model in MODELS:
-        assert build_model(config(f"model={model}"), 23, 3, torch.device("cpu")).reads_sparse_rows, model
+        assert contract_of(build_model(config(f"model={model}"), 23, 3, torch.device("cpu"))).reads_sparse_rows, model
 
 
 def sparse_step(world: World, cfg: Config) -> dict:

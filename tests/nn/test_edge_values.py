@@ -11,7 +11,7 @@ from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph import EdgeSet
-from fullgnn.nn import EdgeValues
+from fullgnn.nn import Contract, EdgeValues
 from fullgnn.schemes import Block
 from tests.cases import config, dense_graph, layout_overrides
 from tests.nn.test_message_conv import blocks, features
@@ -32,6 +32,9 @@ class Layer(torch.nn.Module):
         for name, shape in shapes.items():
             drawn = torch.randn(*shape, generator=generator, dtype=torch.float64)
             self.register_parameter(name, torch.nn.Parameter(drawn))
+
+    def contract(self) -> Contract:
+        return Contract(edge_sets=(self.edge_set,))
 
     def gates(self, source: Tensor, target: Tensor) -> Tensor:
         return self.gate * torch.tanh(source + 2 * target)

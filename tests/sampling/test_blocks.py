@@ -10,9 +10,9 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from fullgnn.config import build
-from fullgnn.engine.blocks import needs_of, num_blocks, num_row_blocks
+from fullgnn.engine.blocks import needs_of
 from fullgnn.graph import EdgeSet, Graph, Propagation
-from fullgnn.nn import MessageConv, set_epoch
+from fullgnn.nn import MessageConv, contract_of, set_epoch
 from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.hop import Hop, HopTensors
 from fullgnn.sampling.host_graph import HostGraph
@@ -224,13 +224,13 @@ def test_models_on_sampled_blocks_are_those_on_dense_ones(name: str, weighted: b
     finally:
         torch.set_default_dtype(torch.float32)
     set_epoch(model, 5)
-    needs, num_rows = needs_of(model, cfg.optimizations), num_row_blocks(model)
+    needs, num_rows = needs_of(model, cfg.optimizations), contract_of(model).num_row_blocks
     maker = BlockMaker(case.host(needs), needs, torch.float64, CPU, num_rows)
     features, targets = torch.tensor(case.graph.features).double(), np.array([0, 3, 7, 9, 20, 31])
-    for fanouts in ([3] * (num_blocks(model) - num_rows), [ALL] * (num_blocks(model) - num_rows)):
+    for fanouts in ([3] * (needs.num_blocks - num_rows), [ALL] * (needs.num_blocks - num_rows)):
         hops = case.sampler(fanouts).sample(targets, 2) if fanouts else []
         sampled = maker.blocks(hops, targets)
-        assert len(sampled) == num_blocks(model)
+        assert len(sampled) == needs.num_blocks
         dense = [*sampled[:num_rows], *(dense_block(case, hop, needs) for hop in reversed(hops))]
         x = features[sampled[0].source_id]
         weight = torch.from_numpy(np.random.default_rng(1).standard_normal((len(targets), NUM_CLASSES)))

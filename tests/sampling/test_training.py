@@ -213,7 +213,7 @@ def test_ranks_refuse_alike(ranks, tmp_path: Path, graph_files: dict[str, Path])
     path = graph_files["directed"]
     lines = {
         "sampler.fanouts=[5]": "sampler.fanouts has 1 numbers",
-        "model.norm=batch": "model.norm=batch adds up the rows of a batch, some of which several ranks have",
+        "model.norm=batch": "model=sage adds up the rows of a batch, some of which several ranks have",
         "sampler.weighted=true": "needs edge weights",
     }
     for key, line in lines.items():
