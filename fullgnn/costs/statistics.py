@@ -24,6 +24,7 @@ from fullgnn.nn import contract_of
 from fullgnn.partition import Partition
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.schemes.layout import Grid, lay_out
+from fullgnn.schemes.offers import CHOOSE_SCHEME
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.schemes.rows import RowDistribution, slice_rows
 from fullgnn.schemes.stages import assign_stages, rank_sums, stage_nnz
@@ -219,7 +220,7 @@ def check_plannable(cfg: Config) -> None:
         UnsupportedError: one line that names the model.
     """
     if reason := why_unplannable(cfg):
-        raise UnsupportedError(f"model={cfg.model['name']} {reason}: choose scheme=1d or scheme=1.5d yourself")
+        raise UnsupportedError(f"model={cfg.model['name']} {reason}: {CHOOSE_SCHEME} yourself")
 
 
 def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality: float = 0.0) -> PlannedJob:

@@ -24,6 +24,7 @@ from fullgnn.graph.remarks import say
 from fullgnn.prepare.facts import edge_cut
 from fullgnn.prepare.folder import open_folder
 from fullgnn.prepare.source import Places, prepare_folder
+from fullgnn.schemes.offers import CHOOSE_SCHEME
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.telemetry.screen import percent
 
@@ -75,7 +76,7 @@ def num_parts_of(cfg: Config) -> int:
         ConfigError: it is not known before the run, or the replication does not divide the number of ranks.
     """
     if cfg.scheme["name"] == "auto":
-        raise ConfigError("scheme=auto chooses the number of block rows when it runs: give scheme=1d or scheme=1.5d")
+        raise ConfigError(f"scheme=auto chooses the number of block rows when it runs: {CHOOSE_SCHEME}")
     num_ranks = default_nproc(cfg.runtime)
     return SchemeOptions.of(cfg.scheme).grid(num_ranks).num_parts if "replication" in cfg.scheme else num_ranks
 

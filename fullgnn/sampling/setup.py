@@ -37,6 +37,7 @@ from fullgnn.sampling.sharing import share_arrays
 from fullgnn.sampling.steps import SampledSteps
 from fullgnn.sampling.workers import SlotLayout, Workers
 from fullgnn.schemes.base import Needs
+from fullgnn.schemes.offers import CHOOSE_SCHEME
 from fullgnn.storage.cache import Cache
 from fullgnn.tasks import lacks_examples, log_default_metric, refuse_without_examples, takes_links, task_contract
 from fullgnn.tasks.task import NodeTask, Task
@@ -63,9 +64,7 @@ def check_sampled(cfg: MinibatchConfig) -> None:
     if cfg.runtime.dry_run:
         raise UnsupportedError("sampled training has no dry run: leave out runtime.dry_run")
     if cfg.scheme["name"] == "auto":
-        raise ConfigError(
-            "scheme=auto plans epochs of full-batch training: choose scheme=1d or scheme=1.5d for the evaluation"
-        )
+        raise ConfigError(f"scheme=auto plans epochs of full-batch training: {CHOOSE_SCHEME} for the evaluation")
     if cfg.loader.sample_on_gpu and cfg.loader.num_workers:
         raise ConfigError("workers draw on the host: set loader.num_workers=0, or loader.sample_on_gpu=false")
 
@@ -92,7 +91,7 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     is_told = told(cfg)
     codec = build_codec(cfg.codec, is_told) or Unencoded()
     contract = contract_of(model)
-    num_hops, num_rows = learner.needs.num_blocks - contract.num_row_blocks, contract.num_row_blocks
+    num_hops, num_rows = needs.num_blocks - contract.num_row_blocks, contract.num_row_blocks
     precomputed = Precomputed.of(model, cfg.model["name"]) if cfg.loader.precompute else None
     if precomputed is not None:
         num_hops, num_rows = num_hops - 1, 1

@@ -1,6 +1,6 @@
 """Distributed algorithms: who holds which block, and how A @ H is computed from them."""
 
-from fullgnn.schemes.base import Needs, Scheme, ShardedGraph
+from fullgnn.schemes.base import Needs, Offers, Scheme, ShardedGraph
 from fullgnn.schemes.block import Block, FusedProduct
 from fullgnn.schemes.one_and_half_d import OneAndHalfD, one_and_half_d, one_d
 
@@ -8,6 +8,7 @@ __all__ = [
     "Block",
     "FusedProduct",
     "Needs",
+    "Offers",
     "OneAndHalfD",
     "Scheme",
     "ShardedGraph",

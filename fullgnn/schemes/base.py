@@ -43,6 +43,16 @@ class Needs:
         return any(one.self_loops for one in propagations) or any(one.self_loops for one in edges)
 
 
+@dataclass(frozen=True)
+class Offers:
+    """What a scheme's blocks offer beyond products. ``schemes/offers.py`` compares it with what a run needs."""
+
+    edges: bool = False  # ``Block.stages``, and the rows of neighbours themselves
+    pairs: bool = False  # ``ShardedGraph.pairs``, and rows by their original ids
+    loss_rows: bool = False  # ``ShardedGraph.loss_block``; without it, all rows are computed
+    joins_rows: bool = False  # ``Block.sum_over_rows`` and ``Block.gather_partial``
+
+
 @dataclass(frozen=True, eq=False)
 class RowPairs:
     """The pairs of ``graph/links.py`` whose owners are this rank's rows, on the host, in ORIGINAL ids, by local row."""
@@ -106,6 +116,7 @@ class ShardedGraph:
 class Scheme(Protocol):
     """A distributed algorithm for Y = A @ X, bound to this rank of a mesh."""
 
+    offers: Offers
     num_parts: int  # block rows, the paper's b
     replication: int  # ranks that share each block row, the paper's r
     balance: "Balance"  # for the graph of the last ``shard``

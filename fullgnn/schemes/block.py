@@ -306,7 +306,7 @@ class Block:
             UnsupportedError: the scheme offers products alone.
         """
         if self.add_up is None:
-            raise UnsupportedError("this scheme adds nothing over all rows: choose scheme=1d or scheme=1.5d")
+            raise UnsupportedError(f"this scheme adds nothing over all rows{_UNDECLARED}")
         return self.add_up(tensor)
 
     def gather_partial(self, tensor: Tensor) -> Tensor:
@@ -323,7 +323,7 @@ class Block:
             UnsupportedError: the scheme offers products alone.
         """
         if self.gather_up is None:
-            raise UnsupportedError("this scheme gathers nothing of all rows: choose scheme=1d or scheme=1.5d")
+            raise UnsupportedError(f"this scheme gathers nothing of all rows{_UNDECLARED}")
         return self.gather_up(tensor)
 
     def tensors(self) -> list[Tensor]:
@@ -341,10 +341,13 @@ class Block:
         """Its movements.
 
         Raises:
-            UnsupportedError: the scheme offers products alone.
+            UnsupportedError: the block was built without them.
         """
         if self.movements is None:
-            raise UnsupportedError("this scheme offers products alone: choose scheme=1d or scheme=1.5d for this model")
+            raise UnsupportedError(
+                "this block does not bring the rows of neighbours: a layer that reads them states it in its contract,"
+                " as Contract(edge_sets=(...,)), before the graph is distributed"
+            )
         return self.movements
 
 

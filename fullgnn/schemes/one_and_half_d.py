@@ -38,7 +38,7 @@ from fullgnn.distributed import (
 from fullgnn.kernels.spmm import Kernel
 from fullgnn.kernels.support.aligned import pads_rows
 from fullgnn.prepare.prepared import PreparedGraph
-from fullgnn.schemes.base import Balance, Needs, ShardedGraph
+from fullgnn.schemes.base import Balance, Needs, Offers, ShardedGraph
 from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.build import BlockBuilder
 from fullgnn.schemes.coded import CodedFeatures
@@ -82,6 +82,7 @@ class OneAndHalfD(GathersRows):
     """
 
     mesh_axes = ("row", "replica")
+    offers = Offers(edges=True, pairs=True, loss_rows=True, joins_rows=True)
 
     def __init__(self, world: World, kernel: Kernel, meter: Meter, options: SchemeOptions):
         self.world, self.kernel = world, kernel
