@@ -58,10 +58,10 @@ def fail_in_a_step(error: Exception, ranks: tuple[int, ...], folder: Path) -> No
     step = step_runner.train_step
     joining.WAIT_FOR_ALL_S = 0.5 if len(ranks) == 1 else 60.0
 
-    def failing(state: Any, *args: Any) -> None:
-        if state.epoch == 2 and int(os.environ["RANK"]) in ranks:
+    def failing(run: Any, *args: Any) -> None:
+        if run.state.epoch == 2 and int(os.environ["RANK"]) in ranks:
             raise error
-        step(state, *args)
+        step(run, *args)
 
     vars(step_runner)["train_step"] = failing
 

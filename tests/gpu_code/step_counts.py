@@ -81,8 +81,8 @@ def _of_epochs(cuda: FakeCuda, runner: StepRunner) -> dict[str, Counts]:
     for epoch in range(1, WARM + 1):
         runner(epoch)
     counts = Counts.of(cuda, lambda: runner(WARM + 1))
-    evaluate(runner.state.model, runner.job)
-    return {"step": counts, "evaluation": Counts.of(cuda, lambda: evaluate(runner.state.model, runner.job))}
+    evaluate(runner.run)
+    return {"step": counts, "evaluation": Counts.of(cuda, lambda: evaluate(runner.run))}
 
 
 CASES: dict[str, Callable[[World, FakeCuda], dict[str, Counts]]] = {

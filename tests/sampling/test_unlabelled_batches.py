@@ -37,7 +37,7 @@ def reference(cfg: MinibatchConfig, optimizer_class: type[torch.optim.Optimizer]
     keys = {key: value for key, value in cfg.optimizer.items() if key not in ("_target_", "name")}
     with world_of_one(cfg.runtime) as world:
         job = set_up_sampled(cfg, world, Meter(world.device))
-        model, task, loader = job.state.model, job.task, job.loader
+        model, task, loader = job.state.model, job.run.task, job.loader
         for parameter in model.parameters():
             parameter.grad = None
         optimizer, number, losses = optimizer_class(model.parameters(), **keys), 0, []
