@@ -16,7 +16,7 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.config.overrides import as_overrides, quote
-from fullgnn.engine.sharded import sharded_names
+from fullgnn.engine.state import sharded_names
 from fullgnn.errors import ConfigError
 from fullgnn.nn.contract import check_contract
 

@@ -26,15 +26,21 @@ from fullgnn.distributed import (
     stop_requests,
 )
 from fullgnn.engine.checkpoints import Checkpoints, progress_of, restore
-from fullgnn.engine.checks import check_preparation, check_training_data
+from fullgnn.engine.checks import check_deterministic, check_preparation, check_training_data
 from fullgnn.engine.command import TrainingCommand
 from fullgnn.engine.cuda_graph import replay_for
-from fullgnn.engine.deterministic import check_deterministic
 from fullgnn.engine.fit import Steps, fit
-from fullgnn.engine.kept_graph import check_place, keep_graph, with_kept_graph
 from fullgnn.engine.optimizers import check_optimizer
 from fullgnn.engine.outputs import end_if_stopped, epoch_outputs, write_predictions, write_to
-from fullgnn.engine.resume import check_run_dir, finished_before, finished_record, open_folder
+from fullgnn.engine.resume import (
+    check_place,
+    check_run_dir,
+    finished_before,
+    finished_record,
+    keep_graph,
+    open_folder,
+    with_kept_graph,
+)
 from fullgnn.engine.run import planner_of, set_up
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.engine.summary import codec_of, log_inexact, make_record

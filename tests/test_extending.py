@@ -16,11 +16,12 @@ import yaml
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import predict, set_up
-from fullgnn.engine.blocks import all_logits, loss_logits, needs_of
+from fullgnn.engine.evaluate import all_logits, loss_logits
 from fullgnn.engine.run import make_scheme
 from fullgnn.engine.state import FlatGradients
 from fullgnn.kernels.support.aligned import to_aligned
 from fullgnn.nn import Contract
+from fullgnn.nn.contract import needs_of
 from fullgnn.schemes import Block
 from fullgnn.tasks.task import part_of_loss
 from fullgnn.telemetry.meter import Meter

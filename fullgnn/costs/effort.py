@@ -10,9 +10,9 @@ import torch
 from fullgnn.config import Config
 from fullgnn.costs.hardware import SMALL, WHOLE
 from fullgnn.costs.statistics import GraphStatistics
-from fullgnn.engine.blocks import needs_of
 from fullgnn.engine.run import build_model
 from fullgnn.graph import Graph
+from fullgnn.nn.contract import needs_of
 from fullgnn.prepare.source import loaded_dataset
 from fullgnn.tasks import takes_links
 

@@ -15,12 +15,12 @@ from fullgnn.config import Config
 from fullgnn.config.keys import check_minima
 from fullgnn.costs.edge_passes import Move
 from fullgnn.costs.links import PlannedLinks, counted_links, estimated_links
-from fullgnn.engine.blocks import needs_of
 from fullgnn.engine.run import build_model
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.graph.links import LinkFacts
 from fullgnn.nn import contract_of
+from fullgnn.nn.contract import needs_of
 from fullgnn.partition import Partition
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.schemes.layout import Grid, lay_out

@@ -28,10 +28,10 @@ from fullgnn.costs.edge_passes import ALL, GATHERED, EdgePass, Event, Move, Trac
 from fullgnn.costs.link_step import MadeUpDirectory, made_up_step
 from fullgnn.costs.statistics import PlannedJob, PlannedProduct, estimated_job
 from fullgnn.distributed import CountingAxis, SharedSlots
-from fullgnn.engine.blocks import all_logits, loss_logits, needs_of
+from fullgnn.engine.evaluate import all_logits, loss_logits
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.run import Run, build_model
-from fullgnn.engine.sharded import place_rows, split_parameters
+from fullgnn.engine.state import place_rows, split_parameters
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Propagation
 from fullgnn.graph.labels import LabelFacts
@@ -39,6 +39,7 @@ from fullgnn.kernels.edges.index import Transposed
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support.aligned import like_rows, zero_padded
 from fullgnn.nn import contract_of, set_epoch, set_spmm_order
+from fullgnn.nn.contract import needs_of
 from fullgnn.partition.counts import columns_read
 from fullgnn.schemes.base import Needs, ShardedGraph
 from fullgnn.schemes.block import Block, FusedProduct, Input, PropagatedInput

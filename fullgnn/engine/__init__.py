@@ -1,8 +1,7 @@
 """Prepare the graph and train a model on it."""
 
-from fullgnn.engine.checks import check_preparation, check_training_data
+from fullgnn.engine.checks import check_deterministic, check_preparation, check_training_data
 from fullgnn.engine.cuda_graph import replay_for
-from fullgnn.engine.deterministic import check_deterministic
 from fullgnn.engine.evaluate import evaluate, predict
 from fullgnn.engine.fit import FitResult, Steps, fit
 from fullgnn.engine.memory import peak_process_bytes

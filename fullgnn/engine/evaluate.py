@@ -1,13 +1,26 @@
-"""Outputs of a model without dropout, and the metrics of its task."""
+"""What a model computes: for the rows with loss in a step, and for all rows, without dropout, in an evaluation."""
 
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
-from fullgnn.engine.blocks import all_logits
 from fullgnn.engine.run import Run
 from fullgnn.engine.state import Best
+from fullgnn.schemes.base import ShardedGraph
 from fullgnn.tasks.task import CountsConfusion
+
+
+def all_logits(model: torch.nn.Module, graph: ShardedGraph) -> Tensor:
+    """Compute the (num_local_nodes, num_classes) logits of all rows of this rank."""
+    return model(graph.features, graph.blocks)
+
+
+def loss_logits(model: torch.nn.Module, graph: ShardedGraph) -> Tensor:
+    """Compute the (num_local_train, num_classes) logits of the rows with loss, and if possible of no other rows."""
+    if graph.loss_block is None:
+        return all_logits(model, graph).index_select(0, graph.train_index)
+    return model(graph.features, graph.loss_blocks)
 
 
 @torch.no_grad()

@@ -12,8 +12,7 @@ import torch
 
 from fullgnn.distributed import StopRequest
 from fullgnn.engine.checkpoints import Checkpoints
-from fullgnn.engine.divergence import Watch
-from fullgnn.engine.early_stop import Patience
+from fullgnn.engine.ending import Patience, Watch
 from fullgnn.engine.run import Run
 from fullgnn.engine.state import AddsUp, Best, validation_metric
 from fullgnn.kernels.support.process import keep_freed_memory

@@ -22,7 +22,7 @@ from fullgnn.engine.checkpoints import CODEC, check_graph, fitting, load_rows
 from fullgnn.engine.evaluate import predict
 from fullgnn.engine.run import Run
 from fullgnn.engine.saved import check_model, parameters_of
-from fullgnn.engine.sharded import sharded_names
+from fullgnn.engine.state import sharded_names
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.models.stack import Stack

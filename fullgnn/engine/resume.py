@@ -3,10 +3,16 @@
 resume=never   a new run, in a folder without one
 resume=auto    the run in ``run_dir``: from its latest checkpoint, or anew if it has none
 resume=PATH    another run, or a checkpoint of one; its epochs are copied to ``run_dir``
+
+The graph of ``train_graph`` stays beside its run, so that the run can be predicted with, and gone on with. Until the
+set-up has ended it is a temporary file, since a run that fails before its training leaves nothing; from then on it is
+``graph.npz`` in the run folder, which ``config.yaml`` and the checkpoints name.
 """
 
 import logging
+import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +27,11 @@ from fullgnn.distributed.store import attempt
 from fullgnn.engine.checkpoints import fitting
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import ConfigError, DataError, quoted, reason_of
+from fullgnn.graph.datasets import CONTENTS, UNKNOWN, contents_of
 from fullgnn.storage.checkpoint import STATE, check, find, read
-from fullgnn.storage.folder import CHECKPOINTS, check_folder, checkpoints, remove_after
+from fullgnn.storage.folder import CHECKPOINTS, GRAPH, check_folder, checkpoints, has_own_graph, remove_after
 from fullgnn.storage.record import RunFolder, RunRecord, read_record
+from fullgnn.storage.temporary import replacing, writing_to
 from fullgnn.storage.text import parse_yaml, read_text
 
 log = logging.getLogger(__name__)
@@ -199,3 +207,45 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             found[f"{prefix}{key}"] = value
     return found
+
+
+def with_kept_graph(cfg: Config) -> Config:
+    """``cfg`` as the files of its run have it: a graph of ``train_graph`` lies in the run folder. Other datasets stay
+    where they are."""
+    digest = contents_of(cfg.dataset.get(CONTENTS), cfg.dataset.get("path"))
+    if digest is None:
+        return cfg
+    path = str(Path(cfg.run_dir).absolute() / GRAPH)
+    contents = UNKNOWN if digest == UNKNOWN else f"{digest} {path}"
+    return replace(cfg, dataset={**cfg.dataset, "path": path, CONTENTS: contents})
+
+
+def check_place(cfg: Config, checkpoint: Path | None) -> None:
+    """Refuse to replace a ``graph.npz`` of the user's. Only rank 0 calls it, before anything is loaded.
+
+    Args:
+        checkpoint: from which the run goes on, whose graph must be the same.
+
+    Raises:
+        ConfigError: there is such a file in the run folder.
+    """
+    folder = Path(cfg.run_dir).absolute()
+    goes_on = checkpoint is not None and checkpoint.parent.parent == folder
+    if with_kept_graph(cfg) != cfg and (folder / GRAPH).exists() and not goes_on and not has_own_graph(folder):
+        raise ConfigError(
+            f"run_dir={cfg.run_dir} holds a {GRAPH} that train_graph has not written, and the graph of this run would"
+            " replace it: move it, or choose another run_dir"
+        )
+
+
+def keep_graph(loaded: Config, kept: Config) -> None:
+    """Move the file of the graph from where a run has ``loaded`` it to where it is ``kept``. Only rank 0 calls it.
+
+    Raises:
+        ConfigError: the run folder cannot be written, or has too little room.
+    """
+    source, target = loaded.dataset.get("path"), kept.dataset.get("path")
+    if source == target:
+        return
+    with writing_to("run_dir", kept.run_dir), replacing(Path(target)) as temporary:
+        shutil.move(source, temporary)

@@ -23,19 +23,17 @@ from fullgnn.config import Config, OptimizationConfig, build
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.distributed.collectives import NOT_WITHOUT_OTHERS
 from fullgnn.engine.aggregate import Kept, aggregate_features, cached_aggregation, offloads
-from fullgnn.engine.blocks import needs_of
-from fullgnn.engine.checks import check_goal, check_model_fits
-from fullgnn.engine.deterministic import check_deterministic
+from fullgnn.engine.checks import check_deterministic, check_goal, check_model_fits
 from fullgnn.engine.kept_names import KeptNames, kept_names
 from fullgnn.engine.optimizations import applicable
-from fullgnn.engine.sharded import place_rows
-from fullgnn.engine.state import TrainState
+from fullgnn.engine.state import TrainState, place_rows
 from fullgnn.errors import DataError, UnsupportedError
 from fullgnn.graph import Graph
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.spmm import AutoKernel
 from fullgnn.kernels.support.aligned import to_aligned
 from fullgnn.nn import contract_of, set_spmm_order
+from fullgnn.nn.contract import needs_of
 from fullgnn.prepare.facts import GraphFacts, NodeFacts
 from fullgnn.prepare.prepared import PreparedGraph, needed_row_ratio
 from fullgnn.prepare.process import HostWork

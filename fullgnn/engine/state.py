@@ -1,18 +1,22 @@
-"""All that training changes: the model, the optimizer, and how far it has come."""
+"""All that training changes: the model, the optimizer, and how far it has come.
+
+Some parameters are *sharded*: they have one row for each node of this rank, see ``nn/node_embedding.py``. All others
+are replicated: every rank holds the same bits.
+"""
 
 import copy
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
 
 from fullgnn.config import Config, TrainConfig
 from fullgnn.engine.optimizers import DeviceRates, clip_gradients, make_optimizer, make_schedule
-from fullgnn.engine.sharded import sharded_names, split_parameters
 from fullgnn.errors import ConfigError, message_of
+from fullgnn.nn.contract import PlacesRows, contract_of
 from fullgnn.tasks import Task
 
 EXTRA = 2  # elements of the flat gradients that are no gradients
@@ -214,7 +218,7 @@ class FlatGradients:
     """All gradients of replicated parameters in one buffer, so that one collective sums them.
 
     Each ``parameter.grad`` is a view of the buffer. Two more elements are summed with the gradients: the loss, and the
-    number of ranks that have been asked to stop. Gradients of sharded parameters are not summed; see ``sharded.py``.
+    number of ranks that have been asked to stop. Gradients of sharded parameters are not summed.
     """
 
     def __init__(self, model: torch.nn.Module):
@@ -259,3 +263,29 @@ class FlatGradients:
         """Sum the gradients, this rank's ``loss``, and its wish to stop, over the rows of all ranks."""
         self.note(loss)
         ranks.sum_over_rows(self.flat)
+
+
+def place_rows(model: torch.nn.Module, node_id: Tensor) -> None:
+    """Create the sharded parameters of ``model`` for the rows with the original ids ``node_id`` (num_local_nodes,)."""
+    for module in model.modules():
+        if contract_of(module).sharded:
+            cast(PlacesRows, module).place(node_id)
+
+
+def sharded_names(model: torch.nn.Module) -> list[str]:
+    """The names of the sharded parameters of ``model``, as ``named_parameters`` has them."""
+    return [
+        f"{prefix}.{name}" if prefix else name
+        for prefix, module in model.named_modules()
+        for name in contract_of(module).sharded
+    ]
+
+
+def split_parameters(model: torch.nn.Module) -> tuple[list[torch.nn.Parameter], list[torch.nn.Parameter]]:
+    """The replicated and the sharded parameters of ``model``."""
+    names = set(sharded_names(model))
+    replicated: list[torch.nn.Parameter] = []
+    sharded: list[torch.nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        (sharded if name in names else replicated).append(parameter)
+    return replicated, sharded

@@ -24,7 +24,7 @@ from torch import Tensor
 from fullgnn.distributed import StopRequest
 from fullgnn.engine.checkpoints import Checkpoints
 from fullgnn.engine.cuda_graph import EAGER, EAGER_EPOCHS, REPLAYED, Replay, StateSnapshot, StepGraph, capture_on_all
-from fullgnn.engine.divergence import Watch
+from fullgnn.engine.ending import Watch
 from fullgnn.engine.evaluate import evaluate
 from fullgnn.engine.fit import FitResult
 from fullgnn.engine.link_steps import LinkSteps

@@ -12,12 +12,12 @@ import torch
 from fullgnn.config import Config
 from fullgnn.distributed import World, all_gather_objects, broadcast_object
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS, REPLAYED
-from fullgnn.engine.early_stop import ended_by
+from fullgnn.engine.ending import ended_by
 from fullgnn.engine.evaluate import confusion_of
 from fullgnn.engine.fit import FitResult
 from fullgnn.engine.memory import peak_process_bytes
 from fullgnn.engine.run import Run
-from fullgnn.engine.sharded import split_parameters
+from fullgnn.engine.state import split_parameters
 from fullgnn.prepare.facts import GraphFacts, edge_cut
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.machine import git_commit, hardware, versions

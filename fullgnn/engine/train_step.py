@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.distributed import wait_for_gpu
-from fullgnn.engine.blocks import all_logits, loss_logits
+from fullgnn.engine.evaluate import all_logits, loss_logits
 from fullgnn.engine.run import Run
 from fullgnn.tasks.links import LinkTask, Step
 from fullgnn.tasks.task import part_of_loss

@@ -12,4 +12,4 @@ from fullgnn.models.ngcn import NGCN
 from fullgnn.models.sage import SAGE
 from fullgnn.models.sgc import SGC
 
-__all__ = ["APPNP", "GAT", "GATv2", "GCN", "GCNII", "GIN", "LightGCN", "MLP", "NGCN", "SAGE", "SGC"]
+__all__ = ["APPNP", "GAT", "GCN", "GCNII", "GIN", "MLP", "NGCN", "SAGE", "SGC", "GATv2", "LightGCN"]

@@ -11,8 +11,10 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from fullgnn.config import OptimizationConfig
 from fullgnn.errors import ConfigError
 from fullgnn.graph import EdgeSet, Propagation
+from fullgnn.schemes.base import Needs
 
 
 @dataclass(frozen=True)
@@ -107,3 +109,19 @@ def check_contract(model: torch.nn.Module) -> None:
             f"{what}: a model has one that returns fullgnn.nn.Contract(num_blocks=...), with the number of blocks that"
             " its forward(x, blocks) reads, at least 1"
         )
+
+
+def needs_of(model: torch.nn.Module, optimizations: OptimizationConfig) -> Needs:
+    """Collect what the modules of ``model`` ask of their blocks, each thing once, in the order of ``model.modules()``.
+
+    Every rank builds its blocks in this order, and some of them by collectives.
+    """
+    contracts = [*contracts_of(model)]
+    return Needs(
+        propagations=tuple(dict.fromkeys(one for contract in contracts for one in contract.propagations)),
+        loss_rows=bool(optimizations.loss_rows_only),  # an ``auto`` that is not decided yet counts as true
+        edges=tuple(dict.fromkeys(one for contract in contracts for one in contract.edge_sets)),
+        fold=optimizations.fold_normalization,
+        joins_rows=any(contract.joins_rows for contract in contracts),
+        num_blocks=contract_of(model).num_blocks or 1,  # a layer, which is no model, reads one
+    )

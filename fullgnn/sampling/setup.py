@@ -15,7 +15,7 @@ from fullgnn.codecs import Codec, Unencoded, build_codec, encoded, num_bytes
 from fullgnn.config import MinibatchConfig, build, target_of
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.engine.run import Run, distribute, learn, make_input, make_scheme, told
-from fullgnn.engine.sharded import sharded_names
+from fullgnn.engine.state import sharded_names
 from fullgnn.engine.summary import codec_record, log_inexact
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph import Graph, dataset_identity, load_dataset

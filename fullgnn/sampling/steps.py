@@ -16,7 +16,7 @@ from fullgnn.config import MinibatchConfig
 from fullgnn.distributed import StopRequest
 from fullgnn.engine.checkpoints import Checkpoints
 from fullgnn.engine.cuda_graph import StateSnapshot
-from fullgnn.engine.divergence import Watch
+from fullgnn.engine.ending import Watch
 from fullgnn.engine.evaluate import evaluate
 from fullgnn.engine.fit import FitResult
 from fullgnn.engine.memory import TensorPeak

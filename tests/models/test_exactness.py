@@ -14,14 +14,14 @@ import torch
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import Run, fit
-from fullgnn.engine.blocks import all_logits, loss_logits, needs_of
+from fullgnn.engine.evaluate import all_logits, loss_logits
 from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.run import build_model
-from fullgnn.engine.sharded import place_rows
-from fullgnn.engine.state import FlatGradients
+from fullgnn.engine.state import FlatGradients, place_rows
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.kernels.support.aligned import SECTOR_BYTES, pads_rows
 from fullgnn.nn import contract_of, set_epoch
+from fullgnn.nn.contract import needs_of
 from fullgnn.schemes import ShardedGraph
 from fullgnn.telemetry.meter import Meter
 from tests.cases import NUM_CLASSES, config, dense_graph, multi_class

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from fullgnn.config import OptimizationConfig
-from fullgnn.engine.blocks import needs_of
 from fullgnn.models import APPNP, GAT, GCN, GCNII, GIN, MLP, NGCN, SAGE, SGC, GATv2
 from fullgnn.nn import contract_of, set_epoch
+from fullgnn.nn.contract import needs_of
 from tests.cases import NUM_CLASSES, config, dense_graph
 from tests.dense_block import block_of
 from tests.kernels.edges.blocks import dropout_factors

@@ -8,11 +8,11 @@ import torch
 import torch_geometric.nn as pyg
 from torch import Tensor
 
-from fullgnn.engine.blocks import needs_of
 from fullgnn.errors import DataError, UnsupportedError
 from fullgnn.models import GAT, GCN, GIN, SAGE, SGC, LightGCN
 from fullgnn.models.pyg_weights import from_pyg, to_pyg
 from fullgnn.nn import GATConv, GATv2Conv, GCN2Conv, GCNConv, GINConv, SAGEConv, contract_of
+from fullgnn.nn.contract import needs_of
 from tests.cases import config, dense_graph
 from tests.dense_block import block_of
 

@@ -3,12 +3,11 @@
 import pytest
 import torch
 
-from fullgnn.engine.blocks import needs_of
-from fullgnn.engine.sharded import place_rows, sharded_names
+from fullgnn.engine.state import place_rows, sharded_names
 from fullgnn.errors import ConfigError
 from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.nn import BatchNorm, Contract, GATConv, GCNConv, LayerNorm, Linear, NodeEmbedding, SAGEConv, contract_of
-from fullgnn.nn.contract import check_contract
+from fullgnn.nn.contract import check_contract, needs_of
 from tests.cases import config
 
 ROW, SYM = Propagation("row", self_loops=False), Propagation("sym", self_loops=True)

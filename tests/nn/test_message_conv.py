@@ -10,9 +10,9 @@ from torch import Tensor
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import make_scheme
-from fullgnn.engine.blocks import needs_of
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.nn import MessageConv, message_conv
+from fullgnn.nn.contract import needs_of
 from fullgnn.schemes import Block
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph, layout_overrides, sharded

@@ -12,7 +12,7 @@ from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import fit, set_up
 from fullgnn.engine.run import build_model
-from fullgnn.engine.sharded import sharded_names, split_parameters
+from fullgnn.engine.state import sharded_names, split_parameters
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Graph
 from fullgnn.nn import NodeEmbedding

@@ -10,9 +10,9 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from fullgnn.config import build
-from fullgnn.engine.blocks import needs_of
 from fullgnn.graph import EdgeSet, Graph, Propagation
 from fullgnn.nn import MessageConv, contract_of, set_epoch
+from fullgnn.nn.contract import needs_of
 from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.hop import Hop, HopTensors
 from fullgnn.sampling.host_graph import HostGraph

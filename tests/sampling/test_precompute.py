@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from fullgnn.distributed import world_of_one
-from fullgnn.engine.blocks import needs_of
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Propagation
 from fullgnn.models import GCN, GIN, SAGE
 from fullgnn.nn import GCNConv, SAGEConv
+from fullgnn.nn.contract import needs_of
 from fullgnn.sampling.precompute import Precomputed
 from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.telemetry.meter import Meter

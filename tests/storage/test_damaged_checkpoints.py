@@ -30,8 +30,7 @@ from fullgnn.engine.checkpoints import check_graph, fitting
 from fullgnn.engine.prediction import Trained, read_trained
 from fullgnn.engine.resume import check_run_dir
 from fullgnn.engine.saved import check_best, check_state
-from fullgnn.engine.sharded import place_rows
-from fullgnn.engine.state import TrainState
+from fullgnn.engine.state import TrainState, place_rows
 from fullgnn.errors import DataError
 from fullgnn.predict import Request, _run_nodes, load_request, prediction_config
 from fullgnn.prepare import folder as folders

@@ -23,7 +23,6 @@ from fullgnn.bench.problem import Problem, first_weights
 from fullgnn.config import Config
 from fullgnn.config.overrides import quote
 from fullgnn.distributed import World, world_of_one
-from fullgnn.engine.blocks import needs_of
 from fullgnn.engine.cuda_graph import replay_for
 from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.run import Run, build_model, make_input, make_scheme
@@ -33,6 +32,7 @@ from fullgnn.graph.generate_on_device import RandomGraph
 from fullgnn.graph.lookalikes import COMMON, Lookalike
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.nn import set_spmm_order
+from fullgnn.nn.contract import needs_of
 from fullgnn.partition import Partition
 from fullgnn.prepare.arrange import cut
 from fullgnn.prepare.facts import NodeFacts

@@ -1,12 +1,16 @@
-"""End a training that has gone wrong: its loss, a parameter, or the loss in an evaluation is not a finite number.
+"""How a training ends before its last epoch: it has gone wrong, or its evaluations do not improve any more.
+
+``Watch`` ends a training whose loss, parameter, or loss in an evaluation is not a finite number:
 
     loss          looked at where it is read for the records, so at most one epoch, or one batch, late on a GPU
     evaluation    two numbers, summed over the ranks, are launched with it and read after its metrics
     checkpoint    is refused if a parameter is not finite; it counts as good only when the next loss is finite
 
-So nothing waits for the device only to be looked at. All ranks have the same numbers, so they end alike.
+So nothing waits for the device only to be looked at. All ranks have the same numbers, so they end alike. ``Patience``
+says what ``train.patience`` does, and when it cannot act.
 """
 
+import logging
 import math
 from typing import NoReturn
 
@@ -14,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fullgnn.config import TrainConfig
 from fullgnn.distributed import broadcast_object, in_dry_run
 from fullgnn.engine.checkpoints import Checkpoints
 from fullgnn.engine.run import Run
-from fullgnn.engine.sharded import split_parameters
-from fullgnn.engine.state import AddsUp, TrainState
+from fullgnn.engine.state import AddsUp, TrainState, split_parameters
 from fullgnn.engine.train_step import AsyncNumbers
 from fullgnn.errors import TrainingDiverged
 from fullgnn.tasks.links import LinkTask, pairs_of
@@ -119,3 +123,64 @@ def _undefined(output: Tensor, run: Run) -> Tensor:
         return part_of_loss(run.task, of_train, graph.train_labels).isfinite().logical_not()
     owns = torch.from_numpy(np.diff(pairs_of(graph).train.indptr) > 0).to(output.device)
     return (output.sum(dim=1).isnan() & owns).any()
+
+
+log = logging.getLogger(__name__)
+
+EPOCHS, PATIENCE = "epochs", "patience"
+"""Why a run has ended: see ``RunRecord.ended_by``."""
+
+
+class Patience:
+    """Logs, each reason once, why ``train.patience`` cannot act, and where it has stopped the training.
+
+    Args:
+        metric: name of the validation metric that chooses the best epoch, such as val_accuracy.
+    """
+
+    def __init__(self, train: TrainConfig, metric: str):
+        self._train, self._metric = train, metric
+        self._said = set[str]()
+        if not train.patience:
+            return
+        num_evaluations = (train.epochs - 1) // train.eval_every if train.eval_every else 0
+        if num_evaluations <= train.patience:  # the first evaluation is always the best so far
+            self._say(
+                f"there are {num_evaluations} evaluations before the last epoch (train.epochs={train.epochs},"
+                f" train.eval_every={train.eval_every}), and it needs more than {train.patience}"
+            )
+
+    def evaluated(self, state: TrainState) -> None:
+        """Called after each evaluation that ``state`` has noted."""
+        if self._train.patience and not state.has_validated(self._metric):
+            self._say(
+                f"{self._metric} is null, as without a validation split, or with one that lacks what the metric"
+                " compares: give the graph another one, choose another of task.metrics, or leave train.patience out"
+            )
+
+    def ended(self, state: TrainState) -> None:
+        """Log why a training has ended before its last epoch."""
+        if ended_by(state.epoch, self._train) == PATIENCE and state.best is not None:
+            best = state.best.metrics[self._metric]
+            log.info(
+                "stopped early after epoch %d of %d: %s has not been better than %.4f, that of epoch %d, for %d"
+                " evaluation%s (train.patience=%d)",
+                state.epoch,
+                self._train.epochs,
+                self._metric,
+                best,
+                state.best.epoch,
+                state.stale,
+                "" if state.stale == 1 else "s",
+                self._train.patience,
+            )
+
+    def _say(self, reason: str) -> None:
+        if reason not in self._said:
+            log.info("train.patience=%d cannot act: %s", self._train.patience, reason)
+        self._said.add(reason)
+
+
+def ended_by(epoch: int, train: TrainConfig) -> str:
+    """Why a training that has finished after ``epoch`` has ended: ``EPOCHS`` or ``PATIENCE``."""
+    return EPOCHS if epoch >= train.epochs else PATIENCE

@@ -15,7 +15,7 @@ from fullgnn import train, train_minibatch
 from fullgnn.config import Config, MinibatchConfig
 from fullgnn.distributed import World, world_of_one
 from fullgnn.engine import early_stop, step_runner
-from fullgnn.engine.divergence import Watch
+from fullgnn.engine.ending import Watch
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import TrainingDiverged, TrainingStopped
 from fullgnn.graph import Graph
