@@ -4,6 +4,7 @@ import logging
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ from fullgnn.costs.gpu_memory import (
 )
 from fullgnn.costs.statistics import GraphStatistics, estimated_job
 from fullgnn.distributed import World
-from fullgnn.engine import fit, set_up
+from fullgnn.engine import fit, run, set_up
 from fullgnn.engine.run import with_supported_optimizations
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import ConfigError
@@ -54,10 +55,11 @@ def trained(world: World, cfg: Config, graph: Graph, available: int) -> dict[str
     auto.device_bytes, auto.memory_need = lambda world: available, noted  # type: ignore[assignment]
     try:
         meter = Meter(world.device)
-        try:
-            job = set_up(cfg, world, meter, graph if world.rank == 0 else None, planner=CostPlanner())
-        except ConfigError as error:
-            return {"error": str(error)}
+        with mock.patch.object(run, "make_scheme", wraps=run.make_scheme) as made:
+            try:
+                job = set_up(cfg, world, meter, graph if world.rank == 0 else None, planner=CostPlanner())
+            except ConfigError as error:
+                return {"error": str(error), "has_scheme": made.called}
         scheme: Any = job.scheme
         result = fit(StepRunner(job))
     finally:
@@ -105,7 +107,7 @@ def test_a_budget_cuts_the_exchange_into_pieces(ranks, graph: Graph) -> None:
 def test_too_much_is_an_error_on_every_rank_before_anything_is_sharded(ranks, graph: Graph) -> None:
     cfg = config(*layout_overrides(1), "model=gcn", *TRAINING)
     first, second = ranks(2)(trained, cfg, graph, 10**6)
-    assert first == second and not first["is_sharded"]
+    assert first == second and not first["has_scheme"]
     for words in ("does not fit into a GPU", "of 1.00 MB", BLOCKS, "runtime.nproc", "partition=metis"):
         assert words in first["error"]
     assert "\n" not in first["error"]
