@@ -23,11 +23,10 @@ from fullgnn.nn import contract_of
 from fullgnn.nn.contract import needs_of
 from fullgnn.partition import Partition
 from fullgnn.prepare.prepared import PreparedGraph
+from fullgnn.schemes.base import CHOOSE_SCHEME
 from fullgnn.schemes.layout import Grid, lay_out
-from fullgnn.schemes.offers import CHOOSE_SCHEME
 from fullgnn.schemes.options import SchemeOptions
-from fullgnn.schemes.rows import RowDistribution, slice_rows
-from fullgnn.schemes.stages import assign_stages, rank_sums, stage_nnz
+from fullgnn.schemes.rows import RowDistribution, assign_stages, rank_sums, slice_rows, stage_nnz
 from fullgnn.schemes.traffic import DistributedProduct
 from fullgnn.tasks import LinkTask, build_task
 

@@ -39,8 +39,7 @@ from fullgnn.prepare.prepared import PreparedGraph, needed_row_ratio
 from fullgnn.prepare.process import HostWork
 from fullgnn.prepare.source import prepared_graph
 from fullgnn.prepare.statistics import Statistics, statistics_of
-from fullgnn.schemes.base import Needs, Scheme, ShardedGraph
-from fullgnn.schemes.offers import check_offers
+from fullgnn.schemes.base import Needs, Scheme, ShardedGraph, check_offers
 from fullgnn.schemes.options import num_parts
 from fullgnn.storage.cache import Cache
 from fullgnn.tasks import LinkTask, Task, build_task, log_default_metric, takes_links

@@ -24,7 +24,7 @@ from fullgnn.graph.remarks import say
 from fullgnn.prepare.facts import edge_cut
 from fullgnn.prepare.folder import open_folder
 from fullgnn.prepare.source import Places, prepare_folder
-from fullgnn.schemes.offers import CHOOSE_SCHEME
+from fullgnn.schemes.base import CHOOSE_SCHEME
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.telemetry.screen import percent
 

@@ -36,8 +36,7 @@ from fullgnn.sampling.samplers import Sampler
 from fullgnn.sampling.sharing import share_arrays
 from fullgnn.sampling.steps import SampledSteps
 from fullgnn.sampling.workers import SlotLayout, Workers
-from fullgnn.schemes.base import Needs
-from fullgnn.schemes.offers import CHOOSE_SCHEME
+from fullgnn.schemes.base import CHOOSE_SCHEME, Needs
 from fullgnn.storage.cache import Cache
 from fullgnn.tasks import lacks_examples, log_default_metric, refuse_without_examples, takes_links, task_contract
 from fullgnn.tasks.task import NodeTask, Task

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.codecs import Codec
+from fullgnn.errors import ConfigError
 from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.graph.links import LinkFacts, Lists
 from fullgnn.prepare.prepared import PreparedGraph
@@ -45,7 +46,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Offers:
-    """What a scheme's blocks offer beyond products. ``schemes/offers.py`` compares it with what a run needs."""
+    """What a scheme's blocks offer beyond products. ``schemes/base.py`` compares it with what a run needs."""
 
     edges: bool = False  # ``Block.stages``, and the rows of neighbours themselves
     pairs: bool = False  # ``ShardedGraph.pairs``, and rows by their original ids
@@ -168,3 +169,26 @@ class Balance:
     nnz: float  # non-zeros that the most loaded rank multiplies, divided by the mean over the ranks
     stage_nnz: float  # the same if every stage waits for its most loaded rank
     rank_nnz: tuple[int, ...] = ()  # non-zeros that each rank multiplies, in rank order
+
+
+CHOOSE_SCHEME = "choose scheme=1d or scheme=1.5d"
+"""The cure in a message about a scheme that cannot do what is asked: both of these do all that a run can ask for."""
+
+
+def check_offers(needs: Needs, offers: Offers, model: str, task: str, scheme: str) -> None:
+    """Refuse a scheme that lacks something without which the model or the task cannot be trained.
+
+    Args:
+        model, task, scheme: the names of the choices, for the message.
+
+    Raises:
+        ConfigError: one line, the same on every rank.
+    """
+    lacks = {
+        f"task={task} reads rows of other ranks by their ids": needs.pairs and not offers.pairs,
+        f"model={model} reads the edges of the graph": bool(needs.edges) and not offers.edges,
+        f"model={model} adds up what all ranks find for their rows": needs.joins_rows and not offers.joins_rows,
+    }
+    for what, is_lacking in lacks.items():
+        if is_lacking:
+            raise ConfigError(f"{what}, and scheme={scheme} multiplies only: {CHOOSE_SCHEME}")

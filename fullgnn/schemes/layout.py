@@ -15,8 +15,7 @@ from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.schemes.base import Balance, Needs
 from fullgnn.schemes.nodes import node_arrays
 from fullgnn.schemes.pieces import all_at_once, packed_pieces
-from fullgnn.schemes.rows import RowDistribution, slice_rows
-from fullgnn.schemes.stages import assign_stages, rank_sums, stage_nnz
+from fullgnn.schemes.rows import RowDistribution, assign_stages, rank_sums, slice_rows, stage_nnz
 from fullgnn.schemes.traffic import HALO, DistributedProduct, Halos, choose_transports
 
 

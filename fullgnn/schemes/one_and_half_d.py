@@ -45,9 +45,8 @@ from fullgnn.schemes.coded import CodedFeatures
 from fullgnn.schemes.exchange import MeshAxes, RankContext
 from fullgnn.schemes.gather import GathersRows
 from fullgnn.schemes.layout import CODES, lay_out, rank_arrays
-from fullgnn.schemes.nodes import sharded_graph
+from fullgnn.schemes.nodes import row_sum_arrays, sharded_graph
 from fullgnn.schemes.options import SchemeOptions
-from fullgnn.schemes.row_sums import row_sum_arrays
 from fullgnn.telemetry.meter import Meter
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from fullgnn.schemes.pieces import Pieces
-from fullgnn.schemes.rows import RowDistribution
-from fullgnn.schemes.stages import rank_sums, stage_source, stage_sources
+from fullgnn.schemes.rows import RowDistribution, rank_sums, stage_source, stage_sources
 
 OWN, BROADCAST, WHOLE, HALO = range(4)
 

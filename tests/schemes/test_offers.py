@@ -13,7 +13,7 @@ from fullgnn.engine import make_scheme, set_up
 from fullgnn.errors import ConfigError
 from fullgnn.graph import EdgeSet
 from fullgnn.schemes import Needs, Offers
-from fullgnn.schemes.offers import CHOOSE_SCHEME, check_offers
+from fullgnn.schemes.base import CHOOSE_SCHEME, check_offers
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config
 
