@@ -2,17 +2,19 @@
 
 import logging
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 import torch
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import fit, make_scheme, optimizations, set_up
+from fullgnn.engine import fit, optimizations, set_up
 from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.run import with_supported_optimizations
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.models import GAT, GCN, GIN, MLP, NGCN, SGC
+from fullgnn.schemes.one_and_half_d import OneAndHalfD
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config
 from tests.variants import preset_overrides
@@ -165,9 +167,8 @@ def test_a_default_run_says_nothing_of_optimizations(overrides, logged) -> None:
 
 
 def applied_work(world: World, cfg: Config) -> bool:
-    scheme = make_scheme(cfg, world, Meter(world.device))
-    scheme.offers = replace(scheme.offers, loss_rows=False)
-    job = set_up(cfg, world, scheme)
+    with mock.patch.object(OneAndHalfD, "offers", replace(OneAndHalfD.offers, loss_rows=False)):
+        job = set_up(cfg, world, Meter(world.device))
     return bool(job.optimizations.loss_rows_only) or job.graph.loss_block is not None
 
 

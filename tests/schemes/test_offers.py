@@ -3,17 +3,19 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 import fullgnn
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import make_scheme, set_up
+from fullgnn.engine import set_up
 from fullgnn.errors import ConfigError
 from fullgnn.graph import EdgeSet
 from fullgnn.schemes import Needs, Offers
 from fullgnn.schemes.base import CHOOSE_SCHEME, check_offers
+from fullgnn.schemes.one_and_half_d import OneAndHalfD
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config
 
@@ -42,11 +44,10 @@ CASES = {
 
 
 def refused(world: World, cfg: Config, what: str) -> str:
-    scheme = make_scheme(cfg, world, Meter(world.device))
-    scheme.offers = replace(scheme.offers, **{what: False})
-    scheme.shard = None  # type: ignore[assignment, method-assign]  # nothing is distributed
-    with pytest.raises(ConfigError) as raised:
-        set_up(cfg, world, scheme)
+    """The error of a scheme that does not offer ``what``, and that fails if a graph is distributed."""
+    less = replace(OneAndHalfD.offers, **{what: False})
+    with mock.patch.multiple(OneAndHalfD, offers=less, shard=None), pytest.raises(ConfigError) as raised:
+        set_up(cfg, world, Meter(world.device))
     return str(raised.value)
 
 
@@ -59,4 +60,4 @@ def test_a_run_is_refused_before_the_graph_is_distributed(ranks) -> None:
 def test_the_cure_is_written_once() -> None:
     files = Path(fullgnn.__file__).parent.rglob("*.py")
     found = [path.name for path in files for _ in re.findall("scheme=1d or ", path.read_text())]
-    assert found == ["offers.py"]
+    assert found == ["base.py"]
