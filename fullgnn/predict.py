@@ -56,7 +56,7 @@ from fullgnn.distributed import (
     under_torchrun,
     warn_of_crowding,
 )
-from fullgnn.distributed.command import help_with_keys, run_as_rank, run_command
+from fullgnn.distributed.command import help_with_keys, run_command
 from fullgnn.engine.checkpoints import fitting
 from fullgnn.engine.checks import check_preparation
 from fullgnn.engine.evaluate import predict as predict_outputs
@@ -297,7 +297,7 @@ def start(request: Request, arguments: list[str]) -> None:
     nproc = default_nproc(request.runtime)
     warn_of_crowding(nproc, request.runtime)
     if can_fork():
-        fork_workers(run_as_rank, run_rank, request, nproc=nproc, runtime=request.runtime)
+        fork_workers(run_rank, request, nproc=nproc, runtime=request.runtime)
     else:
         launch_workers(["-m", "fullgnn.predict", *arguments], nproc, request.runtime)
 

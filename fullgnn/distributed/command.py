@@ -108,19 +108,6 @@ def tasks_of(environment: Mapping[str, str]) -> Tasks | None:
     return None
 
 
-def run_as_rank(run: Callable[..., object], *args: object) -> None:
-    """Call ``run(*args)`` in a forked rank; a user error ends the rank with one line and status 1."""
-    setup_logging(int(os.environ["RANK"]))
-    try:
-        run(*args)
-    except FullGNNError as error:
-        fail(error)
-    except Exception as error:
-        if (shortage := too_little(error, "the work of this rank")) is not None:
-            fail(RankFailed(str(shortage)))
-        raise
-
-
 def help_with_keys(description: str | None, name: str) -> str:
     """The help of a command: its ``description`` and the file ``conf/<name>.yaml``, which explains every key."""
     return f"{description}\n{(conf_dir() / f'{name}.yaml').read_text()}"

@@ -15,7 +15,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 from types import FrameType
@@ -27,9 +28,11 @@ from fullgnn.distributed.failure import REASON_FILE, is_lost_connection, report_
 from fullgnn.distributed.joining import end_process
 from fullgnn.distributed.mesh import num_threads
 from fullgnn.distributed.store import STORE_FILE
-from fullgnn.errors import FullGNNError
+from fullgnn.errors import FullGNNError, RankFailed
 from fullgnn.startup import LAUNCHER_PID, end_with_launcher
+from fullgnn.storage.memory import too_little
 from fullgnn.storage.temporary import temporary_folder
+from fullgnn.telemetry.log import setup_logging
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """The signals that ask a process to stop."""
@@ -48,16 +51,15 @@ _STOP_STATUSES = {128 + number for number in STOP_SIGNALS}
 def launch_workers(arguments: list[str], nproc: int, runtime: RuntimeConfig) -> None:
     """Run ``python arguments...`` as ``nproc`` ranks on this machine, each a new process, and wait for them.
 
-    Raises: as ``run_ranks``.
+    Raises: as ``Ranks.watch``.
     """
-
-    def start(variables: dict[str, str]) -> Rank:
-        # In a session of its own, a rank does not see a terminal's Ctrl-C, which would end imports with a traceback.
-        command = [sys.executable, *arguments]
-        process = subprocess.Popen(command, env={**os.environ, **variables}, start_new_session=True)
-        return Rank(process.pid, process.poll)
-
-    run_ranks(start, nproc, runtime)
+    with started_ranks(nproc, runtime) as ranks:
+        for variables in ranks.variables:
+            # In a session of its own, a rank does not see a terminal's Ctrl-C, which ends imports with a traceback.
+            command, of_rank = [sys.executable, *arguments], {**os.environ, **variables}
+            process = subprocess.Popen(command, env=of_rank, start_new_session=True)
+            ranks.started.append(Rank(process.pid, process.poll))
+        ranks.watch()
 
 
 def fork_workers(function: Callable[..., object], *args: object, nproc: int, runtime: RuntimeConfig) -> None:
@@ -67,25 +69,37 @@ def fork_workers(function: Callable[..., object], *args: object, nproc: int, run
     The ranks find each other through a file: a store on a port would need a thread of this process, and a fork at a
     moment when that thread holds a lock of the C library, say to look up a host name, would wait for the lock forever.
 
-    Raises: as ``run_ranks``.
+    Raises: as ``Ranks.watch``.
     """
+    with started_ranks(nproc, runtime) as ranks:
+        for variables in ranks.variables:
+            process = forkable(_rank, variables, function, args)
+            process.start()
+            assert process.pid is not None
+            ranks.started.append(Rank(process.pid, partial(_exit_status, process)))
+        ranks.watch()
 
-    def start(variables: dict[str, str]) -> Rank:
-        process = fork(_rank, variables, function, args)
-        assert process.pid is not None
-        return Rank(process.pid, lambda: process.exitcode)
 
-    run_ranks(start, nproc, runtime)
+def _exit_status(process: ForkProcess) -> int | None:
+    return process.exitcode
 
 
 def _rank(variables: dict[str, str], function: Callable[..., object], args: tuple[object, ...]) -> None:
-    """Run ``function(*args)`` as a new process would: signals end it, and a bug is reported with its traceback."""
+    """Run ``function(*args)`` as a new process would: signals end it, a user error ends it with one line and status 1,
+    and a bug is reported with its traceback."""
+    from fullgnn.distributed.command import fail  # which imports this module
+
     use_default_handlers()
     os.environ |= variables
     end_with_launcher()
+    setup_logging(int(os.environ["RANK"]))
     try:
         function(*args)
+    except FullGNNError as error:
+        fail(error)
     except Exception as error:
+        if (shortage := too_little(error, "the work of this rank")) is not None:
+            fail(RankFailed(str(shortage)))
         report_bug(error)
         traceback.print_exc()
         end_process(1)
@@ -100,14 +114,12 @@ def can_fork() -> bool:
     return torch.get_num_threads() == 1 and torch.cuda.device_count() == 0
 
 
-def fork(function: Callable[..., object], *args: object, daemon: bool = False) -> ForkProcess:
-    """Run ``function(*args)`` in a fork of this process, which has loaded numba's compiler for all its forks."""
+def forkable(function: Callable[..., object], *args: object, daemon: bool = False) -> ForkProcess:
+    """A fork of this process that will run ``function(*args)``. Numba's compiler is loaded once for all forks."""
     from fullgnn.kernels.support.vectors import load_compiler  # imports numba
 
     load_compiler()
-    process = multiprocessing.get_context("fork").Process(target=function, args=args, daemon=daemon)
-    process.start()
-    return process
+    return multiprocessing.get_context("fork").Process(target=function, args=args, daemon=daemon)
 
 
 @dataclass(frozen=True)
@@ -123,36 +135,48 @@ class Rank:
             os.kill(self.pid, number)
 
 
-def run_ranks(start: Callable[[dict[str, str]], Rank], nproc: int, runtime: RuntimeConfig) -> None:
-    """Start ``nproc`` ranks on this machine and wait for them.
+@dataclass
+class Ranks:
+    """The ranks of a job on this machine."""
+
+    variables: list[dict[str, str]]
+    """For each rank, the environment variables that differ from those of this process."""
+    folder: Path
+    request: "StopRequest"
+    started: list[Rank] = field(default_factory=list)
+
+    def watch(self) -> None:
+        """Wait until all ranks have ended well.
+
+        Raises:
+            WorkerError: a rank failed. The message is that of the rank that failed first.
+            KeyboardInterrupt, SystemExit: a signal asked this process or a rank to stop, and all ranks have ended.
+        """
+        _watch(self.started, self.folder, self.request)
+
+
+@contextmanager
+def started_ranks(nproc: int, runtime: RuntimeConfig) -> Iterator[Ranks]:
+    """The ``nproc`` ranks that the ``with`` block starts; those that still run are killed at its end.
 
     When a signal asks this process to stop, the ranks receive SIGTERM and have ``STOP_TIMEOUT_S`` seconds to end by
     themselves. A second signal kills them at once.
-
-    Args:
-        start: starts a rank, given the environment variables that differ from this process's.
-
-    Raises:
-        WorkerError: a rank failed. The message is that of the rank that failed first.
-        KeyboardInterrupt, SystemExit: a signal asked this process or a rank to stop, and all ranks have ended.
     """
     threads = str(num_threads(runtime, nproc))  # libraries read it at import
     # STORE_FILE is unset, because it may name the store of a job to which this process itself belongs.
     variables = {"OMP_NUM_THREADS": threads, STORE_FILE: None, LAUNCHER_PID: str(os.getpid())}
-    ranks: list[Rank] = []
     with (
         temporary_folder() as folder,
         environment(variables),
         stop_requests(end_if_urgent=False) as request,
     ):
+        ranks = Ranks([_variables(rank, nproc, folder) for rank in range(nproc)], folder, request)
         try:
-            for rank in range(nproc):
-                ranks.append(start(_variables(rank, nproc, folder)))
-            _watch(ranks, folder, request)
+            yield ranks
         finally:
-            for process in ranks:
+            for process in ranks.started:
                 process.send(signal.SIGKILL)  # ends also a rank that has been suspended
-            _wait(lambda: _all_ended(ranks), STOP_TIMEOUT_S)
+            _wait(lambda: _all_ended(ranks.started), STOP_TIMEOUT_S)
 
 
 def _variables(rank: int, nproc: int, folder: Path) -> dict[str, str]:
@@ -170,7 +194,7 @@ def _reason_file(folder: Path, rank: int) -> Path:
 
 
 def _watch(ranks: list[Rank], folder: Path, request: "StopRequest") -> None:
-    """Return when all ranks have ended well. Raises: as ``run_ranks``, maybe while ranks still run."""
+    """Return when all ranks have ended well. Raises: as ``Ranks.watch``, maybe while ranks still run."""
     _wait(lambda: request.signal is not None or _all_ended(ranks) or bool(_failed(ranks)))
     failed = _failed(ranks)
     if request.signal is not None:

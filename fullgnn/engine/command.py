@@ -33,7 +33,7 @@ from fullgnn.distributed import (
     under_torchrun,
     warn_of_crowding,
 )
-from fullgnn.distributed.command import answers, fail, run_as_rank
+from fullgnn.distributed.command import answers, fail
 from fullgnn.distributed.joining import end_after_traceback, end_process
 from fullgnn.distributed.launch import use_default_handlers
 from fullgnn.engine.checks import check_preparation, check_training_data
@@ -82,7 +82,7 @@ class TrainingCommand:
         nproc = 1 if cfg.runtime.dry_run else default_nproc(cfg.runtime)
         warn_of_crowding(nproc, cfg.runtime)
         if fork:
-            fork_workers(run_as_rank, self.run, cfg, nproc=nproc, runtime=cfg.runtime)
+            fork_workers(self.run, cfg, nproc=nproc, runtime=cfg.runtime)
         else:
             launch_workers(["-m", self.module, *overrides], nproc, cfg.runtime)
         return read_record(Path(cfg.run_dir))
@@ -108,10 +108,7 @@ class TrainingCommand:
         else:
             torch.set_num_threads(1)  # this process only starts the ranks; see can_fork
 
-        @hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=self.config_name)
-        def job(composed: DictConfig) -> RunRecord | Exception:
-            return self._job(composed)
-
+        job = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=self.config_name)(self._job)
         startup.imported()
         try:
             job()

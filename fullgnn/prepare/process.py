@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from fullgnn.distributed.launch import can_fork, fork, use_default_handlers
+from fullgnn.distributed.launch import can_fork, forkable, use_default_handlers
 from fullgnn.distributed.presence import Process, wait_for_message
 from fullgnn.errors import FullGNNError, UnsupportedError
 from fullgnn.startup import LAUNCHER_PID, end_with_launcher
@@ -106,7 +106,8 @@ class _OwnProcess(HostWork):
             here.close()
             _serve(there)
 
-        process = fork(serve_there, daemon=True)
+        process = forkable(serve_there, daemon=True)
+        process.start()
         there.close()
 
         def wait() -> int | None:
