@@ -47,6 +47,9 @@ from fullgnn.telemetry.log import setup_logging
 
 log = logging.getLogger(__name__)
 
+SWEEP_REPORT = "fullgnn.report.sweep.SweepReport"
+"""What Hydra calls before and after the jobs of a sweep."""
+
 
 @dataclass(frozen=True)
 class TrainingCommand:
@@ -102,6 +105,9 @@ class TrainingCommand:
             return
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra passes errors on to the handlers below
         sys.argv[1:] = defer_keys_of_swept_groups(sys.argv[1:])
+        sweeps = not {"-m", "--multirun", "hydra.mode=MULTIRUN"}.isdisjoint(sys.argv)
+        if sweeps:
+            sys.argv.append(f"+hydra.callbacks.sweep._target_={SWEEP_REPORT}")
         if under_torchrun():
             use_default_handlers()  # a signal ends the rank silently, outside of stop_requests()
             end_with_launcher()
@@ -116,8 +122,7 @@ class TrainingCommand:
             end_process(128 + signal.SIGINT)
         except Exception as error:
             if is_user_error(error):
-                sweep = not {"-m", "--multirun"}.isdisjoint(sys.argv)
-                fail(ConfigError(explain(error, SCHEMAS[self.config_name], sweep)))
+                fail(ConfigError(explain(error, SCHEMAS[self.config_name], sweeps)))
             raise
 
     def _job(self, composed: DictConfig) -> RunRecord | Exception:
