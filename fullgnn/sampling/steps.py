@@ -86,6 +86,7 @@ class SampledSteps:
                 state.model.train()
                 set_epoch(state.model, state.epoch * loader.num_batches + state.batches.count + 1)
                 if self._rehearses and batch.total:
+                    self._rehearses = False
                     self._rehearse(batch)
                 results = self.watched_step(batch, self._peak)
                 if late is not None:
@@ -173,7 +174,7 @@ class SampledSteps:
 
     def _rehearse(self, batch: Minibatch) -> None:
         """Compile the kernels of the step on ``batch``, which is trained afterwards. Every rank calls it."""
-        self._rehearses, state = False, self.state
+        state = self.state
         rehearse(
             lambda: self._learn(batch),
             lambda: StateSnapshot(state.model, state.optimizer, state.gradients.flat),
