@@ -16,7 +16,7 @@ from fullgnn.distributed import World
 from fullgnn.graph import Graph
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.prepare.source import prepared_graph
-from fullgnn.schemes.base import Needs, Scheme, ShardedGraph
+from fullgnn.schemes.base import BlockRequest, Scheme, ShardedGraph
 from fullgnn.tasks import MultiClass
 from fullgnn.telemetry.meter import EpochRecord
 
@@ -84,7 +84,7 @@ class Calling:
     add_epoch: Callable[[EpochRecord], object]
 
 
-def sharded(world: World, cfg: Config, scheme: Scheme, needs: Needs, graph: Graph) -> ShardedGraph:
+def sharded(world: World, cfg: Config, scheme: Scheme, needs: BlockRequest, graph: Graph) -> ShardedGraph:
     """This rank's part of ``graph``, in the dtype of ``cfg``. Every rank calls it."""
     needs = replace(needs, dtype=getattr(torch, cfg.runtime.dtype))
     with prepared_graph(cfg, world, scheme.num_parts, graph=graph if world.rank == 0 else None) as prepared:

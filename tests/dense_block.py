@@ -8,7 +8,7 @@ from torch import Tensor
 from fullgnn.graph import Propagation
 from fullgnn.kernels.epilogue.epilogue import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
-from fullgnn.schemes import Block, FusedProduct, Needs
+from fullgnn.schemes import Block, BlockRequest, FusedProduct
 from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.local import LocalMovements
 from fullgnn.schemes.operator import local_csr
@@ -42,7 +42,7 @@ def dense_block(matrix: Tensor, targets: Tensor | None = None, propagation: Prop
     return Block(ids, {propagation: FusedProduct(DenseMultiplication(rows), DenseMultiplication(rows.T))}, targets)
 
 
-def block_of(adj: np.ndarray, needs: Needs, targets: Tensor | None = None) -> Block:
+def block_of(adj: np.ndarray, needs: BlockRequest, targets: Tensor | None = None) -> Block:
     """A block with all that a model ``needs``, from the dense stored adjacency ``adj``, in one process."""
     ids = torch.arange(len(adj))
     rows = ids if targets is None else targets

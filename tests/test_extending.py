@@ -21,7 +21,7 @@ from fullgnn.engine.run import make_scheme
 from fullgnn.engine.state import FlatGradients
 from fullgnn.kernels.support.aligned import to_aligned
 from fullgnn.nn import Contract
-from fullgnn.nn.contract import needs_of
+from fullgnn.nn.contract import block_request
 from fullgnn.schemes import Block
 from fullgnn.tasks.task import part_of_loss
 from fullgnn.telemetry.meter import Meter
@@ -104,7 +104,7 @@ def step_of_simplified(world: World, cfg: Config, kind: str) -> dict[str, Any]:
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
     model = example("simplified").Simplified(5, NUM_CLASSES, num_hops=3, dropout=0.0, seed=4).double()
-    needs = needs_of(model, cfg.optimizations)
+    needs = block_request(model, cfg.optimizations)
     graph = sharded(world, cfg, scheme, needs, dense_graph(kind).graph())
     object.__setattr__(graph, "features", to_aligned(graph.features, world.device))
     gradients = FlatGradients(model)
@@ -159,7 +159,7 @@ def make(name: str) -> torch.nn.Module:
 
 def step_of_example(world: World, cfg: Config, kind: str, name: str) -> dict[str, np.ndarray]:
     scheme, model = make_scheme(cfg, world, Meter(world.device)), make(name)
-    needs = needs_of(model, cfg.optimizations)
+    needs = block_request(model, cfg.optimizations)
     return step(model, sharded(world, cfg, scheme, needs, dense_graph(kind).graph()), scheme)
 
 

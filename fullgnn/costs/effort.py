@@ -12,7 +12,7 @@ from fullgnn.costs.hardware import SMALL, WHOLE
 from fullgnn.costs.statistics import GraphStatistics
 from fullgnn.engine.run import build_model
 from fullgnn.graph import Graph
-from fullgnn.nn.contract import needs_of
+from fullgnn.nn.contract import block_request
 from fullgnn.prepare.source import loaded_dataset
 from fullgnn.tasks import takes_links
 
@@ -30,7 +30,7 @@ def needed_part(cfg: Config, graph: Graph | GraphStatistics) -> str:
     row_bytes = max(1, cfg.model.get("hidden_channels", 1)) * getattr(torch, cfg.runtime.dtype).itemsize
     if nnz > MOST_NNZ or graph.num_nodes * row_bytes > MOST_TABLE_BYTES:
         return WHOLE
-    reads_edges = needs_of(build_model(cfg, 1, 1, torch.device("cpu")), cfg.optimizations).edges
+    reads_edges = block_request(build_model(cfg, 1, 1, torch.device("cpu")), cfg.optimizations).edges
     parts = [SMALL, *([_EDGES] if reads_edges else []), *([_DRAWS] if takes_links(cfg.task) else [])]
     return "-".join(parts)
 

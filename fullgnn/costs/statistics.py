@@ -20,7 +20,7 @@ from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.graph.links import LinkFacts
 from fullgnn.nn import contract_of
-from fullgnn.nn.contract import needs_of
+from fullgnn.nn.contract import block_request
 from fullgnn.partition import Partition
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.schemes.base import CHOOSE_SCHEME
@@ -232,7 +232,7 @@ def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality:
     grid, facts = SchemeOptions.of(cfg.scheme).grid(world_size), prepared.facts
     task = build_task(cfg.task, facts.nodes.labels, facts.nodes.links)
     sizes = facts.nodes.num_features, task.num_outputs
-    needs = needs_of(build_model(cfg, *sizes, torch.device("cpu")), cfg.optimizations)
+    needs = block_request(build_model(cfg, *sizes, torch.device("cpu")), cfg.optimizations)
     layout, halos = lay_out(prepared, grid, needs)
     of_all, of_train = facts.block_nnz(cfg.self_loops), facts.counts.train_block_nnz(cfg.self_loops)
     nnz = {"adj": of_all, "adj_t": of_all.T, "loss": of_train, "loss_t": of_train.T}

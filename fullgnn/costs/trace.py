@@ -39,9 +39,9 @@ from fullgnn.kernels.edges.index import Transposed
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support.aligned import like_rows, zero_padded
 from fullgnn.nn import contract_of, set_epoch, set_spmm_order
-from fullgnn.nn.contract import needs_of
+from fullgnn.nn.contract import block_request
 from fullgnn.partition.counts import columns_read
-from fullgnn.schemes.base import Needs, ShardedGraph
+from fullgnn.schemes.base import BlockRequest, ShardedGraph
 from fullgnn.schemes.block import Block, FusedProduct, Input, PropagatedInput
 from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.edges import Stage
@@ -87,7 +87,7 @@ class Trace:
     peak_tensor_bytes: int  # without the blocks of the adjacency
     buffer_bytes: int  # of these, the buffers of the exchange
     kept_bytes: int  # of these, A^k @ H0
-    needs: Needs
+    needs: BlockRequest
     transposed: frozenset[str]  # the products by which edges are kept in the order of their sources too
 
 
@@ -242,7 +242,7 @@ class _Skeleton:
         self.model = build_model(job.cfg, job.graph.num_features, job.graph.num_classes, torch.device("cpu"))
         place_rows(self.model, torch.arange(job.rows.num_own(self.part, self.replica)))
         self.model.to(device)  # the device "meta" could not draw the first values
-        self.needs = needs_of(self.model, job.cfg.optimizations)
+        self.needs = block_request(self.model, job.cfg.optimizations)
         set_spmm_order(self.model, job.cfg.optimizations.spmm_order)
         self.graph = self._graph()
 

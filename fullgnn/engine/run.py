@@ -33,13 +33,13 @@ from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.spmm import AutoKernel
 from fullgnn.kernels.support.aligned import to_aligned
 from fullgnn.nn import contract_of, set_spmm_order
-from fullgnn.nn.contract import needs_of
+from fullgnn.nn.contract import block_request
 from fullgnn.prepare.facts import GraphFacts, NodeFacts
 from fullgnn.prepare.prepared import PreparedGraph, needed_row_ratio
 from fullgnn.prepare.process import HostWork
 from fullgnn.prepare.source import prepared_graph
 from fullgnn.prepare.statistics import Statistics, statistics_of
-from fullgnn.schemes.base import Needs, Scheme, ShardedGraph, check_offers
+from fullgnn.schemes.base import BlockRequest, Scheme, ShardedGraph, check_offers
 from fullgnn.schemes.options import num_parts
 from fullgnn.storage.cache import Cache
 from fullgnn.tasks import LinkTask, Task, build_task, log_default_metric, takes_links
@@ -97,7 +97,7 @@ class Run:
     task: Task
     optimizations: OptimizationConfig
     """Those that the model and the scheme support."""
-    needs: Needs
+    needs: BlockRequest
     # distribute
     scheme: Scheme = field(init=False)
     graph: ShardedGraph = field(init=False)
@@ -204,7 +204,7 @@ def learn(cfg: Config, world: World, meter: Meter, nodes: NodeFacts) -> Run:
     codec, dtype = build_codec(cfg.codec), getattr(torch, cfg.runtime.dtype)
     optimizations = applicable(cfg.optimizations, model, pairs, None if codec else nodes)
     sparse = optimizations.sparse_features is True
-    needs = replace(needs_of(model, optimizations), pairs=pairs, dtype=dtype, codec=codec, sparse=sparse)
+    needs = replace(block_request(model, optimizations), pairs=pairs, dtype=dtype, codec=codec, sparse=sparse)
     return Run(cfg, world, meter, nodes, model, task, optimizations, needs)
 
 

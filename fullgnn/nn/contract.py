@@ -14,7 +14,7 @@ from torch import Tensor
 from fullgnn.config import OptimizationConfig
 from fullgnn.errors import ConfigError
 from fullgnn.graph import EdgeSet, Propagation
-from fullgnn.schemes.base import Needs
+from fullgnn.schemes.base import BlockRequest
 
 
 @dataclass(frozen=True)
@@ -111,13 +111,13 @@ def check_contract(model: torch.nn.Module) -> None:
         )
 
 
-def needs_of(model: torch.nn.Module, optimizations: OptimizationConfig) -> Needs:
+def block_request(model: torch.nn.Module, optimizations: OptimizationConfig) -> BlockRequest:
     """Collect what the modules of ``model`` ask of their blocks, each thing once, in the order of ``model.modules()``.
 
     Every rank builds its blocks in this order, and some of them by collectives.
     """
     contracts = [*contracts_of(model)]
-    return Needs(
+    return BlockRequest(
         propagations=tuple(dict.fromkeys(one for contract in contracts for one in contract.propagations)),
         loss_rows=bool(optimizations.loss_rows_only),  # an ``auto`` that is not decided yet counts as true
         edges=tuple(dict.fromkeys(one for contract in contracts for one in contract.edge_sets)),

@@ -24,7 +24,7 @@ from fullgnn.sampling.hop import Hop, HopTensors
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.products import SampledProduct, ScaledMatrix, Transposition
 from fullgnn.sampling.rows import HopEdges, Put, Rows
-from fullgnn.schemes.base import Needs
+from fullgnn.schemes.base import BlockRequest
 from fullgnn.schemes.block import Block
 from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.local import LocalMovements
@@ -46,7 +46,7 @@ class BlockMaker:
     def __init__(
         self,
         graph: HostGraph,
-        needs: Needs,
+        needs: BlockRequest,
         dtype: torch.dtype,
         device: torch.device,
         num_row_blocks: int = 0,

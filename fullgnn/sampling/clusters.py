@@ -19,7 +19,7 @@ from fullgnn.partition.partition import Partition
 from fullgnn.partition.pattern import undirected
 from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.host_graph import HostGraph
-from fullgnn.schemes.base import Needs
+from fullgnn.schemes.base import BlockRequest
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def prepare_clusters(graph: Graph, seed: int, num_clusters: int, group_size: int
     return {ORDER: order, BOUNDS: np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)}
 
 
-def check_weights(graph: Graph, needs: Needs) -> None:
+def check_weights(graph: Graph, needs: BlockRequest) -> None:
     """Refuse negative weights for a model that divides by row sums: those inside a group are known only in its batch.
 
     Raises:

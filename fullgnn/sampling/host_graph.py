@@ -10,7 +10,7 @@ from fullgnn.codecs import Features
 from fullgnn.graph import Graph, row_sums
 from fullgnn.graph.normalize import check_entries
 from fullgnn.graph.sparse_features import NodeFeatures, features_from_arrays, features_to_arrays
-from fullgnn.schemes.base import Needs
+from fullgnn.schemes.base import BlockRequest
 
 Encode = Callable[[Features], tuple[NodeFeatures, dict[str, np.ndarray]]]
 """Maps features to encoded rows and to what the codec has learnt."""
@@ -54,7 +54,7 @@ class HostGraph:
     def of(
         cls,
         graph: Graph,
-        needs: Needs,
+        needs: BlockRequest,
         dtype: str,
         extra: dict[str, np.ndarray] | None = None,
         encode: Encode = as_they_are,

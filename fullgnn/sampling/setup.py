@@ -36,7 +36,7 @@ from fullgnn.sampling.samplers import Sampler
 from fullgnn.sampling.sharing import share_arrays
 from fullgnn.sampling.steps import SampledSteps
 from fullgnn.sampling.workers import SlotLayout, Workers
-from fullgnn.schemes.base import CHOOSE_SCHEME, Needs
+from fullgnn.schemes.base import CHOOSE_SCHEME, BlockRequest
 from fullgnn.storage.cache import Cache
 from fullgnn.tasks import lacks_examples, log_default_metric, refuse_without_examples, takes_links, task_contract
 from fullgnn.tasks.task import NodeTask, Task
@@ -152,7 +152,7 @@ def _distributor(
     return distributed
 
 
-def _stay_sparse(cfg: MinibatchConfig, needs: Needs) -> bool:
+def _stay_sparse(cfg: MinibatchConfig, needs: BlockRequest) -> bool:
     """Whether batches read the features as sparse matrices: nothing is encoded, cached, mapped or multiplied before."""
     changes = needs.codec is not None or cfg.loader.precompute or cfg.loader.map_features
     return needs.sparse and not changes and target_of(cfg.cache) is CacheNothing
@@ -178,7 +178,7 @@ def _load(cfg: MinibatchConfig, graph: Graph | None) -> tuple[Graph, dict[str, A
 
 
 def _sampler(
-    cfg: MinibatchConfig, world: World, graph: HostGraph, num_hops: int, needs: Needs
+    cfg: MinibatchConfig, world: World, graph: HostGraph, num_hops: int, needs: BlockRequest
 ) -> tuple[Sampler, torch.device]:
     """The sampler, and the device on which its hops are."""
     sampler: Sampler = build(cfg.sampler, graph=graph, num_hops=num_hops, seed=cfg.seed)

@@ -1,13 +1,13 @@
 """Distributed algorithms: who holds which block, and how A @ H is computed from them."""
 
-from fullgnn.schemes.base import Needs, Offers, Scheme, ShardedGraph
+from fullgnn.schemes.base import BlockRequest, Offers, Scheme, ShardedGraph
 from fullgnn.schemes.block import Block, FusedProduct
 from fullgnn.schemes.one_and_half_d import OneAndHalfD, one_and_half_d, one_d
 
 __all__ = [
     "Block",
+    "BlockRequest",
     "FusedProduct",
-    "Needs",
     "Offers",
     "OneAndHalfD",
     "Scheme",

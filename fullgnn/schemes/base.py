@@ -23,7 +23,7 @@ from fullgnn.schemes.coded import CodedFeatures
 
 
 @dataclass(frozen=True)
-class Needs:
+class BlockRequest:
     """What the layers of a model need of their blocks. Every rank knows it before the graph is distributed."""
 
     propagations: tuple[Propagation, ...]  # the matrices of which the blocks offer the fused product
@@ -122,7 +122,7 @@ class Scheme(Protocol):
     replication: int  # ranks that share each block row, the paper's r
     balance: "Balance"  # for the graph of the last ``shard``
 
-    def shard(self, source: PreparedGraph, needs: Needs) -> ShardedGraph:
+    def shard(self, source: PreparedGraph, needs: BlockRequest) -> ShardedGraph:
         """Read this rank's part of a graph with ``num_parts`` block rows, and build its blocks. Every rank calls it.
 
         Raises:
@@ -175,7 +175,7 @@ CHOOSE_SCHEME = "choose scheme=1d or scheme=1.5d"
 """The cure in a message about a scheme that cannot do what is asked: both of these do all that a run can ask for."""
 
 
-def check_offers(needs: Needs, offers: Offers, model: str, task: str, scheme: str) -> None:
+def check_offers(needs: BlockRequest, offers: Offers, model: str, task: str, scheme: str) -> None:
     """Refuse a scheme that lacks something without which the model or the task cannot be trained.
 
     Args:

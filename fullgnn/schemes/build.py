@@ -16,7 +16,7 @@ from torch import Tensor
 from fullgnn.graph import EdgeSet, Propagation, normalized_entries, with_self_loops
 from fullgnn.graph.csr import ones
 from fullgnn.kernels.spmm import Kernel
-from fullgnn.schemes.base import Needs
+from fullgnn.schemes.base import BlockRequest
 from fullgnn.schemes.block import Block, FusedProduct
 from fullgnn.schemes.directory import Directory
 from fullgnn.schemes.edges import Stage
@@ -48,7 +48,7 @@ class BlockBuilder:
         context: RankContext,
         kernel: Kernel,
         layout: Layout,
-        needs: Needs,
+        needs: BlockRequest,
         arrays: dict[str, np.ndarray],
         source_id: Tensor,
         add_up: Callable[[Tensor], Tensor],

@@ -12,7 +12,7 @@ import torch
 from fullgnn.errors import PartitionError
 from fullgnn.partition.partition import imbalance
 from fullgnn.prepare.prepared import PreparedGraph
-from fullgnn.schemes.base import Balance, Needs
+from fullgnn.schemes.base import Balance, BlockRequest
 from fullgnn.schemes.nodes import node_arrays
 from fullgnn.schemes.pieces import all_at_once, packed_pieces
 from fullgnn.schemes.rows import RowDistribution, assign_stages, rank_sums, slice_rows, stage_nnz
@@ -91,7 +91,7 @@ class Layout:
     balance: Balance
 
 
-def lay_out(source: PreparedGraph, grid: Grid, needs: Needs) -> tuple[Layout, dict[str, Halos]]:
+def lay_out(source: PreparedGraph, grid: Grid, needs: BlockRequest) -> tuple[Layout, dict[str, Halos]]:
     """Return the layout of a graph on ``grid`` and, for each product, the rows that each block row reads.
 
     Every rank computes the same layout, from facts that all of them have and from what all parts read.
@@ -154,7 +154,7 @@ CODES = "codes"
 
 
 def rank_arrays(
-    source: PreparedGraph, layout: Layout, halos: dict[str, Halos], needs: Needs, rank: int
+    source: PreparedGraph, layout: Layout, halos: dict[str, Halos], needs: BlockRequest, rank: int
 ) -> dict[str, np.ndarray]:
     """Return the arrays of ``rank``: its rows of the features and labels, the CSR arrays of each stored block that it
     multiplies, the rows of each source block that it reads, and the indices of its boundary rows, the rows of its own

@@ -22,7 +22,7 @@ from fullgnn.graph.sparse_features import NodeFeatures, features_from_arrays, fe
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.prepare.facts import GraphFacts
 from fullgnn.prepare.prepared import LISTS, Part, PreparedGraph
-from fullgnn.schemes.base import Needs, RowPairs, ShardedGraph
+from fullgnn.schemes.base import BlockRequest, RowPairs, ShardedGraph
 from fullgnn.schemes.block import Block
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def numpy_dtype(dtype: torch.dtype) -> np.dtype:
     return torch.empty(0, dtype=dtype).numpy().dtype
 
 
-def node_arrays(part: Part, rows: slice, needs: Needs) -> Arrays:
+def node_arrays(part: Part, rows: slice, needs: BlockRequest) -> Arrays:
     """The ids, features, labels and masks of some ``rows`` of a ``part``, and their pairs if they are needed.
 
     Raises:
@@ -54,7 +54,7 @@ def node_arrays(part: Part, rows: slice, needs: Needs) -> Arrays:
     }
 
 
-def _features(part: Part, rows: slice, needs: Needs) -> NodeFeatures:
+def _features(part: Part, rows: slice, needs: BlockRequest) -> NodeFeatures:
     """The features of some ``rows``, decoded if a codec has encoded them; sparse if ``needs`` say so."""
     if needs.codec is None:
         found = part.features[rows]
@@ -83,7 +83,7 @@ def _row_pairs(facts: LinkFacts, arrays: Arrays) -> RowPairs:
 
 
 def sharded_graph(
-    facts: GraphFacts, needs: Needs, arrays: Arrays, block: Block, loss_block: Block | None = None
+    facts: GraphFacts, needs: BlockRequest, arrays: Arrays, block: Block, loss_block: Block | None = None
 ) -> ShardedGraph:
     """The part of this rank, from its blocks and its ``node_arrays``. Dense features stay on the
     host."""
@@ -104,7 +104,7 @@ def sharded_graph(
     )
 
 
-def row_sum_arrays(world: World, source: PreparedGraph, grid: "Grid", needs: Needs) -> dict[str, np.ndarray]:
+def row_sum_arrays(world: World, source: PreparedGraph, grid: "Grid", needs: BlockRequest) -> dict[str, np.ndarray]:
     """The row sums that this rank needs, ``row_sum.<self_loops>.<part>`` by name. Every rank calls it.
 
     The weights are checked for the matrices that a model with these ``needs`` multiplies by.
@@ -134,7 +134,7 @@ def row_sum_arrays(world: World, source: PreparedGraph, grid: "Grid", needs: Nee
     return {f"row_sum.{loops}.{number}": sums for (loops, number), sums in own.items()}
 
 
-def _refuse_unusable(needs: Needs, kinds: list[bool], own: dict[tuple[bool, int], RowSums]) -> None:
+def _refuse_unusable(needs: BlockRequest, kinds: list[bool], own: dict[tuple[bool, int], RowSums]) -> None:
     """Refuse, on every rank alike, a graph with a row whose sum a model with these ``needs`` cannot divide by.
 
     Args:
@@ -169,7 +169,7 @@ def _of_part(source: PreparedGraph, number: int, self_loops: bool) -> RowSums:
     return sums_of_rows(matrix, self_loops, weighted_as(rows.weight), first, _names(source))
 
 
-def _check(source: PreparedGraph, number: int, needs: Needs, sums: dict[tuple[bool, int], np.ndarray]) -> None:
+def _check(source: PreparedGraph, number: int, needs: BlockRequest, sums: dict[tuple[bool, int], np.ndarray]) -> None:
     """Check the normalised entries of one part."""
     facts, dtype = source.facts, numpy_dtype(needs.dtype)
     matrix = source.part(number).rows.matrix(facts.num_nodes).astype(np.float64)

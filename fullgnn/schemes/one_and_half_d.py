@@ -38,7 +38,7 @@ from fullgnn.distributed import (
 from fullgnn.kernels.spmm import Kernel
 from fullgnn.kernels.support.aligned import pads_rows
 from fullgnn.prepare.prepared import PreparedGraph
-from fullgnn.schemes.base import Balance, Needs, Offers, ShardedGraph
+from fullgnn.schemes.base import Balance, BlockRequest, Offers, ShardedGraph
 from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.build import BlockBuilder
 from fullgnn.schemes.coded import CodedFeatures
@@ -117,7 +117,7 @@ class OneAndHalfD(GathersRows):
         """See ``Scheme``."""
         return self.kernel.name_for(self.world.device, self._dtype)
 
-    def shard(self, source: PreparedGraph, needs: Needs) -> ShardedGraph:
+    def shard(self, source: PreparedGraph, needs: BlockRequest) -> ShardedGraph:
         """See ``Scheme.shard``. A rank builds the blocks that it multiplies, one after the other."""
         layout, halos = on_every_rank(lambda: lay_out(source, self.grid, needs))
         self.balance, self.num_nodes, self._dtype = layout.balance, source.facts.num_nodes, needs.dtype

@@ -21,7 +21,7 @@ from fullgnn.engine.state import FlatGradients, place_rows
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.kernels.support.aligned import SECTOR_BYTES, pads_rows
 from fullgnn.nn import contract_of, set_epoch
-from fullgnn.nn.contract import needs_of
+from fullgnn.nn.contract import block_request
 from fullgnn.schemes import ShardedGraph
 from fullgnn.telemetry.meter import Meter
 from tests.cases import NUM_CLASSES, config, dense_graph, multi_class
@@ -77,7 +77,7 @@ def in_one_process(cfg: Config, kind: str, make: Callable[[], torch.nn.Module] |
     dense = dense_graph(kind)
     model = make() if make else build_model(cfg, dense.features.shape[1], NUM_CLASSES, torch.device("cpu"))
     place_rows(model, torch.arange(len(dense.adj)))
-    needs = needs_of(model, applicable(cfg.optimizations, model))
+    needs = block_request(model, applicable(cfg.optimizations, model))
     train = torch.from_numpy(np.flatnonzero(dense.train_mask))
     masks = np.stack([dense.train_mask, dense.val_mask, ~(dense.train_mask | dense.val_mask)])
     num_split = tuple(int(mask.sum()) for mask in masks)

@@ -13,7 +13,7 @@ from torch.nn import functional
 from fullgnn.config import OptimizationConfig
 from fullgnn.models import APPNP, GAT, GCN, GCNII, GIN, MLP, NGCN, SAGE, SGC, GATv2
 from fullgnn.nn import contract_of, set_epoch
-from fullgnn.nn.contract import needs_of
+from fullgnn.nn.contract import block_request
 from tests.cases import NUM_CLASSES, config, dense_graph
 from tests.dense_block import block_of
 from tests.kernels.edges.blocks import dropout_factors
@@ -205,7 +205,7 @@ def test_a_model_is_its_formula(name: str, rate: float, kind: str) -> None:
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) / 4)
     set_epoch(model, EPOCH)
-    x, block = torch.from_numpy(graph.features), block_of(graph.adj, needs_of(model, optimizations()))
+    x, block = torch.from_numpy(graph.features), block_of(graph.adj, block_request(model, optimizations()))
     factor = torch.randn(len(x), NUM_CLASSES, generator=torch.Generator().manual_seed(2))
 
     def outcome(output: Tensor) -> list[Tensor]:
@@ -231,7 +231,7 @@ OPTIONS: list[dict[str, Any]] = [
 def test_the_options_of_a_layered_model_are_their_formulas(options: dict[str, Any]) -> None:
     graph, keys = dense_graph("weighted"), dict(hidden_channels=6, num_layers=3, dropout=0.0, seed=SEED)
     model = GCN(5, NUM_CLASSES, **keys | options)
-    x, block = torch.from_numpy(graph.features), block_of(graph.adj, needs_of(model, optimizations()))
+    x, block = torch.from_numpy(graph.features), block_of(graph.adj, block_request(model, optimizations()))
     matrix, results, h = torch.from_numpy(normalize(graph.adj, "sym")), [], x
     for number, layer in enumerate(model.layers, 1):
         z = matrix @ h @ layer.conv.linear.weight + (0 if layer.conv.bias is None else layer.conv.bias)
@@ -262,7 +262,7 @@ def test_a_batch_norm_is_torchs_in_training_and_in_evaluation() -> None:
     """Also far from zero, where the variance loses digits, the running statistics are torch's."""
     graph = dense_graph("symmetric")
     model = GCN(5, NUM_CLASSES, norm="batch", dropout=0.0)
-    block = block_of(graph.adj, needs_of(model, optimizations()))
+    block = block_of(graph.adj, block_request(model, optimizations()))
     ours, theirs = model.layers[0].norm, torch.nn.BatchNorm1d(16)
     for _ in range(3):
         x = 1e3 + torch.randn(29, 16, generator=torch.Generator().manual_seed(3))

@@ -12,7 +12,7 @@ from fullgnn.errors import DataError, UnsupportedError
 from fullgnn.models import GAT, GCN, GIN, SAGE, SGC, LightGCN
 from fullgnn.models.pyg_weights import from_pyg, to_pyg
 from fullgnn.nn import GATConv, GATv2Conv, GCN2Conv, GCNConv, GINConv, SAGEConv, contract_of
-from fullgnn.nn.contract import needs_of
+from fullgnn.nn.contract import block_request
 from tests.cases import config, dense_graph
 from tests.dense_block import block_of
 
@@ -78,7 +78,7 @@ def outcomes(ours: Any, theirs: Any, kind: str = "symmetric") -> tuple[dict[str,
     adj = adj * (1 - torch.eye(len(x)))  # ours replaces stored self-loops, PyG keeps their weights
     target, source = adj.nonzero().T
     edges = torch.stack([source, target])
-    block = block_of(adj.numpy(), needs_of(ours, config().optimizations))
+    block = block_of(adj.numpy(), block_request(ours, config().optimizations))
     first = (x, torch.ones_like(x)) if isinstance(ours, GCN2Conv) else (x,)
     num_blocks = contract_of(ours).num_blocks
     blocks = block if num_blocks is None else [block] * num_blocks
@@ -128,7 +128,7 @@ def test_lightgcn_is_pygs_on_rows_in_another_order() -> None:
     ours.embedding.place(order)
     from_pyg(ours, theirs.state_dict())
     adj = torch.from_numpy(graph.adj) * (1 - torch.eye(29))
-    block = block_of(adj[order][:, order].numpy(), needs_of(ours, config().optimizations))
+    block = block_of(adj[order][:, order].numpy(), block_request(ours, config().optimizations))
     target, source = adj.nonzero().T
     found = ours(torch.zeros(29, 0), [block] * 2)
     torch.testing.assert_close(found, theirs.get_embedding(torch.stack([source, target]))[order], rtol=1e-6, atol=1e-9)

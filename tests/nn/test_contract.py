@@ -7,7 +7,7 @@ from fullgnn.engine.state import place_rows, sharded_names
 from fullgnn.errors import ConfigError
 from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.nn import BatchNorm, Contract, GATConv, GCNConv, LayerNorm, Linear, NodeEmbedding, SAGEConv, contract_of
-from fullgnn.nn.contract import check_contract, needs_of
+from fullgnn.nn.contract import block_request, check_contract
 from tests.cases import config
 
 ROW, SYM = Propagation("row", self_loops=False), Propagation("sym", self_loops=True)
@@ -37,11 +37,11 @@ def test_needs_are_collected_once_in_the_order_of_the_modules() -> None:
     generator, optimizations = torch.Generator(), config().optimizations
     layers = [SAGEConv(3, 4, generator, "max"), GCNConv(4, 4, generator, "row", False), GATConv(4, 4, generator)]
     layers += [GCNConv(4, 4, generator), GCNConv(4, 4, generator, "row", False), LayerNorm(4)]
-    needs = needs_of(Net(*layers, contract=Contract(num_blocks=5)), optimizations)
+    needs = block_request(Net(*layers, contract=Contract(num_blocks=5)), optimizations)
     assert needs.propagations == (ROW, SYM) and needs.num_blocks == 5 and not needs.joins_rows
     assert needs.edges == (EdgeSet(self_loops=False), EdgeSet(self_loops=True))
     own = Contract(num_blocks=1, propagations=(SYM,), edge_sets=(EdgeSet(self_loops=True),))
-    needs = needs_of(Net(*layers, BatchNorm(4), contract=own), optimizations)
+    needs = block_request(Net(*layers, BatchNorm(4), contract=own), optimizations)
     assert needs.propagations == (SYM, ROW) and needs.joins_rows
     assert needs.edges == (EdgeSet(self_loops=True), EdgeSet(self_loops=False))
 

@@ -12,7 +12,7 @@ from fullgnn.distributed import World
 from fullgnn.engine import make_scheme
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.nn import MessageConv, message_conv
-from fullgnn.nn.contract import needs_of
+from fullgnn.nn.contract import block_request
 from fullgnn.schemes import Block
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph, layout_overrides, sharded
@@ -61,7 +61,7 @@ def dense(conv: MessageConv, x: Tensor, adj: np.ndarray, values: Tensor | None) 
 
 def blocks(world: World, cfg: Config, kind: str, conv: MessageConv) -> dict[str, Block]:
     scheme = make_scheme(cfg, world, Meter(world.device))
-    graph = sharded(world, cfg, scheme, needs_of(conv, cfg.optimizations), dense_graph(kind).graph())
+    graph = sharded(world, cfg, scheme, block_request(conv, cfg.optimizations), dense_graph(kind).graph())
     assert graph.loss_block is not None
     return {"all": graph.block, "loss": graph.loss_block}
 

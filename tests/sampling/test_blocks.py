@@ -12,13 +12,13 @@ from torch import Tensor
 from fullgnn.config import build
 from fullgnn.graph import EdgeSet, Graph, Propagation
 from fullgnn.nn import MessageConv, contract_of, set_epoch
-from fullgnn.nn.contract import needs_of
+from fullgnn.nn.contract import block_request
 from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.hop import Hop, HopTensors
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.neighbors import ALL, NeighborSampler
 from fullgnn.sampling.rows import HopEdges, with_self_loops, with_self_loops_torch
-from fullgnn.schemes import Block, FusedProduct, Needs
+from fullgnn.schemes import Block, BlockRequest, FusedProduct
 from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.local import LocalMovements
 from fullgnn.schemes.operator import local_csr
@@ -29,7 +29,7 @@ from tests.oracle import normalize
 
 CPU = torch.device("cpu")
 NUM_NODES, NUM_FEATURES, NUM_CLASSES = 40, 6, 3
-EVERY = Needs(
+EVERY = BlockRequest(
     tuple(Propagation(name, loops) for name in ("sym", "row", "none") for loops in (True, False)),
     edges=(EdgeSet(True), EdgeSet(False)),
 )
@@ -66,7 +66,7 @@ class Case:
         features = rng.standard_normal((NUM_NODES, NUM_FEATURES))
         return cls(adj, Graph.from_scipy(csr_array(adj), features=features))
 
-    def host(self, needs: Needs) -> HostGraph:
+    def host(self, needs: BlockRequest) -> HostGraph:
         return HostGraph.of(self.graph, needs, "float64")
 
     def sampler(self, fanouts: list[int], replace: bool = False, weighted: bool = False) -> NeighborSampler:
@@ -102,7 +102,7 @@ def dense_product(case: Case, hop: Hop, propagation: Propagation) -> np.ndarray:
     return out
 
 
-def dense_block(case: Case, hop: Hop, needs: Needs) -> Block:
+def dense_block(case: Case, hop: Hop, needs: BlockRequest) -> Block:
     """The block that ``BlockMaker`` should make, from dense matrices; only of draws without replacement."""
     products: dict[Propagation, FusedProduct] = {}
     for one in needs.propagations:
@@ -224,7 +224,7 @@ def test_models_on_sampled_blocks_are_those_on_dense_ones(name: str, weighted: b
     finally:
         torch.set_default_dtype(torch.float32)
     set_epoch(model, 5)
-    needs, num_rows = needs_of(model, cfg.optimizations), contract_of(model).num_row_blocks
+    needs, num_rows = block_request(model, cfg.optimizations), contract_of(model).num_row_blocks
     maker = BlockMaker(case.host(needs), needs, torch.float64, CPU, num_rows)
     features, targets = torch.tensor(case.graph.features).double(), np.array([0, 3, 7, 9, 20, 31])
     for fanouts in ([3] * (needs.num_blocks - num_rows), [ALL] * (needs.num_blocks - num_rows)):
@@ -253,7 +253,7 @@ class Messages(MessageConv):
 @pytest.mark.parametrize("aggregation", ["sum", "mean", "max"])
 def test_messages_on_sampled_blocks(aggregation: str, self_loops: bool) -> None:
     case, conv = Case.of(weighted=True), Messages(aggregation, self_loops)
-    needs = Needs((), edges=(conv.edge_set,))
+    needs = BlockRequest((), edges=(conv.edge_set,))
     (hop,) = case.sampler([3]).sample(np.arange(10), 1)
     block = BlockMaker(case.host(needs), needs, torch.float64, CPU).block(hop)
     edges = drawn_edges(case, hop)

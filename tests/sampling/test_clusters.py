@@ -10,11 +10,11 @@ from fullgnn.graph import EdgeSet, Graph, Propagation
 from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.clusters import BOUNDS, ORDER, ClusterBatches, cluster, prepare_clusters
 from fullgnn.sampling.host_graph import HostGraph
-from fullgnn.schemes import Needs
+from fullgnn.schemes import BlockRequest
 from tests.oracle import normalize
 
 NUM_NODES, NUM_CLUSTERS = 60, 9
-NEEDS = Needs(
+NEEDS = BlockRequest(
     tuple(Propagation(name, loops) for name in ("sym", "row", "none") for loops in (True, False)),
     edges=(EdgeSet(False), EdgeSet(True)),
 )

@@ -18,7 +18,7 @@ from fullgnn.nn.sage_conv import MEAN
 from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.features import InPlace
 from fullgnn.sampling.setup import set_up_sampled
-from fullgnn.schemes import Needs
+from fullgnn.schemes import BlockRequest
 from fullgnn.schemes.block import InputRows
 from fullgnn.telemetry.meter import Meter
 from tests.cases import minibatch_config
@@ -131,7 +131,7 @@ def test_a_slot_of_a_worker_has_no_features() -> None:
 def test_layers_and_gradients_against_dense_matrices(weighted: bool, relu: bool) -> None:
     """[A X | X_t] W + b of float64, and its gradients, of a matrix of the sources and of rows where they lie."""
     graph = Case.of(weighted)
-    needs, rng = Needs((MEAN,)), torch.Generator().manual_seed(2)
+    needs, rng = BlockRequest((MEAN,)), torch.Generator().manual_seed(2)
     hops = graph.sampler([3, 4]).sample(np.arange(0, 40, 2), 2)
     (block, _), hop = (
         BlockMaker(graph.host(needs), needs, torch.float64, CPU).blocks(hops, np.arange(0, 40, 2)),

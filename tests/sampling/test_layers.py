@@ -15,7 +15,7 @@ from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.layers import LAYERS, LayerBatches, inclusion, layer
 from fullgnn.sampling.setup import set_up_sampled
-from fullgnn.schemes import Needs
+from fullgnn.schemes import BlockRequest
 from fullgnn.tasks.draws import stream_key
 from fullgnn.telemetry.meter import Meter
 from tests.cases import dense_graph, minibatch_config
@@ -105,7 +105,7 @@ def test_a_product_has_the_expected_value_of_the_whole_one() -> None:
     for node in range(60):
         dense[node, indices[indptr[node] : indptr[node + 1]]] = weight[indptr[node] : indptr[node + 1]]
     plain = Propagation("none", False)
-    maker = BlockMaker(graph, Needs(propagations=(plain,)), torch.float64, torch.device("cpu"))
+    maker = BlockMaker(graph, BlockRequest(propagations=(plain,)), torch.float64, torch.device("cpu"))
     x = torch.randn(60, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     found = []
     for epoch in range(600):

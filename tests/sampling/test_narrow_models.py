@@ -13,7 +13,7 @@ from fullgnn.config import MinibatchConfig
 from fullgnn.distributed import World, world_of_one
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.samplers import neighbor
-from fullgnn.schemes import Needs
+from fullgnn.schemes import BlockRequest
 from fullgnn.train_minibatch import run_on
 from tests.cases import config, dense_graph, minibatch_config
 from tests.sampling.test_training import left, run
@@ -110,7 +110,7 @@ def run_all(world: World, cases: list[MinibatchConfig]) -> list[dict[str, Any]]:
 
 def test_a_sample_without_hops_reads_its_targets() -> None:
     graph = dense_graph("directed").graph()
-    sampler = neighbor(HostGraph.of(graph, Needs(()), "float64"), 0, 0, [])
+    sampler = neighbor(HostGraph.of(graph, BlockRequest(()), "float64"), 0, 0, [])
     assert sampler.sample(sampler.items[:3], 1) == [] and sampler.sample(sampler.items[:0], 1) == []
     num_inputs, num_bytes = sampler.usual_size(3)
     assert num_inputs == 3 and num_bytes > 0

@@ -12,7 +12,7 @@ from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Propagation
 from fullgnn.models import GCN, GIN, SAGE
 from fullgnn.nn import GCNConv, SAGEConv
-from fullgnn.nn.contract import needs_of
+from fullgnn.nn.contract import block_request
 from fullgnn.sampling.precompute import Precomputed
 from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.telemetry.meter import Meter
@@ -62,7 +62,7 @@ def test_skip_connections_are_their_formulas(name: str, kind: str, width: int) -
         torch.set_default_dtype(torch.float32)
     precomputed = Precomputed.of(model, name)
     assert precomputed.powers == (0, 1)
-    block = block_of(dense.adj, needs_of(model, config().optimizations))
+    block = block_of(dense.adj, block_request(model, config().optimizations))
     rows = torch.from_numpy(precomputed.rows(dense.graph(), "float64"))
     factor = torch.randn(len(rows), 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     matrix, x = torch.from_numpy(normalize(dense.adj, *matrix_keys)), torch.from_numpy(dense.features)

@@ -16,7 +16,7 @@ from fullgnn.errors import FullGNNError
 from fullgnn.sampling.batches import batch_of, epoch_order, num_batches
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.samplers import neighbor
-from fullgnn.schemes import Needs
+from fullgnn.schemes import BlockRequest
 from fullgnn.storage import checkpoint as files
 from fullgnn.storage.folder import checkpoints, place_of
 from fullgnn.tasks import MultiClass
@@ -156,7 +156,7 @@ def test_the_order_of_an_epoch_is_random_and_its_batches_are_those_of_any_number
     assert [len(batch) for batch in batches[:-1]] == [64] * (count - 1) and 0 < len(batches[-1]) <= 64
     assert np.array_equal(np.sort(np.concatenate(batches)), items)
     graph = dense_graph("directed").graph()
-    sampler = neighbor(HostGraph.of(graph, Needs(()), "float64"), 1, 0, [3])
+    sampler = neighbor(HostGraph.of(graph, BlockRequest(()), "float64"), 1, 0, [3])
     for batch in batches:
         parts = [sampler.part(batch, rank, 5) for rank in range(5)]
         assert np.array_equal(np.concatenate(parts), np.sort(batch))

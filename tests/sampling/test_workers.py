@@ -23,14 +23,14 @@ from fullgnn.sampling.neighbors import ALL, NeighborSampler
 from fullgnn.sampling.sample import BatchSampler
 from fullgnn.sampling.samplers import NeighborBatches, hop_bytes, usual_inputs
 from fullgnn.sampling.workers import SlotLayout, Workers, pack, unpack
-from fullgnn.schemes import Needs
+from fullgnn.schemes import BlockRequest
 from fullgnn.tasks import MultiClass
 from fullgnn.telemetry.meter import Meter
 from tests.sampling.test_neighbors import equal, random_graph, random_weights
 from tests.sampling.test_training import MODELS, case, graph_files, run, same  # noqa: F401  # graph_files is a fixture
 
 CPU, NUM_NODES, NUM_FEATURES = torch.device("cpu"), 900, 7
-NEEDS = Needs((Propagation("row", self_loops=False), Propagation("sym", self_loops=True)))
+NEEDS = BlockRequest((Propagation("row", self_loops=False), Propagation("sym", self_loops=True)))
 
 
 @pytest.fixture(scope="module")

@@ -18,12 +18,12 @@ from fullgnn.engine import make_scheme
 from fullgnn.errors import DataError
 from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.kernels.spmm import LocalCSR
-from fullgnn.schemes import Block, Needs
+from fullgnn.schemes import Block, BlockRequest
 from fullgnn.telemetry.meter import Meter
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides, sharded
 
 WIDTH = 3
-NEEDS = Needs((Propagation(),), loss_rows=True, edges=(EdgeSet(),))
+NEEDS = BlockRequest((Propagation(),), loss_rows=True, edges=(EdgeSet(),))
 CHOICES = [
     {
         "scheme.stage_order": order,

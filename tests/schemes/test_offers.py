@@ -13,7 +13,7 @@ from fullgnn.distributed import World
 from fullgnn.engine import set_up
 from fullgnn.errors import ConfigError
 from fullgnn.graph import EdgeSet
-from fullgnn.schemes import Needs, Offers
+from fullgnn.schemes import BlockRequest, Offers
 from fullgnn.schemes.base import CHOOSE_SCHEME, check_offers
 from fullgnn.schemes.one_and_half_d import OneAndHalfD
 from fullgnn.telemetry.meter import Meter
@@ -21,9 +21,9 @@ from tests.cases import config
 
 ALL = Offers(edges=True, pairs=True, loss_rows=True, joins_rows=True)
 LACKS = {
-    "edges": (Needs((), edges=(EdgeSet(),)), "model=m reads the edges of the graph"),
-    "pairs": (Needs((), pairs=True), "task=t reads rows of other ranks by their ids"),
-    "joins_rows": (Needs((), joins_rows=True), "model=m adds up what all ranks find for their rows"),
+    "edges": (BlockRequest((), edges=(EdgeSet(),)), "model=m reads the edges of the graph"),
+    "pairs": (BlockRequest((), pairs=True), "task=t reads rows of other ranks by their ids"),
+    "joins_rows": (BlockRequest((), joins_rows=True), "model=m adds up what all ranks find for their rows"),
 }
 
 
@@ -33,7 +33,7 @@ def test_what_is_lacking_is_refused(what: str) -> None:
     with pytest.raises(ConfigError, match=f"^{line}, and scheme=s multiplies only: {CHOOSE_SCHEME}$"):
         check_offers(needs, replace(ALL, **{what: False}), "m", "t", "s")
     check_offers(needs, Offers(**{what: True}), "m", "t", "s")  # nothing else is asked for
-    check_offers(Needs((), loss_rows=True), Offers(), "m", "t", "s")  # all rows are computed
+    check_offers(BlockRequest((), loss_rows=True), Offers(), "m", "t", "s")  # all rows are computed
 
 
 CASES = {

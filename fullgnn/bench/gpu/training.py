@@ -32,7 +32,7 @@ from fullgnn.graph.generate_on_device import RandomGraph
 from fullgnn.graph.lookalikes import COMMON, Lookalike
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.nn import set_spmm_order
-from fullgnn.nn.contract import needs_of
+from fullgnn.nn.contract import block_request
 from fullgnn.partition import Partition
 from fullgnn.prepare.arrange import cut
 from fullgnn.prepare.facts import NodeFacts
@@ -134,7 +134,7 @@ def ours(cfg: Config, problem: Problem, world: World) -> Start:
     model = build_model(cfg, *sizes)
     supported = applicable(cfg.optimizations, model)
     prepared, task = _prepared(problem, scheme.num_parts), MultiClass(problem.graph.label_facts())
-    run = Run(cfg, world, meter, prepared.facts.nodes, model, task, supported, needs_of(model, supported))
+    run = Run(cfg, world, meter, prepared.facts.nodes, model, task, supported, block_request(model, supported))
     run.scheme, run.graph, run.prepared_key = scheme, scheme.shard(prepared, run.needs), ""
     make_input(run)
 
