@@ -84,11 +84,11 @@ class Calling:
     add_epoch: Callable[[EpochRecord], object]
 
 
-def sharded(world: World, cfg: Config, scheme: Scheme, needs: BlockRequest, graph: Graph) -> ShardedGraph:
+def sharded(world: World, cfg: Config, scheme: Scheme, request: BlockRequest, graph: Graph) -> ShardedGraph:
     """This rank's part of ``graph``, in the dtype of ``cfg``. Every rank calls it."""
-    needs = replace(needs, dtype=getattr(torch, cfg.runtime.dtype))
+    request = replace(request, dtype=getattr(torch, cfg.runtime.dtype))
     with prepared_graph(cfg, world, scheme.num_parts, graph=graph if world.rank == 0 else None) as prepared:
-        return scheme.shard(prepared, needs)
+        return scheme.shard(prepared, request)
 
 
 def multi_class(graph: ShardedGraph) -> MultiClass:

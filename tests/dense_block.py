@@ -42,15 +42,15 @@ def dense_block(matrix: Tensor, targets: Tensor | None = None, propagation: Prop
     return Block(ids, {propagation: FusedProduct(DenseMultiplication(rows), DenseMultiplication(rows.T))}, targets)
 
 
-def block_of(adj: np.ndarray, needs: BlockRequest, targets: Tensor | None = None) -> Block:
-    """A block with all that a model ``needs``, from the dense stored adjacency ``adj``, in one process."""
+def block_of(adj: np.ndarray, request: BlockRequest, targets: Tensor | None = None) -> Block:
+    """A block with all that a model ``request``, from the dense stored adjacency ``adj``, in one process."""
     ids = torch.arange(len(adj))
     rows = ids if targets is None else targets
     products, edges = {}, {}
-    for one in needs.propagations:
+    for one in request.propagations:
         matrix = torch.from_numpy(normalize(adj, one.normalization, one.self_loops))[rows]
         products[one] = FusedProduct(DenseMultiplication(matrix), DenseMultiplication(matrix.T))
-    for edge_set in needs.edges:
+    for edge_set in request.edges:
         stored = adj.copy()
         if edge_set.self_loops:
             np.fill_diagonal(stored, 1)

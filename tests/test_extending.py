@@ -104,8 +104,8 @@ def step_of_simplified(world: World, cfg: Config, kind: str) -> dict[str, Any]:
     meter = Meter(world.device)
     scheme = make_scheme(cfg, world, meter)
     model = example("simplified").Simplified(5, NUM_CLASSES, num_hops=3, dropout=0.0, seed=4).double()
-    needs = block_request(model, cfg.optimizations)
-    graph = sharded(world, cfg, scheme, needs, dense_graph(kind).graph())
+    request = block_request(model, cfg.optimizations)
+    graph = sharded(world, cfg, scheme, request, dense_graph(kind).graph())
     object.__setattr__(graph, "features", to_aligned(graph.features, world.device))
     gradients = FlatGradients(model)
     multi_class(graph).loss(loss_logits(model, graph), graph.train_labels).backward()
@@ -159,8 +159,8 @@ def make(name: str) -> torch.nn.Module:
 
 def step_of_example(world: World, cfg: Config, kind: str, name: str) -> dict[str, np.ndarray]:
     scheme, model = make_scheme(cfg, world, Meter(world.device)), make(name)
-    needs = block_request(model, cfg.optimizations)
-    return step(model, sharded(world, cfg, scheme, needs, dense_graph(kind).graph()), scheme)
+    request = block_request(model, cfg.optimizations)
+    return step(model, sharded(world, cfg, scheme, request, dense_graph(kind).graph()), scheme)
 
 
 @pytest.mark.parametrize("name", ["net", *LAYERS])

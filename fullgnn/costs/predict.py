@@ -250,7 +250,7 @@ def block_bytes(job: PlannedJob, trace: Trace, hardware: Hardware) -> int:
     """
     itemsize, symmetric, kernel = job.dtype.itemsize, job.graph.symmetric, kernel_of(job.cfg, hardware)
     value_bytes, total = 0 if job.graph.pattern else itemsize, 0
-    num_matrices = len({one.self_loops if job.graph.pattern else one for one in trace.needs.propagations})
+    num_matrices = len({one.self_loops if job.graph.pattern else one for one in trace.request.propagations})
     for name, product in job.products.items():
         if name == "adj_t" and symmetric:
             continue  # the blocks of ``adj`` serve both
@@ -262,7 +262,7 @@ def block_bytes(job: PlannedJob, trace: Trace, hardware: Hardware) -> int:
         for block in product.blocks(*job.grid.place(trace.rank)):
             num_rows, nnz, num_cols = block.num_rows, block.nnz, block.num_cols
             if name in ("adj", "loss"):
-                total += len(trace.needs.edges) * edge_bytes * nnz * block.num_blocks
+                total += len(trace.request.edges) * edge_bytes * nnz * block.num_blocks
             if kernel == "blocked":
                 one = held_bytes(num_rows, num_cols, nnz, value_bytes, row_bytes)
             elif kernel == "torch":

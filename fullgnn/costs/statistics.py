@@ -232,8 +232,8 @@ def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality:
     grid, facts = SchemeOptions.of(cfg.scheme).grid(world_size), prepared.facts
     task = build_task(cfg.task, facts.nodes.labels, facts.nodes.links)
     sizes = facts.nodes.num_features, task.num_outputs
-    needs = block_request(build_model(cfg, *sizes, torch.device("cpu")), cfg.optimizations)
-    layout, halos = lay_out(prepared, grid, needs)
+    request = block_request(build_model(cfg, *sizes, torch.device("cpu")), cfg.optimizations)
+    layout, halos = lay_out(prepared, grid, request)
     of_all, of_train = facts.block_nnz(cfg.self_loops), facts.counts.train_block_nnz(cfg.self_loops)
     nnz = {"adj": of_all, "adj_t": of_all.T, "loss": of_train, "loss_t": of_train.T}
     products = {
@@ -241,8 +241,8 @@ def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality:
         for name, product in layout.products.items()
     }
     num_train = facts.num_split_nodes[0]
-    pattern = needs.fold and not layout.weighted
-    shared = all(one.shares_blocks(layout.symmetric, pattern) for one in needs.propagations)
+    pattern = request.fold and not layout.weighted
+    shared = all(one.shares_blocks(layout.symmetric, pattern) for one in request.propagations)
     counted, links_of = (facts.num_nodes, facts.nnz(cfg.self_loops)), facts.nodes.links
     statistics = GraphStatistics(*counted, *sizes, num_train, shared, pattern, layout.weighted, locality, links_of)
     links = counted_links(prepared, layout.rows, task, grid.replication) if isinstance(task, LinkTask) else None

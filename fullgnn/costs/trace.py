@@ -87,7 +87,7 @@ class Trace:
     peak_tensor_bytes: int  # without the blocks of the adjacency
     buffer_bytes: int  # of these, the buffers of the exchange
     kept_bytes: int  # of these, A^k @ H0
-    needs: BlockRequest
+    request: BlockRequest
     transposed: frozenset[str]  # the products by which edges are kept in the order of their sources too
 
 
@@ -129,7 +129,7 @@ def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
         peak_tensor_bytes=peak_bytes,
         buffer_bytes=buffer_bytes,
         kept_bytes=kept_bytes,
-        needs=first.needs,
+        request=first.request,
         transposed=first.transposed(),
     )
 
@@ -142,13 +142,13 @@ def _work(job: PlannedJob, num_rows: int) -> "Operations":
     alone = dict(job.cfg.scheme) | keys
     skeleton = _Skeleton(estimated_job(replace(job.cfg, scheme=alone), 1, part), 0, torch.device("meta"), padded=False)
     set_epoch(skeleton.model, 1)
-    if skeleton.needs.edges:
+    if skeleton.request.edges:
         skeleton.model.eval()  # on this device a dropout draws its numbers in operations that no other device runs
     with Operations() as seen:
         of_all_rows = skeleton.graph.loss_block is None  # the device "meta" cannot select those with loss
         logits = (all_logits if of_all_rows else loss_logits)(skeleton.model, skeleton.graph)
         logits.backward(torch.empty_like(logits))
-    if not skeleton.needs.edges:
+    if not skeleton.request.edges:
         seen.pass_bytes = 0  # products fuse such operations, but not on this device
     return seen
 
@@ -242,7 +242,7 @@ class _Skeleton:
         self.model = build_model(job.cfg, job.graph.num_features, job.graph.num_classes, torch.device("cpu"))
         place_rows(self.model, torch.arange(job.rows.num_own(self.part, self.replica)))
         self.model.to(device)  # the device "meta" could not draw the first values
-        self.needs = block_request(self.model, job.cfg.optimizations)
+        self.request = block_request(self.model, job.cfg.optimizations)
         set_spmm_order(self.model, job.cfg.optimizations.spmm_order)
         self.graph = self._graph()
 
@@ -252,7 +252,7 @@ class _Skeleton:
         cfg = self.job.cfg
         alone: Any = None  # no world, and no facts but those of the plan
         meter = self.context.axes.world.meter
-        run = Run(cfg, alone, meter, alone, self.model, self._task(), cfg.optimizations, self.needs)
+        run = Run(cfg, alone, meter, alone, self.model, self._task(), cfg.optimizations, self.request)
         run.scheme, run.graph = scheme, self.graph
         runner = StepRunner(run)
         runner.state.optimizer.step()  # makes its moments, which every step but the very first holds from its beginning
@@ -311,7 +311,7 @@ class _Skeleton:
             num_features=job.graph.num_features,
             num_classes=job.graph.num_classes,
             num_split_nodes=(max(1, num_train), 0, 0),
-            num_blocks=self.needs.num_blocks,
+            num_blocks=self.request.num_blocks,
         )
 
     def transposed(self) -> frozenset[str]:
@@ -329,10 +329,10 @@ class _Skeleton:
         directory: Any = MadeUpDirectory(self.context.shared_memory)
         joins = {"add_up": self._sum_over_rows, "gather_up": self._gather_partial}
         options: dict[str, Any] = {**joins, "directory": lambda: directory}
-        if not (self.needs.propagations or self.needs.edges):
+        if not (self.request.propagations or self.request.edges):
             return Block(node_id, {}, targets, self.context.buffers, **options)
         moves = TracedHalo(self._exchange(name), self.job.products[name].out_rows, name, self.events)
-        edges = {edge_set: tuple(self._stages(name)) for edge_set in self.needs.edges}
+        edges = {edge_set: tuple(self._stages(name)) for edge_set in self.request.edges}
         made = Block(node_id, self._products(name), targets, self.context.buffers, moves, edges, **options)
         if edges:  # no ids arrive, and ids of their own are as good
             device = self.context.device
@@ -366,7 +366,7 @@ class _Skeleton:
     def _products(self, name: str) -> dict[Propagation, FusedProduct]:
         """The product ``name`` and its transpose, which has the blocks of A if A is symmetric."""
         found = {}
-        for propagation in self.needs.propagations:
+        for propagation in self.request.propagations:
             forward = self._operator(name)
             if self.job.graph.symmetric and name == "adj":
                 backward = copy.copy(forward)

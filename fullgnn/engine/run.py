@@ -97,7 +97,7 @@ class Run:
     task: Task
     optimizations: OptimizationConfig
     """Those that the model and the scheme support."""
-    needs: BlockRequest
+    request: BlockRequest
     # distribute
     scheme: Scheme = field(init=False)
     graph: ShardedGraph = field(init=False)
@@ -204,8 +204,8 @@ def learn(cfg: Config, world: World, meter: Meter, nodes: NodeFacts) -> Run:
     codec, dtype = build_codec(cfg.codec), getattr(torch, cfg.runtime.dtype)
     optimizations = applicable(cfg.optimizations, model, pairs, None if codec else nodes)
     sparse = optimizations.sparse_features is True
-    needs = replace(block_request(model, optimizations), pairs=pairs, dtype=dtype, codec=codec, sparse=sparse)
-    return Run(cfg, world, meter, nodes, model, task, optimizations, needs)
+    request = replace(block_request(model, optimizations), pairs=pairs, dtype=dtype, codec=codec, sparse=sparse)
+    return Run(cfg, world, meter, nodes, model, task, optimizations, request)
 
 
 def distribute(run: Run, prepared: PreparedGraph, measures: bool = True) -> None:
@@ -216,15 +216,15 @@ def distribute(run: Run, prepared: PreparedGraph, measures: bool = True) -> None
     Args:
         measures: whether the graph has labels of the task; False: its metrics cannot be measured.
     """
-    cfg, world, needs, facts = run.cfg, run.world, run.needs, prepared.facts
+    cfg, world, request, facts = run.cfg, run.world, run.request, prepared.facts
     check_model_fits(cfg, facts.nodes.num_features, facts.num_nodes // world.size, world.device)
-    check_offers(needs, run.scheme.offers, cfg.model["name"], cfg.task["name"], cfg.scheme["name"])
-    if needs.pairs and world.dry:
+    check_offers(request, run.scheme.offers, cfg.model["name"], cfg.task["name"], cfg.scheme["name"])
+    if request.pairs and world.dry:
         raise UnsupportedError(f"task={cfg.task['name']}: {NOT_WITHOUT_OTHERS}")
-    if needs.loss_rows and not run.scheme.offers.loss_rows:
+    if request.loss_rows and not run.scheme.offers.loss_rows:
         log.info("optimizations.loss_rows_only is disabled: scheme=%s computes all rows", cfg.scheme["name"])
-        run.optimizations, needs = replace(run.optimizations, loss_rows_only=False), replace(needs, loss_rows=False)
-    graph = run.scheme.shard(prepared, needs)
+        run.optimizations, request = replace(run.optimizations, loss_rows_only=False), replace(request, loss_rows=False)
+    graph = run.scheme.shard(prepared, request)
     run.graph = replace(graph, labels=run.task.targets(graph.labels)) if measures else graph
     set_spmm_order(run.model, run.optimizations.spmm_order)
     place_rows(run.model, graph.block.source_id)

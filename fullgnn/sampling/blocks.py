@@ -33,7 +33,7 @@ CPU = torch.device("cpu")
 
 
 class BlockMaker:
-    """Makes the blocks of a model with some ``needs`` from the hops of a sample.
+    """Makes the blocks of a model with a ``request`` from the hops of a sample.
 
     Args:
         dtype: of the rows that are multiplied.
@@ -46,14 +46,14 @@ class BlockMaker:
     def __init__(
         self,
         graph: HostGraph,
-        needs: BlockRequest,
+        request: BlockRequest,
         dtype: torch.dtype,
         device: torch.device,
         num_row_blocks: int = 0,
         sums_rows: bool = True,
         home: torch.device = CPU,
     ):
-        self.needs, self.dtype, self.device = needs, dtype, device
+        self.request, self.dtype, self.device = request, dtype, device
         self._num_row_blocks = num_row_blocks
         self._joins: dict[str, Any] = {"add_up": _same, "gather_up": _alone} if sums_rows else {}
 
@@ -61,7 +61,7 @@ class BlockMaker:
             return None if array is None else read_only_tensor(array).to(home)
 
         self._indptr, self._weight = read_only_tensor(graph.indptr).to(home), at_home(graph.weight)
-        scales = {one: one.scales(graph.row_sums.get(one.self_loops)) for one in needs.propagations}
+        scales = {one: one.scales(graph.row_sums.get(one.self_loops)) for one in request.propagations}
         self._scales = {one: (at_home(row), at_home(col)) for one, (row, col) in scales.items()}
 
     def blocks(self, hops: Sequence[Hop | HopTensors], targets: np.ndarray, put: Put | None = None) -> list[Block]:
@@ -90,8 +90,8 @@ class BlockMaker:
         """The block of one layer; see ``blocks``."""
         hop, put = HopTensors.of(hop) if isinstance(hop, Hop) else hop, put or self._move
         edges = HopEdges(hop, self._indptr, self._weight, put)
-        products = {one: self._product(one, edges) for one in self.needs.propagations}
-        stages = {one: (self._stage(one, edges),) for one in self.needs.edges}
+        products = {one: self._product(one, edges) for one in self.request.propagations}
+        stages = {one: (self._stage(one, edges),) for one in self.request.edges}
         every = hop.num_targets == len(hop.sources)  # both are ascending, and the targets are among the sources
         return Block(
             put(hop.sources, torch.int64),

@@ -56,13 +56,13 @@ def prepare_clusters(graph: Graph, seed: int, num_clusters: int, group_size: int
     return {ORDER: order, BOUNDS: np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)}
 
 
-def check_weights(graph: Graph, needs: BlockRequest) -> None:
+def check_weights(graph: Graph, request: BlockRequest) -> None:
     """Refuse negative weights for a model that divides by row sums: those inside a group are known only in its batch.
 
     Raises:
         DataError: one line with the number of negative weights.
     """
-    normalized = [one for one in needs.propagations if one.needs_row_sums]
+    normalized = [one for one in request.propagations if one.needs_row_sums]
     if graph.weight is None or not normalized or graph.weight.min(initial=1) > 0:
         return
     raise DataError(

@@ -54,12 +54,12 @@ class HostGraph:
     def of(
         cls,
         graph: Graph,
-        needs: BlockRequest,
+        request: BlockRequest,
         dtype: str,
         extra: dict[str, np.ndarray] | None = None,
         encode: Encode = as_they_are,
     ) -> "HostGraph":
-        """Take over a graph, and add up what a model with these ``needs`` normalises by.
+        """Take over a graph, and add up what a model with this ``request`` normalises by.
 
         Args:
             dtype: of the run.
@@ -68,9 +68,9 @@ class HostGraph:
         Raises:
             DataError: a sum of weights, or a normalised weight, is out of range.
         """
-        normalized = [one for one in needs.propagations if one.needs_row_sums]
+        normalized = [one for one in request.propagations if one.needs_row_sums]
         sums = {one.self_loops: row_sums(graph, one.self_loops, one.without_sums) for one in normalized}
-        for one in needs.propagations:
+        for one in request.propagations:
             check_entries(graph, one, sums.get(one.self_loops) if one.needs_row_sums else None, np.dtype(dtype))
         rows, state = encode(Features(graph.features, dtype, graph))
         return cls(

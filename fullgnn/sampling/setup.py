@@ -84,13 +84,13 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     run = learn(cfg, world, meter, broadcast_object(None if graph is None else NodeFacts.of(graph)))
     run.scheme = scheme
     log_default_metric(cfg.task, run.task)
-    model, task, needs = run.model, cast(NodeTask, run.task), run.needs
+    model, task, request = run.model, cast(NodeTask, run.task), run.request
     _check_model(cfg, model, world)
     _check_task(cfg, task)
     is_told = told(cfg)
     codec = build_codec(cfg.codec, is_told) or Unencoded()
     contract = contract_of(model)
-    num_hops, num_rows = needs.num_blocks - contract.num_row_blocks, contract.num_row_blocks
+    num_hops, num_rows = request.num_blocks - contract.num_row_blocks, contract.num_row_blocks
     precomputed = Precomputed.of(model, cfg.model["name"]) if cfg.loader.precompute else None
     if precomputed is not None:
         num_hops, num_rows = num_hops - 1, 1
@@ -100,9 +100,9 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     remarks = {} if look is None else noted(look(host.extra))
     if graph is not None:
         say(graph.name, noted(graph.remarks, remarks))
-    sampler, home = _sampler(cfg, world, host, num_hops, needs)
+    sampler, home = _sampler(cfg, world, host, num_hops, request)
     dtype = getattr(torch, cfg.runtime.dtype)
-    maker = BlockMaker(host, needs, dtype, world.device, num_rows, world.size == 1, home)
+    maker = BlockMaker(host, request, dtype, world.device, num_rows, world.size == 1, home)
     split = _split(cfg, host, sampler)
     batches = BatchSampler(host, sampler, task, cfg.loader.batch_size, cfg.seed, world.rank, world.size, split)
     in_place = contract.reads_input_rows and precomputed is None and world.device.type == "cpu"
@@ -131,10 +131,10 @@ def _distributor(
     full, state = copy(run), run.codec_state
     if reads_exact:
         full.cfg, state = replace(run.cfg, codec={"_target_": "fullgnn.codecs.Unencoded", "name": "none"}), None
-        full.needs = replace(run.needs, codec=None)
+        full.request = replace(run.request, codec=None)
     # Evaluation computes the output of all nodes.
     full.optimizations = replace(run.optimizations, loss_rows_only=False)
-    full.needs = replace(full.needs, loss_rows=False)
+    full.request = replace(full.request, loss_rows=False)
     known, given = replace(told(full.cfg), of_these_features=True, state=state), [graph]
 
     def distributed() -> Run:
@@ -152,10 +152,10 @@ def _distributor(
     return distributed
 
 
-def _stay_sparse(cfg: MinibatchConfig, needs: BlockRequest) -> bool:
+def _stay_sparse(cfg: MinibatchConfig, request: BlockRequest) -> bool:
     """Whether batches read the features as sparse matrices: nothing is encoded, cached, mapped or multiplied before."""
-    changes = needs.codec is not None or cfg.loader.precompute or cfg.loader.map_features
-    return needs.sparse and not changes and target_of(cfg.cache) is CacheNothing
+    changes = request.codec is not None or cfg.loader.precompute or cfg.loader.map_features
+    return request.sparse and not changes and target_of(cfg.cache) is CacheNothing
 
 
 def _codec_about(cfg: MinibatchConfig, host: HostGraph, num_columns: int) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def _load(cfg: MinibatchConfig, graph: Graph | None) -> tuple[Graph, dict[str, A
 
 
 def _sampler(
-    cfg: MinibatchConfig, world: World, graph: HostGraph, num_hops: int, needs: BlockRequest
+    cfg: MinibatchConfig, world: World, graph: HostGraph, num_hops: int, request: BlockRequest
 ) -> tuple[Sampler, torch.device]:
     """The sampler, and the device on which its hops are."""
     sampler: Sampler = build(cfg.sampler, graph=graph, num_hops=num_hops, seed=cfg.seed)
@@ -187,7 +187,7 @@ def _sampler(
     moved = getattr(sampler, "on_gpu", None)
     if moved is None:
         raise UnsupportedError(f"sampler={cfg.sampler['name']} runs on the host: leave out loader.sample_on_gpu")
-    return moved(world.device, needs.self_loops), world.device
+    return moved(world.device, request.self_loops), world.device
 
 
 def _split(cfg: MinibatchConfig, host: HostGraph, sampler: Sampler) -> CrossFreeParts | None:
@@ -298,7 +298,7 @@ def _host_graph(
     Args:
         codec_keys: of the codec, with what it is told.
     """
-    cfg, world, needs = cast(MinibatchConfig, run.cfg), run.world, run.needs
+    cfg, world, request = cast(MinibatchConfig, run.cfg), run.world, run.request
     files = RowFiles(Cache(cfg.runtime.cache_dir), codec_keys) if cfg.loader.map_features else None
 
     def made() -> HostGraph:
@@ -306,16 +306,16 @@ def _host_graph(
         target = target_of(cfg.sampler)
         prepare, check = getattr(target, "prepare", None), getattr(target, "check", None)
         if check is not None:
-            check(graph, needs)
+            check(graph, request)
         keys = {key: value for key, value in cfg.sampler.items() if not key.startswith("_") and key != "name"}
         extra = {} if prepare is None else prepare(graph, cfg.seed, **keys)
         encode: Encode = partial(encoded, codec, Cache(cfg.runtime.cache_dir), codec_keys)
         if files is not None:
             encode = partial(files.write, codec)
-        if _stay_sparse(cfg, needs):
+        if _stay_sparse(cfg, request):
             encode = as_sparse
         read = graph if precomputed is None else replace(graph, features=precomputed.rows(graph, cfg.runtime.dtype))
-        host = HostGraph.of(read, needs, cfg.runtime.dtype, extra, encode)
+        host = HostGraph.of(read, request, cfg.runtime.dtype, extra, encode)
         if cfg.loader.split != PAGRAPH:
             return host
         parts = cross_partition_free(host.indptr, host.indices, host.train, world.size, num_hops)

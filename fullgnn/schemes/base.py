@@ -122,7 +122,7 @@ class Scheme(Protocol):
     replication: int  # ranks that share each block row, the paper's r
     balance: "Balance"  # for the graph of the last ``shard``
 
-    def shard(self, source: PreparedGraph, needs: BlockRequest) -> ShardedGraph:
+    def shard(self, source: PreparedGraph, request: BlockRequest) -> ShardedGraph:
         """Read this rank's part of a graph with ``num_parts`` block rows, and build its blocks. Every rank calls it.
 
         Raises:
@@ -175,7 +175,7 @@ CHOOSE_SCHEME = "choose scheme=1d or scheme=1.5d"
 """The cure in a message about a scheme that cannot do what is asked: both of these do all that a run can ask for."""
 
 
-def check_offers(needs: BlockRequest, offers: Offers, model: str, task: str, scheme: str) -> None:
+def check_offers(request: BlockRequest, offers: Offers, model: str, task: str, scheme: str) -> None:
     """Refuse a scheme that lacks something without which the model or the task cannot be trained.
 
     Args:
@@ -185,9 +185,9 @@ def check_offers(needs: BlockRequest, offers: Offers, model: str, task: str, sch
         ConfigError: one line, the same on every rank.
     """
     lacks = {
-        f"task={task} reads rows of other ranks by their ids": needs.pairs and not offers.pairs,
-        f"model={model} reads the edges of the graph": bool(needs.edges) and not offers.edges,
-        f"model={model} adds up what all ranks find for their rows": needs.joins_rows and not offers.joins_rows,
+        f"task={task} reads rows of other ranks by their ids": request.pairs and not offers.pairs,
+        f"model={model} reads the edges of the graph": bool(request.edges) and not offers.edges,
+        f"model={model} adds up what all ranks find for their rows": request.joins_rows and not offers.joins_rows,
     }
     for what, is_lacking in lacks.items():
         if is_lacking:

@@ -48,17 +48,17 @@ class BlockBuilder:
         context: RankContext,
         kernel: Kernel,
         layout: Layout,
-        needs: BlockRequest,
+        request: BlockRequest,
         arrays: dict[str, np.ndarray],
         source_id: Tensor,
         add_up: Callable[[Tensor], Tensor],
         gather_up: Callable[[Tensor], Tensor],
     ):
-        self._context, self._kernel, self._layout, self._needs = context, kernel, layout, needs
+        self._context, self._kernel, self._layout, self._request = context, kernel, layout, request
         self._arrays, self._source_id = arrays, source_id
         self._add_up, self._gather_up = add_up, gather_up
         self._own = layout.rows.own(context.part, context.replica)
-        self._folded = needs.fold and not layout.weighted
+        self._folded = request.fold and not layout.weighted
         self._dtype = numpy_dtype(layout.dtype)
         copies = None if layout.rows.num_slices > 1 else context.axes.replica
         buffers = context.buffers if context.shared_memory and context.device.type == "cpu" else None
@@ -70,7 +70,7 @@ class BlockBuilder:
     def block(self) -> Block:
         """The block whose own targets are all rows of this rank."""
         products = {}
-        for propagation in self._needs.propagations:
+        for propagation in self._request.propagations:
             row, col = self._scales(propagation)
             forward = self._operator("adj", propagation)
             shared = propagation.shares_blocks(self._layout.symmetric, self._folded)
@@ -85,7 +85,7 @@ class BlockBuilder:
         block_row, products = self._layout.rows.block(self._context.part), {}
         mask = self._arrays["train_mask"][block_row]
         local, own_train = np.flatnonzero(mask), np.flatnonzero(mask[self._own])
-        for propagation in self._needs.propagations:
+        for propagation in self._request.propagations:
             row, col = self._scales(propagation)
             forward, backward = self._operator("loss", propagation), self._operator("loss_t", propagation)
             products[propagation] = FusedProduct(
@@ -96,9 +96,9 @@ class BlockBuilder:
         return self._block("loss", products, index)
 
     def _block(self, name: str, products: dict[Propagation, FusedProduct], target_index: Tensor | None) -> Block:
-        needed = self._needs.propagations or self._needs.edges
+        needed = self._request.propagations or self._request.edges
         movements = Halo(self._exchange(name), self._layout.products[name].out_rows) if needed else None
-        edges = {edge_set: tuple(self._stages(name, edge_set)) for edge_set in self._needs.edges}
+        edges = {edge_set: tuple(self._stages(name, edge_set)) for edge_set in self._request.edges}
         made = Block(
             self._source_id,
             products,

@@ -91,7 +91,7 @@ class Layout:
     balance: Balance
 
 
-def lay_out(source: PreparedGraph, grid: Grid, needs: BlockRequest) -> tuple[Layout, dict[str, Halos]]:
+def lay_out(source: PreparedGraph, grid: Grid, request: BlockRequest) -> tuple[Layout, dict[str, Halos]]:
     """Return the layout of a graph on ``grid`` and, for each product, the rows that each block row reads.
 
     Every rank computes the same layout, from facts that all of them have and from what all parts read.
@@ -100,7 +100,7 @@ def lay_out(source: PreparedGraph, grid: Grid, needs: BlockRequest) -> tuple[Lay
         PartitionError: a block is too large for int32 indices.
     """
     facts = source.facts
-    nnz = facts.block_nnz(needs.self_loops)
+    nnz = facts.block_nnz(request.self_loops)
     if nnz.max() >= 2**31:
         raise PartitionError(f"a block of the adjacency has {nnz.max()} non-zeros, 2^31 or more: use more processes")
     rows = slice_rows(facts.partition, grid.num_slices)
@@ -110,13 +110,13 @@ def lay_out(source: PreparedGraph, grid: Grid, needs: BlockRequest) -> tuple[Lay
 
     needs_halos = grid.exchange != "broadcast" and grid.num_ranks > 1
     halos: dict[str, Halos] = {}
-    mask = source.train_mask() if needs.loss_rows else None
+    mask = source.train_mask() if request.loss_rows else None
     train_rows = rows if mask is None else rows.restrict(mask)
     if needs_halos:
-        halos["adj"] = _halos(source, "reads", rows, needs.self_loops)
-        halos["adj_t"] = halos["adj"] if facts.symmetric else _halos(source, "columns_reads", rows, needs.self_loops)
+        halos["adj"] = _halos(source, "reads", rows, request.self_loops)
+        halos["adj_t"] = halos["adj"] if facts.symmetric else _halos(source, "columns_reads", rows, request.self_loops)
         if mask is not None:
-            halos["loss"] = _halos(source, "reads_train", rows, needs.self_loops, mask)
+            halos["loss"] = _halos(source, "reads_train", rows, request.self_loops, mask)
             halos["loss_t"] = halos["adj_t"].restrict(mask, train_rows)
 
     def product(
@@ -127,7 +127,7 @@ def lay_out(source: PreparedGraph, grid: Grid, needs: BlockRequest) -> tuple[Lay
 
     products = {"adj": product("adj", rows, rows, forward_stages)}
     products["adj_t"] = product("adj_t", rows, rows, backward_stages)
-    if needs.loss_rows:
+    if request.loss_rows:
         products["loss"] = product("loss", rows, train_rows, forward_stages)
         products["loss_t"] = product("loss_t", train_rows, rows, backward_stages)
     layout = Layout(
@@ -136,7 +136,7 @@ def lay_out(source: PreparedGraph, grid: Grid, needs: BlockRequest) -> tuple[Lay
         products,
         facts.symmetric,
         facts.weighted,
-        needs.dtype,
+        request.dtype,
         _balance(forward_nnz, forward_stages),
     )
     return layout, halos
@@ -154,7 +154,7 @@ CODES = "codes"
 
 
 def rank_arrays(
-    source: PreparedGraph, layout: Layout, halos: dict[str, Halos], needs: BlockRequest, rank: int
+    source: PreparedGraph, layout: Layout, halos: dict[str, Halos], request: BlockRequest, rank: int
 ) -> dict[str, np.ndarray]:
     """Return the arrays of ``rank``: its rows of the features and labels, the CSR arrays of each stored block that it
     multiplies, the rows of each source block that it reads, and the indices of its boundary rows, the rows of its own
@@ -163,12 +163,12 @@ def rank_arrays(
     number, replica = grid.place(rank)
     part = source.part(number)
     own = layout.rows.own(number, replica)
-    arrays = node_arrays(part, own, needs)
-    if needs.codec is not None:
+    arrays = node_arrays(part, own, request)
+    if request.codec is not None:
         arrays[CODES] = np.array(part.features[own])
-    if needs.loss_rows:
+    if request.loss_rows:
         arrays["train_mask"] = source.train_mask()
-    if not (needs.propagations or needs.edges):
+    if not (request.propagations or request.edges):
         return arrays
     from fullgnn.graph._csr_cpu import cut_columns  # imported here, since it imports numba
 

@@ -36,16 +36,16 @@ def numpy_dtype(dtype: torch.dtype) -> np.dtype:
     return torch.empty(0, dtype=dtype).numpy().dtype
 
 
-def node_arrays(part: Part, rows: slice, needs: BlockRequest) -> Arrays:
+def node_arrays(part: Part, rows: slice, request: BlockRequest) -> Arrays:
     """The ids, features, labels and masks of some ``rows`` of a ``part``, and their pairs if they are needed.
 
     Raises:
         DataError: a feature is beyond what the dtype of the run holds.
     """
-    pairs = _pair_arrays(part, rows) if needs.pairs else {}
-    features, node_id = _features(part, rows, needs), part.node_id[rows]
-    check_range(features, numpy_dtype(needs.dtype), node_id)
-    features = features.astype(numpy_dtype(needs.dtype), copy=False)
+    pairs = _pair_arrays(part, rows) if request.pairs else {}
+    features, node_id = _features(part, rows, request), part.node_id[rows]
+    check_range(features, numpy_dtype(request.dtype), node_id)
+    features = features.astype(numpy_dtype(request.dtype), copy=False)
     return pairs | {
         "node_id": np.array(node_id),
         **features_to_arrays(features),
@@ -54,17 +54,17 @@ def node_arrays(part: Part, rows: slice, needs: BlockRequest) -> Arrays:
     }
 
 
-def _features(part: Part, rows: slice, needs: BlockRequest) -> NodeFeatures:
-    """The features of some ``rows``, decoded if a codec has encoded them; sparse if ``needs`` say so."""
-    if needs.codec is None:
+def _features(part: Part, rows: slice, request: BlockRequest) -> NodeFeatures:
+    """The features of some ``rows``, decoded if a codec has encoded them; sparse if ``request`` says so."""
+    if request.codec is None:
         found = part.features[rows]
         if isinstance(found, np.ndarray):
-            return csr_array(found) if needs.sparse else found
-        return found if needs.sparse else to_dense(found, numpy_dtype(needs.dtype))
+            return csr_array(found) if request.sparse else found
+        return found if request.sparse else to_dense(found, numpy_dtype(request.dtype))
     if state := part.codec_state:
-        load(needs.codec, state)
+        load(request.codec, state)
     encoded: Any = part.features[rows]
-    return needs.codec.decode(torch.from_numpy(np.ascontiguousarray(encoded)), needs.dtype).numpy()
+    return request.codec.decode(torch.from_numpy(np.ascontiguousarray(encoded)), request.dtype).numpy()
 
 
 def _pair_arrays(part: Part, rows: slice) -> Arrays:
@@ -83,12 +83,12 @@ def _row_pairs(facts: LinkFacts, arrays: Arrays) -> RowPairs:
 
 
 def sharded_graph(
-    facts: GraphFacts, needs: BlockRequest, arrays: Arrays, block: Block, loss_block: Block | None = None
+    facts: GraphFacts, request: BlockRequest, arrays: Arrays, block: Block, loss_block: Block | None = None
 ) -> ShardedGraph:
     """The part of this rank, from its blocks and its ``node_arrays``. Dense features stay on the
     host."""
     found, links, device = features_from_arrays(arrays), facts.nodes.links, block.source_id.device
-    features = SparseRows.of(found, needs.dtype, device) if needs.sparse else torch.from_numpy(found)
+    features = SparseRows.of(found, request.dtype, device) if request.sparse else torch.from_numpy(found)
     labels, masks = (torch.from_numpy(arrays[name]).to(device) for name in ("labels", "masks"))
     return ShardedGraph(
         block=block,
@@ -99,28 +99,28 @@ def sharded_graph(
         num_features=found.shape[1],
         num_classes=facts.num_classes,
         num_split_nodes=facts.num_split_nodes,
-        num_blocks=needs.num_blocks,
-        pairs=_row_pairs(links, arrays) if needs.pairs and links is not None else None,
+        num_blocks=request.num_blocks,
+        pairs=_row_pairs(links, arrays) if request.pairs and links is not None else None,
     )
 
 
-def row_sum_arrays(world: World, source: PreparedGraph, grid: "Grid", needs: BlockRequest) -> dict[str, np.ndarray]:
+def row_sum_arrays(world: World, source: PreparedGraph, grid: "Grid", request: BlockRequest) -> dict[str, np.ndarray]:
     """The row sums that this rank needs, ``row_sum.<self_loops>.<part>`` by name. Every rank calls it.
 
-    The weights are checked for the matrices that a model with these ``needs`` multiplies by.
+    The weights are checked for the matrices that a model with this ``request`` multiplies by.
 
     Raises:
         DataError: a sum, or a normalised entry, is out of range; the same on every rank.
     """
     facts, (part, replica) = source.facts, grid.place(world.rank)
-    kinds = sorted({one.self_loops for one in needs.propagations if one.needs_row_sums})
-    everywhere = facts.weighted or not needs.fold
+    kinds = sorted({one.self_loops for one in request.propagations if one.needs_row_sums})
+    everywhere = facts.weighted or not request.fold
     parts = range(facts.num_parts) if world.dry and everywhere else [part]
     found = on_every_rank(
         lambda: {(loops, number): _of_part(source, number, loops) for loops in kinds for number in parts}
     )
     if facts.weighted:
-        _refuse_unusable(needs, kinds, found if replica == 0 or world.dry else {})
+        _refuse_unusable(request, kinds, found if replica == 0 or world.dry else {})
     own = {key: one.total for key, one in found.items()}
     if everywhere and not world.dry:
         for loops in kinds:
@@ -130,12 +130,12 @@ def row_sum_arrays(world: World, source: PreparedGraph, grid: "Grid", needs: Blo
             whole = sum_of_all(whole)
             own |= {(loops, number): whole[facts.partition.slice(number)] for number in range(facts.num_parts)}
     if facts.weighted:
-        on_every_rank(lambda: _check(source, part, needs, own))
+        on_every_rank(lambda: _check(source, part, request, own))
     return {f"row_sum.{loops}.{number}": sums for (loops, number), sums in own.items()}
 
 
-def _refuse_unusable(needs: BlockRequest, kinds: list[bool], own: dict[tuple[bool, int], RowSums]) -> None:
-    """Refuse, on every rank alike, a graph with a row whose sum a model with these ``needs`` cannot divide by.
+def _refuse_unusable(request: BlockRequest, kinds: list[bool], own: dict[tuple[bool, int], RowSums]) -> None:
+    """Refuse, on every rank alike, a graph with a row whose sum a model with this ``request`` cannot divide by.
 
     Args:
         kinds: whether there are self-loops, for each kind of sum.
@@ -143,7 +143,7 @@ def _refuse_unusable(needs: BlockRequest, kinds: list[bool], own: dict[tuple[boo
     """
     everyone = all_gather_objects({key: one.unusable for key, one in own.items()})
     for loops in kinds:
-        cures = [one.without_sums for one in needs.propagations if one.needs_row_sums and one.self_loops == loops]
+        cures = [one.without_sums for one in request.propagations if one.needs_row_sums and one.self_loops == loops]
         refuse_unusable((one for found in everyone for key, one in found.items() if key[0] == loops), cures[0])
 
 
@@ -169,12 +169,12 @@ def _of_part(source: PreparedGraph, number: int, self_loops: bool) -> RowSums:
     return sums_of_rows(matrix, self_loops, weighted_as(rows.weight), first, _names(source))
 
 
-def _check(source: PreparedGraph, number: int, needs: BlockRequest, sums: dict[tuple[bool, int], np.ndarray]) -> None:
+def _check(source: PreparedGraph, number: int, request: BlockRequest, sums: dict[tuple[bool, int], np.ndarray]) -> None:
     """Check the normalised entries of one part."""
-    facts, dtype = source.facts, numpy_dtype(needs.dtype)
+    facts, dtype = source.facts, numpy_dtype(request.dtype)
     matrix = source.part(number).rows.matrix(facts.num_nodes).astype(np.float64)
-    unnormalized = (Propagation("none", one.self_loops) for one in needs.edges)
-    for one in (*needs.propagations, *unnormalized):
+    unnormalized = (Propagation("none", one.self_loops) for one in request.edges)
+    for one in (*request.propagations, *unnormalized):
         own = of_all = None
         if one.needs_row_sums:
             own = sums[one.self_loops, number]

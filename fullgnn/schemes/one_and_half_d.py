@@ -117,21 +117,21 @@ class OneAndHalfD(GathersRows):
         """See ``Scheme``."""
         return self.kernel.name_for(self.world.device, self._dtype)
 
-    def shard(self, source: PreparedGraph, needs: BlockRequest) -> ShardedGraph:
+    def shard(self, source: PreparedGraph, request: BlockRequest) -> ShardedGraph:
         """See ``Scheme.shard``. A rank builds the blocks that it multiplies, one after the other."""
-        layout, halos = on_every_rank(lambda: lay_out(source, self.grid, needs))
-        self.balance, self.num_nodes, self._dtype = layout.balance, source.facts.num_nodes, needs.dtype
-        self.kernel.name_for(self.world.device, needs.dtype)  # a kernel without the dtype raises on every rank
-        sums = row_sum_arrays(self.world, source, self.grid, needs)
-        arrays = sums | on_every_rank(lambda: rank_arrays(source, layout, halos, needs, self.world.rank))
+        layout, halos = on_every_rank(lambda: lay_out(source, self.grid, request))
+        self.balance, self.num_nodes, self._dtype = layout.balance, source.facts.num_nodes, request.dtype
+        self.kernel.name_for(self.world.device, request.dtype)  # a kernel without the dtype raises on every rank
+        sums = row_sum_arrays(self.world, source, self.grid, request)
+        arrays = sums | on_every_rank(lambda: rank_arrays(source, layout, halos, request, self.world.rank))
         self.node_id = torch.from_numpy(arrays["node_id"]).to(self.world.device)
         joins = (self.sum_over_rows, self.gather_partial)
-        builder = BlockBuilder(self.context, self.kernel, layout, needs, arrays, self.node_id, *joins)
-        loss_block = builder.loss_block() if needs.loss_rows else None
-        graph = sharded_graph(source.facts, needs, arrays, builder.block(), loss_block)
-        if needs.codec is None or self.world.size == 1 or self.context.shared_memory:
+        builder = BlockBuilder(self.context, self.kernel, layout, request, arrays, self.node_id, *joins)
+        loss_block = builder.loss_block() if request.loss_rows else None
+        graph = sharded_graph(source.facts, request, arrays, builder.block(), loss_block)
+        if request.codec is None or self.world.size == 1 or self.context.shared_memory:
             return graph  # no row is sent
-        return replace(graph, coded=CodedFeatures(torch.from_numpy(arrays[CODES]), needs.codec, needs.dtype))
+        return replace(graph, coded=CodedFeatures(torch.from_numpy(arrays[CODES]), request.codec, request.dtype))
 
     def sum_over_rows(self, tensor: Tensor) -> Tensor:
         """Sum over all ranks. Where replicas hold the same rows, only replica 0 contributes: each row counts once.

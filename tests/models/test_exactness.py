@@ -77,20 +77,20 @@ def in_one_process(cfg: Config, kind: str, make: Callable[[], torch.nn.Module] |
     dense = dense_graph(kind)
     model = make() if make else build_model(cfg, dense.features.shape[1], NUM_CLASSES, torch.device("cpu"))
     place_rows(model, torch.arange(len(dense.adj)))
-    needs = block_request(model, applicable(cfg.optimizations, model))
+    request = block_request(model, applicable(cfg.optimizations, model))
     train = torch.from_numpy(np.flatnonzero(dense.train_mask))
     masks = np.stack([dense.train_mask, dense.val_mask, ~(dense.train_mask | dense.val_mask)])
     num_split = tuple(int(mask.sum()) for mask in masks)
     graph = ShardedGraph(
-        block_of(dense.adj, needs),
-        block_of(dense.adj, needs, train) if needs.loss_rows else None,
+        block_of(dense.adj, request),
+        block_of(dense.adj, request, train) if request.loss_rows else None,
         torch.from_numpy(dense.features),
         torch.from_numpy(dense.labels),
         torch.from_numpy(masks),
         dense.features.shape[1],
         NUM_CLASSES,
         num_split,
-        needs.num_blocks,
+        request.num_blocks,
     )
     return model, graph
 

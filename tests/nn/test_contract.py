@@ -37,13 +37,13 @@ def test_needs_are_collected_once_in_the_order_of_the_modules() -> None:
     generator, optimizations = torch.Generator(), config().optimizations
     layers = [SAGEConv(3, 4, generator, "max"), GCNConv(4, 4, generator, "row", False), GATConv(4, 4, generator)]
     layers += [GCNConv(4, 4, generator), GCNConv(4, 4, generator, "row", False), LayerNorm(4)]
-    needs = block_request(Net(*layers, contract=Contract(num_blocks=5)), optimizations)
-    assert needs.propagations == (ROW, SYM) and needs.num_blocks == 5 and not needs.joins_rows
-    assert needs.edges == (EdgeSet(self_loops=False), EdgeSet(self_loops=True))
+    request = block_request(Net(*layers, contract=Contract(num_blocks=5)), optimizations)
+    assert request.propagations == (ROW, SYM) and request.num_blocks == 5 and not request.joins_rows
+    assert request.edges == (EdgeSet(self_loops=False), EdgeSet(self_loops=True))
     own = Contract(num_blocks=1, propagations=(SYM,), edge_sets=(EdgeSet(self_loops=True),))
-    needs = block_request(Net(*layers, BatchNorm(4), contract=own), optimizations)
-    assert needs.propagations == (SYM, ROW) and needs.joins_rows
-    assert needs.edges == (EdgeSet(self_loops=True), EdgeSet(self_loops=False))
+    request = block_request(Net(*layers, BatchNorm(4), contract=own), optimizations)
+    assert request.propagations == (SYM, ROW) and request.joins_rows
+    assert request.edges == (EdgeSet(self_loops=True), EdgeSet(self_loops=False))
 
 
 def test_sharded_parameters_are_those_that_contracts_name() -> None:

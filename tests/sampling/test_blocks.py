@@ -66,8 +66,8 @@ class Case:
         features = rng.standard_normal((NUM_NODES, NUM_FEATURES))
         return cls(adj, Graph.from_scipy(csr_array(adj), features=features))
 
-    def host(self, needs: BlockRequest) -> HostGraph:
-        return HostGraph.of(self.graph, needs, "float64")
+    def host(self, request: BlockRequest) -> HostGraph:
+        return HostGraph.of(self.graph, request, "float64")
 
     def sampler(self, fanouts: list[int], replace: bool = False, weighted: bool = False) -> NeighborSampler:
         arrays = self.graph.indptr, self.graph.indices
@@ -102,16 +102,16 @@ def dense_product(case: Case, hop: Hop, propagation: Propagation) -> np.ndarray:
     return out
 
 
-def dense_block(case: Case, hop: Hop, needs: BlockRequest) -> Block:
+def dense_block(case: Case, hop: Hop, request: BlockRequest) -> Block:
     """The block that ``BlockMaker`` should make, from dense matrices; only of draws without replacement."""
     products: dict[Propagation, FusedProduct] = {}
-    for one in needs.propagations:
+    for one in request.propagations:
         matrix = torch.from_numpy(dense_product(case, hop, one))
         products[one] = FusedProduct(DenseMultiplication(matrix), DenseMultiplication(matrix.T))
     ids, edges = hop.sources, {}
     rows = {int(v): i for i, v in enumerate(ids[hop.target_index])}
     place = {int(v): i for i, v in enumerate(ids)}
-    for edge_set in needs.edges:
+    for edge_set in request.edges:
         stored, factors = np.zeros((hop.num_targets, len(ids))), np.zeros((hop.num_targets, len(ids)))
         for v, u, weight, factor in drawn_edges(case, hop):
             stored[rows[v], place[u]], factors[rows[v], place[u]] = weight, factor
@@ -224,14 +224,14 @@ def test_models_on_sampled_blocks_are_those_on_dense_ones(name: str, weighted: b
     finally:
         torch.set_default_dtype(torch.float32)
     set_epoch(model, 5)
-    needs, num_rows = block_request(model, cfg.optimizations), contract_of(model).num_row_blocks
-    maker = BlockMaker(case.host(needs), needs, torch.float64, CPU, num_rows)
+    request, num_rows = block_request(model, cfg.optimizations), contract_of(model).num_row_blocks
+    maker = BlockMaker(case.host(request), request, torch.float64, CPU, num_rows)
     features, targets = torch.tensor(case.graph.features).double(), np.array([0, 3, 7, 9, 20, 31])
-    for fanouts in ([3] * (needs.num_blocks - num_rows), [ALL] * (needs.num_blocks - num_rows)):
+    for fanouts in ([3] * (request.num_blocks - num_rows), [ALL] * (request.num_blocks - num_rows)):
         hops = case.sampler(fanouts).sample(targets, 2) if fanouts else []
         sampled = maker.blocks(hops, targets)
-        assert len(sampled) == needs.num_blocks
-        dense = [*sampled[:num_rows], *(dense_block(case, hop, needs) for hop in reversed(hops))]
+        assert len(sampled) == request.num_blocks
+        dense = [*sampled[:num_rows], *(dense_block(case, hop, request) for hop in reversed(hops))]
         x = features[sampled[0].source_id]
         weight = torch.from_numpy(np.random.default_rng(1).standard_normal((len(targets), NUM_CLASSES)))
         for found, wanted in zip(gradients(model, x, sampled, weight), gradients(model, x, dense, weight), strict=True):
@@ -253,9 +253,9 @@ class Messages(MessageConv):
 @pytest.mark.parametrize("aggregation", ["sum", "mean", "max"])
 def test_messages_on_sampled_blocks(aggregation: str, self_loops: bool) -> None:
     case, conv = Case.of(weighted=True), Messages(aggregation, self_loops)
-    needs = BlockRequest((), edges=(conv.edge_set,))
+    request = BlockRequest((), edges=(conv.edge_set,))
     (hop,) = case.sampler([3]).sample(np.arange(10), 1)
-    block = BlockMaker(case.host(needs), needs, torch.float64, CPU).block(hop)
+    block = BlockMaker(case.host(request), request, torch.float64, CPU).block(hop)
     edges = drawn_edges(case, hop)
     if self_loops:
         edges = [edge for edge in edges if edge[0] != edge[1]] + [(v, v, 1.0, 1.0) for v in range(10)]
@@ -293,14 +293,14 @@ def test_messages_on_sampled_blocks(aggregation: str, self_loops: bool) -> None:
 
 def test_sums_over_drawn_neighbours_are_unbiased() -> None:
     """The mean of A X over many samples is A X of the whole graph."""
-    case, needs = Case.of(weighted=False), replace(EVERY, edges=())
-    maker, sampler = BlockMaker(case.host(needs), needs, torch.float64, CPU), case.sampler([3])
+    case, request = Case.of(weighted=False), replace(EVERY, edges=())
+    maker, sampler = BlockMaker(case.host(request), request, torch.float64, CPU), case.sampler([3])
     x, count = torch.tensor(case.graph.features).double(), 2_000
-    sums = {one: torch.zeros(2, NUM_NODES, NUM_FEATURES, dtype=torch.float64) for one in needs.propagations}
+    sums = {one: torch.zeros(2, NUM_NODES, NUM_FEATURES, dtype=torch.float64) for one in request.propagations}
     for epoch in range(count):
         (hop,) = sampler.sample(np.arange(NUM_NODES), epoch)
         block = maker.block(hop)
-        for one in needs.propagations:
+        for one in request.propagations:
             y = block.product(one).spmm(x)
             sums[one] += torch.stack([y, y * y])
     for one, (total, squares) in sums.items():

@@ -131,10 +131,10 @@ def test_a_slot_of_a_worker_has_no_features() -> None:
 def test_layers_and_gradients_against_dense_matrices(weighted: bool, relu: bool) -> None:
     """[A X | X_t] W + b of float64, and its gradients, of a matrix of the sources and of rows where they lie."""
     graph = Case.of(weighted)
-    needs, rng = BlockRequest((MEAN,)), torch.Generator().manual_seed(2)
+    request, rng = BlockRequest((MEAN,)), torch.Generator().manual_seed(2)
     hops = graph.sampler([3, 4]).sample(np.arange(0, 40, 2), 2)
     (block, _), hop = (
-        BlockMaker(graph.host(needs), needs, torch.float64, CPU).blocks(hops, np.arange(0, 40, 2)),
+        BlockMaker(graph.host(request), request, torch.float64, CPU).blocks(hops, np.arange(0, 40, 2)),
         hops[1],
     )
     dense = torch.from_numpy(dense_product(graph, hop, Propagation("row", self_loops=False)))

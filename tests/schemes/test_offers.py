@@ -29,10 +29,10 @@ LACKS = {
 
 @pytest.mark.parametrize("what", LACKS)
 def test_what_is_lacking_is_refused(what: str) -> None:
-    needs, line = LACKS[what]
+    request, line = LACKS[what]
     with pytest.raises(ConfigError, match=f"^{line}, and scheme=s multiplies only: {CHOOSE_SCHEME}$"):
-        check_offers(needs, replace(ALL, **{what: False}), "m", "t", "s")
-    check_offers(needs, Offers(**{what: True}), "m", "t", "s")  # nothing else is asked for
+        check_offers(request, replace(ALL, **{what: False}), "m", "t", "s")
+    check_offers(request, Offers(**{what: True}), "m", "t", "s")  # nothing else is asked for
     check_offers(BlockRequest((), loss_rows=True), Offers(), "m", "t", "s")  # all rows are computed
 
 

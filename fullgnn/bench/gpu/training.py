@@ -135,7 +135,7 @@ def ours(cfg: Config, problem: Problem, world: World) -> Start:
     supported = applicable(cfg.optimizations, model)
     prepared, task = _prepared(problem, scheme.num_parts), MultiClass(problem.graph.label_facts())
     run = Run(cfg, world, meter, prepared.facts.nodes, model, task, supported, block_request(model, supported))
-    run.scheme, run.graph, run.prepared_key = scheme, scheme.shard(prepared, run.needs), ""
+    run.scheme, run.graph, run.prepared_key = scheme, scheme.shard(prepared, run.request), ""
     make_input(run)
 
     def start(dropout: float) -> tuple[Step, Settings]:
