@@ -74,11 +74,11 @@ from fullgnn.engine.prediction import (
 )
 from fullgnn.engine.prediction_table import CSV, PARQUET, STEM
 from fullgnn.engine.row_files import write_rows
-from fullgnn.engine.run import Run, distribute, learn, make_input, make_scheme
+from fullgnn.engine.run import Run, distribute, learn, make_scheme, prepare_input
 from fullgnn.errors import ConfigError, DataError, message_of, quoted
 from fullgnn.graph import check_dataset
 from fullgnn.graph.datasets import dataset_files
-from fullgnn.prepare.process import HostWork, own_process_of_rank0
+from fullgnn.prepare.process import PreparationWorker, own_process_of_rank0
 from fullgnn.prepare.source import prepared_graph
 from fullgnn.schemes.options import num_parts
 from fullgnn.storage.folder import CHECKPOINTS
@@ -363,7 +363,7 @@ def run_rank(request: Request) -> None:
         predict_on(world, request, work)
 
 
-def predict_on(world: World, request: Request, work: HostWork | None = None) -> None:
+def predict_on(world: World, request: Request, work: PreparationWorker | None = None) -> None:
     """Predict in a ``world`` that has been joined already.
 
     Args:
@@ -398,7 +398,7 @@ def predict_on(world: World, request: Request, work: HostWork | None = None) -> 
 
 
 def trained_run(
-    world: World, cfg: Config, trained: Trained, layer: str | None = None, work: HostWork | None = None
+    world: World, cfg: Config, trained: Trained, layer: str | None = None, work: PreparationWorker | None = None
 ) -> tuple[Run, bool]:
     """Prepare and distribute the graph of ``cfg``, and load the trained parameters. Every rank calls it.
 
@@ -421,7 +421,7 @@ def trained_run(
         check_fits(trained, facts, run.model)
         measures, run.scheme = has_metrics(trained, facts), make_scheme(cfg, world, meter)
         distribute(run, prepared, measures)
-    make_input(run)
+    prepare_input(run)
     load_parameters(trained, run)
     return run, measures
 

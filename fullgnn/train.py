@@ -44,7 +44,7 @@ from fullgnn.engine.resume import (
 from fullgnn.engine.run import planner_of, set_up
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.engine.summary import codec_of, log_inexact, make_record
-from fullgnn.prepare.process import HostWork, own_process_of_rank0
+from fullgnn.prepare.process import PreparationWorker, own_process_of_rank0
 from fullgnn.storage.record import RunFolder, RunRecord
 from fullgnn.telemetry.events import summary_writer
 from fullgnn.telemetry.log import setup_logging
@@ -80,7 +80,7 @@ def run(cfg: Config, caller: Caller | None = None) -> RunRecord:
         return run_on(world, cfg, work, caller)
 
 
-def run_on(world: World, cfg: Config, work: HostWork | None = None, caller: Caller | None = None) -> RunRecord:
+def run_on(world: World, cfg: Config, work: PreparationWorker | None = None, caller: Caller | None = None) -> RunRecord:
     """Run one training in a ``world`` that has been joined already.
 
     Args:

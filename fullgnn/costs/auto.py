@@ -17,7 +17,7 @@ from fullgnn.distributed import World, all_gather_objects, broadcast_object, fro
 from fullgnn.engine.run import Planner, Run, with_supported_optimizations
 from fullgnn.kernels.spmm import Kernel
 from fullgnn.prepare.prepared import PreparedGraph
-from fullgnn.prepare.process import HostWork
+from fullgnn.prepare.process import PreparationWorker
 from fullgnn.prepare.source import loaded_dataset
 from fullgnn.schemes.options import ONE_AND_HALF_D, ONE_D, SchemeOptions, refuse_open, replications
 from fullgnn.storage.cache import Cache
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 @takes_options(SchemeOptions)
-def undecided(
+def open_choices(
     world: World, kernel: Kernel, meter: Meter, hardware: str = "auto", remeasure: bool = False, **options: Any
 ) -> NoReturn:
     """The target of ``conf/scheme/auto.yaml``: a scheme that is not chosen yet."""
@@ -41,7 +41,7 @@ class CostPlanner(Planner):
     def __init__(self) -> None:
         self._hardware: Hardware | None = None  # that the scheme was chosen for; None: the user chose it
 
-    def with_scheme(self, cfg: Config, world: World, work: HostWork) -> Config:
+    def with_scheme(self, cfg: Config, world: World, work: PreparationWorker) -> Config:
         """See ``Planner``.
 
         ``scheme=auto`` becomes the scheme with the lowest predicted time among those that fit; if none does, the one

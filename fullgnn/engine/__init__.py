@@ -6,7 +6,7 @@ from fullgnn.engine.evaluate import evaluate, predict
 from fullgnn.engine.fit import FitResult, Steps, fit
 from fullgnn.engine.memory import peak_process_bytes
 from fullgnn.engine.optimizers import check_optimizer
-from fullgnn.engine.run import Run, build_model, distribute, learn, make_input, make_scheme, set_up
+from fullgnn.engine.run import Run, build_model, distribute, learn, make_scheme, prepare_input, set_up
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.engine.train_step import train_step
@@ -26,10 +26,10 @@ __all__ = [
     "evaluate",
     "fit",
     "learn",
-    "make_input",
     "make_scheme",
     "peak_process_bytes",
     "predict",
+    "prepare_input",
     "replay_for",
     "set_up",
     "train_step",

@@ -27,7 +27,7 @@ memory."""
 
 
 @dataclass(frozen=True)
-class Kept:
+class CachedPowers:
     """Which products A^k @ H0 are kept instead of H0."""
 
     propagation: Propagation  # A
@@ -51,7 +51,7 @@ def offloads(choice: str, graph: ShardedGraph, world: World, num_kept: int = 1) 
     return bool(too_large)
 
 
-def aggregate_features(graph: ShardedGraph, kept: Kept, device: torch.device, offload: bool) -> ShardedGraph:
+def aggregate_features(graph: ShardedGraph, kept: CachedPowers, device: torch.device, offload: bool) -> ShardedGraph:
     """Replace ``features`` by the products that are ``kept``; they are distributed and overlapped like any other.
 
     Args:
@@ -63,7 +63,7 @@ def aggregate_features(graph: ShardedGraph, kept: Kept, device: torch.device, of
 
 
 def cached_aggregation(
-    graph: ShardedGraph, kept: Kept, world: World, offload: bool, cache: Cache, key: str
+    graph: ShardedGraph, kept: CachedPowers, world: World, offload: bool, cache: Cache, key: str
 ) -> ShardedGraph:
     """Load the products that are ``kept`` if every rank finds its rows in the ``cache``; else compute and store them.
 
@@ -102,7 +102,7 @@ def cached_aggregation(
 
 
 @torch.no_grad()
-def _products(graph: ShardedGraph, kept: Kept, x: Tensor, device: torch.device) -> dict[int, Tensor]:
+def _products(graph: ShardedGraph, kept: CachedPowers, x: Tensor, device: torch.device) -> dict[int, Tensor]:
     """The products A^k @ X that are ``kept``, by k.
 
     A column of A @ X needs only that column of X, so one product overwrites X, a few columns at a time: training does
@@ -122,7 +122,7 @@ def _products(graph: ShardedGraph, kept: Kept, x: Tensor, device: torch.device) 
     return found
 
 
-def _matrices(x: Tensor, kept: Kept) -> dict[int, Tensor]:
+def _matrices(x: Tensor, kept: CachedPowers) -> dict[int, Tensor]:
     """A matrix for each product that is ``kept``, like ``x``, which is one of them: the power 0, or else the last."""
     own = 0 if 0 in kept.powers else max(kept.powers)
     return {power: x if power == own else like_rows(x) for power in kept.powers}
@@ -139,7 +139,7 @@ def _placed(rows: Tensor, device: torch.device, offload: bool) -> Tensor:
 
 
 def _with_products(
-    graph: ShardedGraph, kept: Kept, found: dict[int, Tensor], device: torch.device, offload: bool
+    graph: ShardedGraph, kept: CachedPowers, found: dict[int, Tensor], device: torch.device, offload: bool
 ) -> ShardedGraph:
     products = {power: HostRows(rows, device) if offload else rows for power, rows in found.items()}
     return replace(graph, features=PropagatedInput(graph.block, kept.propagation, products), coded=None)

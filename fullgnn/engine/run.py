@@ -3,7 +3,7 @@
     decide        what the configuration leaves open: the scheme, and how rows arrive (``Planner``)
     learn         the model and its task, and what they ask for, once it is known what the graph is
     distribute    this rank's part of the graph, in the blocks that the model reads
-    make_input    the features on the device, or A @ H0
+    prepare_input    the features on the device, or A @ H0
     state         parameters, gradients, optimizer and progress, where the run trains
 
 ``set_up`` goes through these stages. Trainings, predictions, benchmarks and tests call it.
@@ -22,7 +22,7 @@ from fullgnn.codecs import NOTHING, FirstLayer, State, Told, asks_for_first_laye
 from fullgnn.config import Config, OptimizationConfig, build
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.distributed.collectives import NOT_WITHOUT_OTHERS
-from fullgnn.engine.aggregate import Kept, aggregate_features, cached_aggregation, offloads
+from fullgnn.engine.aggregate import CachedPowers, aggregate_features, cached_aggregation, offloads
 from fullgnn.engine.checks import check_deterministic, check_goal, check_model_fits
 from fullgnn.engine.kept_names import KeptNames, kept_names
 from fullgnn.engine.optimizations import applicable
@@ -36,7 +36,7 @@ from fullgnn.nn import contract_of, set_spmm_order
 from fullgnn.nn.contract import block_request
 from fullgnn.prepare.facts import GraphFacts, NodeFacts
 from fullgnn.prepare.prepared import PreparedGraph, needed_row_ratio
-from fullgnn.prepare.process import HostWork
+from fullgnn.prepare.process import PreparationWorker
 from fullgnn.prepare.source import prepared_graph
 from fullgnn.prepare.statistics import Statistics, statistics_of
 from fullgnn.schemes.base import BlockRequest, Scheme, ShardedGraph, check_offers
@@ -55,7 +55,7 @@ COSTS = "fullgnn.costs.auto.CostPlanner"
 class Planner:
     """Decides what a configuration leaves open: here nothing. Every rank calls its methods, and gets equal results."""
 
-    def with_scheme(self, cfg: Config, world: World, work: HostWork) -> Config:
+    def with_scheme(self, cfg: Config, world: World, work: PreparationWorker) -> Config:
         """``cfg`` with a scheme.
 
         Args:
@@ -132,7 +132,7 @@ def set_up(
     graph: Graph | None = None,
     *,
     prepared: PreparedGraph | None = None,
-    work: HostWork | None = None,
+    work: PreparationWorker | None = None,
     planner: Planner | None = None,
     trains: bool = False,
 ) -> Run:
@@ -152,7 +152,7 @@ def set_up(
     Raises:
         FullGNNError: a user error, the same on every rank.
     """
-    work, planner = work or HostWork(), planner or Planner()
+    work, planner = work or PreparationWorker(), planner or Planner()
     cfg = planner.with_scheme(cfg, world, work)
     parts = num_parts(cfg.scheme, world.size)
     opened: AbstractContextManager[PreparedGraph] = (
@@ -168,7 +168,7 @@ def set_up(
         run.scheme = make_scheme(run.cfg, world, meter)
         distribute(run, whole)
         run.predicted = planner.predicted(run, whole)
-    make_input(run)
+    prepare_input(run)
     return run
 
 
@@ -237,7 +237,7 @@ def distribute(run: Run, prepared: PreparedGraph, measures: bool = True) -> None
     run.names = from_rank0(lambda: kept_names(prepared)) if cfg.train.save_predictions and not world.dry else None
 
 
-def make_input(run: Run) -> None:
+def prepare_input(run: Run) -> None:
     """Replace the features of the graph by the input of the model: the features on the device, or A @ H0, or several
     powers A^k @ H0, on device or host. ``optimizations.offload`` is then ``always`` or ``never``. Every rank calls it.
     """
@@ -245,7 +245,7 @@ def make_input(run: Run) -> None:
     caches = run.optimizations.cache_aggregation and not run.world.dry  # a dry run does not compute the true A @ H0
     contract = contract_of(run.model)
     propagation = contract.input_propagation if run.optimizations.cache_aggregation else None
-    kept = None if propagation is None else Kept(propagation, contract.input_powers)
+    kept = None if propagation is None else CachedPowers(propagation, contract.input_powers)
     offload = offloads(run.optimizations.offload, graph, run.world, 1 if kept is None else len(kept.powers))
     run.optimizations = replace(run.optimizations, offload="always" if offload else "never")
     if kept is not None:

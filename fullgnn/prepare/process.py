@@ -32,7 +32,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class HostWork:
+class PreparationWorker:
     """Calls functions, which look at the whole graph, in this process."""
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
@@ -43,7 +43,7 @@ class HostWork:
         """Let the process end, if it is another one, so that its memory is free. May be called repeatedly."""
 
 
-class _OwnProcess(HostWork):
+class _OwnProcess(PreparationWorker):
     """Calls functions in another process of this machine."""
 
     def __init__(self, timeout_s: float) -> None:
@@ -77,7 +77,7 @@ class _OwnProcess(HostWork):
         return value
 
     def close(self) -> None:
-        """See ``HostWork.close``."""
+        """See ``PreparationWorker.close``."""
         if self._connection is not None:
             self._connection.close()
             if self._process is not None and self._process.state() == "stopped":
@@ -148,7 +148,7 @@ class _Remote(Exception):
 
 
 @contextmanager
-def host_work(own_process: bool, timeout_s: float) -> Iterator[HostWork]:
+def host_work(own_process: bool, timeout_s: float) -> Iterator[PreparationWorker]:
     """Where the work on the whole graph is done, inside the ``with`` block.
 
     Args:
@@ -156,7 +156,7 @@ def host_work(own_process: bool, timeout_s: float) -> Iterator[HostWork]:
         timeout_s: seconds for which that process may be stopped, before it is given up.
     """
     if not own_process:
-        yield HostWork()
+        yield PreparationWorker()
         return
     process = _OwnProcess(timeout_s)
     try:
@@ -166,7 +166,7 @@ def host_work(own_process: bool, timeout_s: float) -> Iterator[HostWork]:
 
 
 @contextmanager
-def own_process_of_rank0(timeout_s: float) -> Iterator[HostWork]:
+def own_process_of_rank0(timeout_s: float) -> Iterator[PreparationWorker]:
     """``host_work`` of a rank that is about to join the job that its environment describes."""
     several = os.environ.get("RANK") == "0" and int(os.environ.get("WORLD_SIZE", 1)) > 1
     with host_work(several, timeout_s) as work:

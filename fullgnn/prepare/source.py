@@ -38,7 +38,7 @@ from fullgnn.prepare.arrange import arrange
 from fullgnn.prepare.facts import GraphFacts
 from fullgnn.prepare.folder import FORMAT, LAYOUT, open_folder, write_folder
 from fullgnn.prepare.prepared import SHARED, Part, PreparedGraph
-from fullgnn.prepare.process import HostWork
+from fullgnn.prepare.process import PreparationWorker
 from fullgnn.reorder import degree, none, rcm, slashburn
 from fullgnn.reorder.two_level import base_function, name_of
 from fullgnn.storage.cache import Cache
@@ -67,7 +67,7 @@ def prepared_graph(
     cfg: Config,
     world: World,
     num_parts: int,
-    work: HostWork | None = None,
+    work: PreparationWorker | None = None,
     graph: Graph | None = None,
     to_train: bool = False,
     said: Collection[str] = (),
@@ -95,7 +95,7 @@ def prepared_graph(
         _say_others(prepared.facts, said)
         yield prepared
         return
-    work = work or HostWork()
+    work = work or PreparationWorker()
     if world.rank:
         from fullgnn.kernels.support.vectors import load_compiler  # imports numba
 

@@ -14,7 +14,7 @@ import torch
 from fullgnn.codecs import Codec, Unencoded, build_codec, encoded, num_bytes
 from fullgnn.config import MinibatchConfig, build, target_of
 from fullgnn.distributed import World, broadcast_object, from_rank0
-from fullgnn.engine.run import Run, distribute, learn, make_input, make_scheme, told
+from fullgnn.engine.run import Run, distribute, learn, make_scheme, prepare_input, told
 from fullgnn.engine.state import sharded_names
 from fullgnn.engine.summary import codec_record, log_inexact
 from fullgnn.errors import ConfigError, UnsupportedError
@@ -146,7 +146,7 @@ def _distributor(
         ) as prepared:
             distribute(full, prepared)
         del whole
-        make_input(full)
+        prepare_input(full)
         return full
 
     return distributed

@@ -17,7 +17,11 @@ CHOICES = {
 }
 
 
-ONE_D, ONE_AND_HALF_D, OPEN = "fullgnn.schemes.one_d", "fullgnn.schemes.one_and_half_d", "fullgnn.costs.auto.undecided"
+ONE_D, ONE_AND_HALF_D, OPEN = (
+    "fullgnn.schemes.one_d",
+    "fullgnn.schemes.one_and_half_d",
+    "fullgnn.costs.auto.open_choices",
+)
 """What builds 1D and 1.5D; and the target of a scheme that is not chosen yet."""
 
 

@@ -21,7 +21,7 @@ from fullgnn.engine import set_up
 from fullgnn.errors import ConfigError, DataError, FullGNNError, UnsupportedError
 from fullgnn.graph import Graph
 from fullgnn.prepare import process, source
-from fullgnn.prepare.process import HostWork, host_work
+from fullgnn.prepare.process import PreparationWorker, host_work
 from fullgnn.prepare.source import prepared_graph
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph, layout_overrides
@@ -138,7 +138,7 @@ def _divide_by(number: int) -> float:
     return 1 / number
 
 
-class _Remembers(HostWork):
+class _Remembers(PreparationWorker):
     """Counts how often it is closed."""
 
     times = 0

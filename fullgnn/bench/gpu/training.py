@@ -25,7 +25,7 @@ from fullgnn.config.overrides import quote
 from fullgnn.distributed import World, world_of_one
 from fullgnn.engine.cuda_graph import replay_for
 from fullgnn.engine.optimizations import applicable
-from fullgnn.engine.run import Run, build_model, make_input, make_scheme
+from fullgnn.engine.run import Run, build_model, make_scheme, prepare_input
 from fullgnn.engine.step_runner import Launched, StepRunner
 from fullgnn.graph import Graph
 from fullgnn.graph.generate_on_device import RandomGraph
@@ -136,7 +136,7 @@ def ours(cfg: Config, problem: Problem, world: World) -> Start:
     prepared, task = _prepared(problem, scheme.num_parts), MultiClass(problem.graph.label_facts())
     run = Run(cfg, world, meter, prepared.facts.nodes, model, task, supported, block_request(model, supported))
     run.scheme, run.graph, run.prepared_key = scheme, scheme.shard(prepared, run.request), ""
-    make_input(run)
+    prepare_input(run)
 
     def start(dropout: float) -> tuple[Step, Settings]:
         of_rate = copy(run)
