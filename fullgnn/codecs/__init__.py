@@ -8,22 +8,27 @@
 Each other codec is a module of its own: topk, scalar, product, pca, and auto, which chooses among them.
 """
 
-from fullgnn.codecs.codec import BFloat16, Codec, Learning, Unencoded
-from fullgnn.codecs.encoded import (
-    NOTHING,
-    EncodedRows,
-    State,
-    Told,
-    asks_for_first_layer,
-    build_codec,
-    encoded,
-    load,
-    num_bytes,
-    packed,
-    unpacked,
-)
-from fullgnn.codecs.features import Features
-from fullgnn.codecs.first_layer import FirstLayer, Loss
+from typing import TYPE_CHECKING
+
+from fullgnn.room import import_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.codecs.codec import BFloat16, Codec, Learning, Unencoded
+    from fullgnn.codecs.encoded import (
+        NOTHING,
+        EncodedRows,
+        State,
+        Told,
+        asks_for_first_layer,
+        build_codec,
+        encoded,
+        load,
+        num_bytes,
+        packed,
+        unpacked,
+    )
+    from fullgnn.codecs.features import Features
+    from fullgnn.codecs.first_layer import FirstLayer, Loss
 
 __all__ = [
     "NOTHING",
@@ -45,3 +50,5 @@ __all__ = [
     "packed",
     "unpacked",
 ]
+
+import_on_use(__name__)

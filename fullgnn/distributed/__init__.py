@@ -1,28 +1,33 @@
 """Start the processes of a job, arrange them as a mesh, and move data between them."""
 
-from fullgnn.distributed.collectives import (
-    Axis,
-    Work,
-    all_gather_objects,
-    all_ranks_meet,
-    broadcast_object,
-    from_rank0,
-    in_dry_run,
-    on_every_rank,
-    receive_arrays,
-    send_arrays,
-    sum_of_all,
-)
-from fullgnn.distributed.command import check_tasks
-from fullgnn.distributed.dry import CountingAxis, dry_world
-from fullgnn.distributed.failure import WorkerError, report_bug, report_failure, wait_for_others
-from fullgnn.distributed.gpu_wait import wait_for_gpu
-from fullgnn.distributed.joining import init_world, is_group_left_behind, world_here, world_of_one
-from fullgnn.distributed.launch import StopRequest, can_fork, fork_workers, launch_workers, stop_requests
-from fullgnn.distributed.mesh import World, default_nproc, product_precision, warn_of_crowding
-from fullgnn.distributed.outer_launcher import SeveralTasksError
-from fullgnn.distributed.shared_memory import SharedSlots, can_share_memory
-from fullgnn.distributed.store import under_torchrun
+from typing import TYPE_CHECKING
+
+from fullgnn.room import import_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.distributed.collectives import (
+        Axis,
+        Work,
+        all_gather_objects,
+        all_ranks_meet,
+        broadcast_object,
+        from_rank0,
+        in_dry_run,
+        on_every_rank,
+        receive_arrays,
+        send_arrays,
+        sum_of_all,
+    )
+    from fullgnn.distributed.command import check_tasks
+    from fullgnn.distributed.dry import CountingAxis, dry_world
+    from fullgnn.distributed.failure import WorkerError, report_bug, report_failure, wait_for_others
+    from fullgnn.distributed.gpu_wait import wait_for_gpu
+    from fullgnn.distributed.joining import init_world, is_group_left_behind, world_here, world_of_one
+    from fullgnn.distributed.launch import StopRequest, can_fork, fork_workers, launch_workers, stop_requests
+    from fullgnn.distributed.mesh import World, default_nproc, product_precision, warn_of_crowding
+    from fullgnn.distributed.outer_launcher import SeveralTasksError
+    from fullgnn.distributed.shared_memory import SharedSlots, can_share_memory
+    from fullgnn.distributed.store import under_torchrun
 
 __all__ = [
     "Axis",
@@ -62,3 +67,5 @@ __all__ = [
     "world_here",
     "world_of_one",
 ]
+
+import_on_use(__name__)

@@ -1,15 +1,20 @@
 """Prepare the graph and train a model on it."""
 
-from fullgnn.engine.checks import check_deterministic, check_preparation, check_training_data
-from fullgnn.engine.cuda_graph import replay_for
-from fullgnn.engine.evaluate import evaluate, predict
-from fullgnn.engine.fit import FitResult, Steps, fit
-from fullgnn.engine.memory import peak_process_bytes
-from fullgnn.engine.optimizers import check_optimizer
-from fullgnn.engine.run import Run, build_model, distribute, learn, make_scheme, prepare_input, set_up
-from fullgnn.engine.state import TrainState
-from fullgnn.engine.step_runner import StepRunner
-from fullgnn.engine.train_step import train_step
+from typing import TYPE_CHECKING
+
+from fullgnn.room import import_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.engine.checks import check_deterministic, check_preparation, check_training_data
+    from fullgnn.engine.cuda_graph import replay_for
+    from fullgnn.engine.evaluate import evaluate, predict
+    from fullgnn.engine.fit import FitResult, Steps, fit
+    from fullgnn.engine.memory import peak_process_bytes
+    from fullgnn.engine.optimizers import check_optimizer
+    from fullgnn.engine.run import Run, build_model, distribute, learn, make_scheme, prepare_input, set_up
+    from fullgnn.engine.state import TrainState
+    from fullgnn.engine.step_runner import StepRunner
+    from fullgnn.engine.train_step import train_step
 
 __all__ = [
     "FitResult",
@@ -34,3 +39,5 @@ __all__ = [
     "set_up",
     "train_step",
 ]
+
+import_on_use(__name__)

@@ -1,17 +1,22 @@
 """The graph, its normalisation, and the datasets that produce a graph."""
 
-from fullgnn.graph.datasets import check_dataset, dataset_files, dataset_identity, dataset_lacks, load_dataset
-from fullgnn.graph.generate import GeneratedGraph, hierarchical_sbm, rmat
-from fullgnn.graph.graph import Graph
-from fullgnn.graph.normalize import (
-    EdgeSet,
-    Propagation,
-    check_entries,
-    is_symmetric,
-    normalized_entries,
-    row_sums,
-    with_self_loops,
-)
+from typing import TYPE_CHECKING
+
+from fullgnn.room import import_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.graph.datasets import check_dataset, dataset_files, dataset_identity, dataset_lacks, load_dataset
+    from fullgnn.graph.generate import GeneratedGraph, hierarchical_sbm, rmat
+    from fullgnn.graph.graph import Graph
+    from fullgnn.graph.normalize import (
+        EdgeSet,
+        Propagation,
+        check_entries,
+        is_symmetric,
+        normalized_entries,
+        row_sums,
+        with_self_loops,
+    )
 
 __all__ = [
     "EdgeSet",
@@ -31,3 +36,5 @@ __all__ = [
     "row_sums",
     "with_self_loops",
 ]
+
+import_on_use(__name__)

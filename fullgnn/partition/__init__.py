@@ -7,10 +7,17 @@ be empty, and is never written to. Parts may be empty, as they are with fewer no
 Each name below is the function, also where a module has the same name.
 """
 
-from fullgnn.partition.contiguous import contiguous
-from fullgnn.partition.metis import metis
-from fullgnn.partition.nnz import nnz
-from fullgnn.partition.partition import Cut, Partition
-from fullgnn.partition.random import random
+from typing import TYPE_CHECKING
+
+from fullgnn.room import import_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.partition.contiguous import contiguous
+    from fullgnn.partition.metis import metis
+    from fullgnn.partition.nnz import nnz
+    from fullgnn.partition.partition import Cut, Partition
+    from fullgnn.partition.random import random
 
 __all__ = ["Cut", "Partition", "contiguous", "metis", "nnz", "random"]
+
+import_on_use(__name__)

@@ -10,11 +10,16 @@ only these two.
 Each name below is the function, also where a module has the same name.
 """
 
-from fullgnn.reorder.metis import metis
-from fullgnn.reorder.rcm import rcm
-from fullgnn.reorder.simple import degree, none, shuffle
-from fullgnn.reorder.slashburn import slashburn
-from fullgnn.reorder.two_level import NodeOrder, blockwise, check_order, two_level
+from typing import TYPE_CHECKING
+
+from fullgnn.room import import_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.reorder.metis import metis
+    from fullgnn.reorder.rcm import rcm
+    from fullgnn.reorder.simple import degree, none, shuffle
+    from fullgnn.reorder.slashburn import slashburn
+    from fullgnn.reorder.two_level import NodeOrder, blockwise, check_order, two_level
 
 __all__ = [
     "NodeOrder",
@@ -28,3 +33,5 @@ __all__ = [
     "slashburn",
     "two_level",
 ]
+
+import_on_use(__name__)

@@ -5,21 +5,26 @@ The way of a batch: ``batches`` (which training nodes), ``samplers`` and ``neigh
 ``setup`` puts them together, and evaluates the model exactly on the full graph.
 """
 
-from fullgnn.codecs import BFloat16, Unencoded
-from fullgnn.sampling.caches import (
-    Accesses,
-    CacheAll,
-    CacheByCount,
-    CacheByDegree,
-    CacheByPresampling,
-    CacheExactly,
-    CacheNothing,
-)
-from fullgnn.sampling.clusters import cluster
-from fullgnn.sampling.hop import Hop
-from fullgnn.sampling.layers import layer
-from fullgnn.sampling.neighbors import ALL, Draw, NeighborSampler
-from fullgnn.sampling.samplers import Sampler, neighbor
+from typing import TYPE_CHECKING
+
+from fullgnn.room import import_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.codecs import BFloat16, Unencoded
+    from fullgnn.sampling.caches import (
+        Accesses,
+        CacheAll,
+        CacheByCount,
+        CacheByDegree,
+        CacheByPresampling,
+        CacheExactly,
+        CacheNothing,
+    )
+    from fullgnn.sampling.clusters import cluster
+    from fullgnn.sampling.hop import Hop
+    from fullgnn.sampling.layers import layer
+    from fullgnn.sampling.neighbors import ALL, Draw, NeighborSampler
+    from fullgnn.sampling.samplers import Sampler, neighbor
 
 __all__ = [
     "ALL",
@@ -40,3 +45,5 @@ __all__ = [
     "layer",
     "neighbor",
 ]
+
+import_on_use(__name__)

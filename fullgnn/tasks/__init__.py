@@ -4,22 +4,27 @@ Contract: ``task(labels, **own keys) -> Task``, with the ``LabelFacts`` of the g
 that it finds links is called with ``links``, its ``LinkFacts``. See ``Task`` and ``LinkTask``.
 """
 
-from fullgnn.tasks.build import (
-    build_task,
-    held_out,
-    lacks_examples,
-    learns_labels,
-    refuse_for_links,
-    refuse_without_examples,
-    takes_links,
-)
-from fullgnn.tasks.contract import TaskContract, states, task_contract
-from fullgnn.tasks.link_prediction import LinkPrediction, link_prediction
-from fullgnn.tasks.link_ranking import LinkRanking, link_ranking
-from fullgnn.tasks.links import LinkTask
-from fullgnn.tasks.node_classification import MultiClass, MultiLabel, log_default_metric, node_classification
-from fullgnn.tasks.node_regression import NodeRegression, node_regression
-from fullgnn.tasks.task import Task
+from typing import TYPE_CHECKING
+
+from fullgnn.room import import_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.tasks.build import (
+        build_task,
+        held_out,
+        lacks_examples,
+        learns_labels,
+        refuse_for_links,
+        refuse_without_examples,
+        takes_links,
+    )
+    from fullgnn.tasks.contract import TaskContract, states, task_contract
+    from fullgnn.tasks.link_prediction import LinkPrediction, link_prediction
+    from fullgnn.tasks.link_ranking import LinkRanking, link_ranking
+    from fullgnn.tasks.links import LinkTask
+    from fullgnn.tasks.node_classification import MultiClass, MultiLabel, log_default_metric, node_classification
+    from fullgnn.tasks.node_regression import NodeRegression, node_regression
+    from fullgnn.tasks.task import Task
 
 __all__ = [
     "LinkPrediction",
@@ -45,3 +50,5 @@ __all__ = [
     "takes_links",
     "task_contract",
 ]
+
+import_on_use(__name__)
