@@ -15,14 +15,10 @@ from scipy.sparse import csr_array
 from fullgnn.errors import DataError, one_line_errors
 from fullgnn.graph.checks import check_indices, check_indptr, check_weight, first_line, read_only, to_integers
 from fullgnn.graph.csr import canonical_csr, csr_from_arrays, matrix_of_arcs, with_reverses
-from fullgnn.graph.dgl import dgl_fields
 from fullgnn.graph.labels import LabelFacts, check_labels, describe_labels, is_labelled
 from fullgnn.graph.links import check_links
 from fullgnn.graph.masks import MASKS, check_masks
-from fullgnn.graph.networkx import networkx_fields
 from fullgnn.graph.node_names import NodeNames, check_class_names, check_node_names
-from fullgnn.graph.ogb import ogb_fields
-from fullgnn.graph.pyg import pyg_fields, to_pyg
 from fullgnn.graph.remarks import noted, of_lonely_nodes
 from fullgnn.graph.sparse_features import NodeFeatures, check_node_features
 from fullgnn.graph.splits import SplitKeys, with_split
@@ -209,6 +205,8 @@ class Graph:
         Raises:
             DataError: one line that says which argument is wrong, and what to pass.
         """
+        from fullgnn.graph.networkx import networkx_fields
+
         adj, names, num_merged = networkx_fields(g, weight)
         if fields.get("node_names") is None:
             fields["node_names"] = names
@@ -245,6 +243,8 @@ class Graph:
         Raises:
             DataError: one line that says which attribute is wrong, and what to set.
         """
+        from fullgnn.graph.pyg import pyg_fields
+
         return cls.from_edge_index(**pyg_fields(data, edge_weight, split), num_classes=num_classes, name=name)
 
     @one_line_errors
@@ -291,6 +291,8 @@ class Graph:
         Raises:
             UnsupportedError: torch_geometric is not installed.
         """
+        from fullgnn.graph.pyg import to_pyg
+
         return to_pyg(self)
 
     @classmethod
@@ -322,6 +324,8 @@ class Graph:
         Raises:
             DataError: one line that says what is wrong, and what to pass.
         """
+        from fullgnn.graph.dgl import dgl_fields
+
         arguments = dgl_fields(g, edge_weight, features, labels, split)
         return cls.from_edge_index(**arguments, num_classes=num_classes, name=name)
 
@@ -344,6 +348,8 @@ class Graph:
             DataError: one line that says what is wrong, and what to pass.
         """
         named = str(getattr(dataset, "name", "graph")) if name is None else name
+        from fullgnn.graph.ogb import ogb_fields
+
         return cls.from_edge_index(**ogb_fields(dataset, edge_weight), name=named)
 
     @classmethod

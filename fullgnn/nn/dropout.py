@@ -8,9 +8,10 @@ from torch import Tensor
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.dropout.philox import Mask, dropout
 from fullgnn.kernels.epilogue.epilogue import Activation
+from fullgnn.nn.epoch import DrawsByEpoch
 
 
-class Dropout(torch.nn.Module):
+class Dropout(DrawsByEpoch):
     """Zero each element with probability ``p`` while training, and scale the others by 1 / (1 - p).
 
     The mask is a function of (seed, epoch, layer, original node id, column) alone, drawn with the counter-based
@@ -25,9 +26,6 @@ class Dropout(torch.nn.Module):
     def __init__(self, p: float, layer: int, seed: int):
         super().__init__()
         self.p, self.layer, self.seed = p, layer, seed
-        self.epoch: Tensor
-        # A tensor on the model's device, so that a captured CUDA graph reads the current epoch at every replay.
-        self.register_buffer("epoch", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, x: Any, node_id: Tensor) -> Any:
         """Map (num_local_nodes, F) ``x``, whose rows have the original ids ``node_id``, to (num_local_nodes, F).
@@ -53,10 +51,3 @@ def activate(z: Tensor, activation: Activation) -> Tensor:
     z = torch.relu(z) if activation.relu else z
     mask = activation.dropout
     return z if mask is None else dropout(z, mask.node_id, mask.p, mask.seed, mask.epoch, mask.layer)
-
-
-def set_epoch(model: torch.nn.Module, epoch: int) -> None:
-    """Make every ``Dropout`` of ``model`` use the masks of ``epoch``."""
-    for module in model.modules():
-        if isinstance(module, Dropout):
-            module.epoch.fill_(epoch)

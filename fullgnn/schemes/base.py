@@ -5,21 +5,25 @@ A ``Scheme`` reads the part of a prepared graph that a rank multiplies, and make
 learns how many ranks there are.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.codecs import Codec
 from fullgnn.errors import ConfigError
-from fullgnn.graph import EdgeSet, Propagation
-from fullgnn.graph.links import LinkFacts, Lists
-from fullgnn.prepare.prepared import PreparedGraph
-from fullgnn.schemes.block import Block, Input
-from fullgnn.schemes.coded import CodedFeatures
+
+if TYPE_CHECKING:
+    from fullgnn.codecs import Codec
+    from fullgnn.graph import EdgeSet, Propagation
+    from fullgnn.graph.links import LinkFacts, Lists
+    from fullgnn.prepare.prepared import PreparedGraph
+    from fullgnn.schemes.block import Block, Input
+    from fullgnn.schemes.coded import CodedFeatures
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,7 @@ class Scheme(Protocol):
     offers: Offers
     num_parts: int  # block rows, the paper's b
     replication: int  # ranks that share each block row, the paper's r
-    balance: "Balance"  # for the graph of the last ``shard``
+    balance: Balance  # for the graph of the last ``shard``
 
     def shard(self, source: PreparedGraph, request: BlockRequest) -> ShardedGraph:
         """Read this rank's part of a graph with ``num_parts`` block rows, and build its blocks. Every rank calls it.
