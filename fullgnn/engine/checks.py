@@ -13,7 +13,6 @@ from fullgnn.graph.links import LinkFacts
 from fullgnn.kernels.spmm import AutoKernel, TorchCSR
 from fullgnn.kernels.support import gpu
 from fullgnn.nn.contract import check_contract, contract_of
-from fullgnn.reorder import check_order
 from fullgnn.tasks import build_task, learns_labels, refuse_for_links, refuse_without_examples, takes_links
 from fullgnn.telemetry.machine import memory_bytes
 
@@ -24,6 +23,8 @@ def check_preparation(cfg: Config) -> None:
     Raises:
         ConfigError: one line, the same in every process that calls this function.
     """
+    from fullgnn.reorder import check_order
+
     check_order(build(cfg.partition), cfg.reorder.scope, cfg.reorder.num_blocks)
     check_model_fits(cfg, 1, 0, torch.device("cpu"))
     _check_constructor(cfg)

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,15 +22,11 @@ from fullgnn.codecs import NOTHING, FirstLayer, State, Told, asks_for_first_laye
 from fullgnn.config import Config, OptimizationConfig, build
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.distributed.collectives import NOT_WITHOUT_OTHERS
-from fullgnn.engine.aggregate import CachedPowers, aggregate_features, cached_aggregation, offloads
 from fullgnn.engine.checks import check_deterministic, check_goal, check_model_fits
-from fullgnn.engine.kept_names import KeptNames, kept_names
 from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.state import TrainState, place_rows
 from fullgnn.errors import DataError, UnsupportedError
 from fullgnn.graph import Graph
-from fullgnn.kernels.dense.sparse_rows import SparseRows
-from fullgnn.kernels.spmm import AutoKernel
 from fullgnn.kernels.support.aligned import to_aligned
 from fullgnn.nn import contract_of, set_spmm_order
 from fullgnn.nn.contract import block_request
@@ -38,12 +34,14 @@ from fullgnn.prepare.facts import GraphFacts, NodeFacts
 from fullgnn.prepare.prepared import PreparedGraph, needed_row_ratio
 from fullgnn.prepare.process import PreparationWorker
 from fullgnn.prepare.source import prepared_graph
-from fullgnn.prepare.statistics import Statistics, statistics_of
 from fullgnn.schemes.base import BlockRequest, Scheme, ShardedGraph, check_offers
-from fullgnn.schemes.options import num_parts
 from fullgnn.storage.cache import Cache
 from fullgnn.tasks import LinkTask, Task, build_task, log_default_metric, takes_links
 from fullgnn.telemetry.meter import Meter
+
+if TYPE_CHECKING:
+    from fullgnn.engine.kept_names import KeptNames
+    from fullgnn.prepare.statistics import Statistics
 
 log = logging.getLogger(__name__)
 
@@ -110,11 +108,11 @@ class Run:
     """It holds the prepared graph, in the cache."""
     needed_row_ratio: float | None = field(init=False)
     """See ``RunRecord``."""
-    statistics: Statistics | None = field(init=False)
+    statistics: "Statistics | None" = field(init=False)
     """None: not counted."""
     codec_state: State | None = field(init=False)
     """What the codec of the features has learnt, on rank 0; None: nothing."""
-    names: KeptNames | None = field(init=False)
+    names: "KeptNames | None" = field(init=False)
     """Of the nodes, on rank 0, where predictions are written; None: they have none."""
     predicted: dict[str, Any] | None = None
     """What the planner predicts of the run; None: it has not chosen the scheme."""
@@ -152,6 +150,8 @@ def set_up(
     Raises:
         FullGNNError: a user error, the same on every rank.
     """
+    from fullgnn.schemes.options import num_parts
+
     work, planner = work or PreparationWorker(), planner or Planner()
     cfg = planner.with_scheme(cfg, world, work)
     parts = num_parts(cfg.scheme, world.size)
@@ -178,6 +178,8 @@ def make_scheme(cfg: Config, world: World, meter: Meter) -> Scheme:
     Raises:
         ConfigError: ``runtime.deterministic`` with a choice that is not deterministic; the same on every rank.
     """
+    from fullgnn.kernels.spmm import AutoKernel
+
     check_deterministic(cfg, world.device)
     kernel = build(cfg.kernel)
     if isinstance(kernel, AutoKernel):
@@ -216,6 +218,9 @@ def distribute(run: Run, prepared: PreparedGraph, measures: bool = True) -> None
     Args:
         measures: whether the graph has labels of the task; False: its metrics cannot be measured.
     """
+    from fullgnn.engine.kept_names import kept_names
+    from fullgnn.prepare.statistics import statistics_of
+
     cfg, world, request, facts = run.cfg, run.world, run.request, prepared.facts
     check_model_fits(cfg, facts.nodes.num_features, facts.num_nodes // world.size, world.device)
     check_offers(request, run.scheme.offers, cfg.model["name"], cfg.task["name"], cfg.scheme["name"])
@@ -241,6 +246,9 @@ def prepare_input(run: Run) -> None:
     """Replace the features of the graph by the input of the model: the features on the device, or A @ H0, or several
     powers A^k @ H0, on device or host. ``optimizations.offload`` is then ``always`` or ``never``. Every rank calls it.
     """
+    from fullgnn.engine.aggregate import CachedPowers, aggregate_features, cached_aggregation, offloads
+    from fullgnn.kernels.dense.sparse_rows import SparseRows
+
     graph, device = run.graph, run.world.device
     caches = run.optimizations.cache_aggregation and not run.world.dry  # a dry run does not compute the true A @ H0
     contract = contract_of(run.model)

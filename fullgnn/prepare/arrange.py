@@ -29,7 +29,8 @@ from fullgnn.partition import Partition, contiguous, nnz, random
 from fullgnn.prepare.facts import BlockCounts, GraphFacts, NodeFacts
 from fullgnn.prepare.prepared import LISTS, LazyArrays, Part, PreparedGraph, StoredRows, TakenRows
 from fullgnn.reorder import two_level
-from fullgnn.reorder.two_level import NodeOrder, UsedMethods, base_function, name_of
+from fullgnn.reorder.methods import UsedMethods, base_function, name_of
+from fullgnn.reorder.two_level import NodeOrder
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.log import announce
 

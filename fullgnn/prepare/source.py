@@ -33,14 +33,11 @@ from fullgnn.distributed import (
 from fullgnn.graph import Graph, dataset_identity, load_dataset
 from fullgnn.graph.arrays import graph_to_arrays
 from fullgnn.graph.remarks import say
-from fullgnn.partition import contiguous, nnz
-from fullgnn.prepare.arrange import arrange
 from fullgnn.prepare.facts import GraphFacts
 from fullgnn.prepare.folder import FORMAT, LAYOUT, open_folder, write_folder
 from fullgnn.prepare.prepared import SHARED, Part, PreparedGraph
 from fullgnn.prepare.process import PreparationWorker
-from fullgnn.reorder import degree, none, rcm, slashburn
-from fullgnn.reorder.two_level import base_function, name_of
+from fullgnn.reorder.methods import base_function, name_of
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.memory import within_memory
 from fullgnn.storage.temporary import temporary_folder
@@ -58,8 +55,6 @@ PAIRS = 2
 FILES = "files"
 """Folder, in the cache, of the sizes and times of the files of which graphs were last prepared. Unlike other files of
 the cache, these are replaced, and nothing is computed from them."""
-
-_WITHOUT_SEED = (contiguous, nnz, none, degree, rcm, slashburn)
 
 
 @contextmanager
@@ -178,6 +173,8 @@ def prepare_folder(
     key = key or _key_of_arrays(cfg, num_parts, cache, graph, told)
     if found := _kept(cache, key):
         return found, True
+    from fullgnn.prepare.arrange import arrange  # imported here, since a run often finds a prepared graph
+
     with within_memory(f"the prepared graph {graph.name}"):
         prepared = arrange(cfg, num_parts, graph, cache, takes_links(cfg.task), load_time_s, told)
     announce(f"{graph.name}: {num_parts} parts are written, and their blocks built", graph.num_edges, ["writing"])
@@ -206,6 +203,8 @@ def arranged(
     told: Told = NOTHING,
 ) -> PreparedGraph:
     """The graph of ``cfg``, or ``graph``, in ``num_parts`` block rows, in the memory of this process."""
+    from fullgnn.prepare.arrange import arrange
+
     begin, given = time.perf_counter(), graph
     graph = _graph(cfg, graph, to_train)
     load_time_s, cache = time.perf_counter() - begin, Cache(cfg.runtime.cache_dir)
@@ -308,13 +307,17 @@ def _time(nanoseconds: int) -> str:
 
 
 def _of_preparation(cfg: Config, num_parts: int, told: Told = NOTHING) -> dict[str, Any]:
+    from fullgnn.partition import contiguous, nnz
+    from fullgnn.reorder import degree, none, rcm, slashburn
+
+    without_seed = contiguous, nnz, none, degree, rcm, slashburn
     functions = base_function(build(cfg.partition)), base_function(build(cfg.reorder.method))
     known = {
         "prepared_format": FORMAT,
         "partition_node": cfg.partition,
         "reorder_node": asdict(cfg.reorder),
         "num_parts": num_parts,
-        "order_seed": None if all(function in _WITHOUT_SEED for function in functions) else cfg.seed,
+        "order_seed": None if all(function in without_seed for function in functions) else cfg.seed,
         "task_node": [PAIRS, cfg.task] if takes_links(cfg.task) else None,
     }
     if build_codec(cfg.codec) is None:

@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -14,6 +13,7 @@ from fullgnn.partition import Cut, Partition, contiguous, nnz
 from fullgnn.partition.kway import MetisError
 from fullgnn.partition.nnz import balanced, row_weight
 from fullgnn.partition.partition import is_permutation
+from fullgnn.reorder.methods import UsedMethods, base_function, name_of
 from fullgnn.reorder.rcm import rcm
 from fullgnn.reorder.simple import none
 
@@ -21,17 +21,6 @@ logger = logging.getLogger(__name__)
 
 Reordering = Callable[[sparse.csr_array, int], np.ndarray]
 Partitioner = Callable[[sparse.csr_array, np.ndarray, int, int], Cut]
-
-
-@dataclass(frozen=True)
-class UsedMethods:
-    """The methods that ordered the nodes, and how long they took. The fields are named as those of ``RunRecord``."""
-
-    partition: str  # name of the partitioner that ran; after a fallback it differs from the configured one
-    reorder: str  # name of the reordering that ran; after a fallback it differs as well
-    reorder_num_blocks: int  # number of blocks that were ordered separately
-    partition_time_s: float = 0.0  # 0 if the order was loaded
-    reorder_time_s: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,14 +164,3 @@ def _diagonal_block(adj: sparse.csr_array, cut: Cut, part: int) -> sparse.csr_ar
         consecutive = slice(int(nodes[0]), int(nodes[-1]) + 1)
         return cut_columns(rows_of(adj, consecutive), [consecutive])[0]
     return select(adj, nodes, nodes)
-
-
-def base_function(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The function itself, also where Hydra has wrapped it in a ``functools.partial``."""
-    return getattr(method, "func", method)
-
-
-def name_of(method: Callable[..., Any]) -> str:
-    """The name of the function, such as ``rcm``, also where it is wrapped in a ``functools.partial``."""
-    function = base_function(method)
-    return getattr(function, "__name__", repr(function))

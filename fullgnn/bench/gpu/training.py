@@ -37,7 +37,8 @@ from fullgnn.partition import Partition
 from fullgnn.prepare.arrange import cut
 from fullgnn.prepare.facts import NodeFacts
 from fullgnn.prepare.prepared import PreparedGraph
-from fullgnn.reorder.two_level import NodeOrder, UsedMethods
+from fullgnn.reorder.methods import UsedMethods
+from fullgnn.reorder.two_level import NodeOrder
 from fullgnn.tasks import MultiClass
 from fullgnn.telemetry.meter import Meter
 
