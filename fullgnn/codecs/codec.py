@@ -27,14 +27,18 @@ Optional:
 What a codec has learnt must be the same bits for any number of threads.
 """
 
-from typing import Protocol
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.codecs.features import Features
 from fullgnn.kernels.support.read_only import read_only_tensor
+
+if TYPE_CHECKING:
+    from fullgnn.codecs.features import Features
 
 
 class Codec(Protocol):

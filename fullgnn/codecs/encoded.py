@@ -1,21 +1,25 @@
 """Encode the features of all nodes with a codec, some rows at a time."""
 
+from __future__ import annotations
+
 import inspect
 import io
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 
 from fullgnn.codecs.codec import Codec, Learning, Unencoded
-from fullgnn.codecs.features import Features
 from fullgnn.codecs.first_layer import FirstLayer
 from fullgnn.config import build, target_of
 from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.storage.archive import read_arrays
 from fullgnn.storage.cache import Cache
+
+if TYPE_CHECKING:
+    from fullgnn.codecs.features import Features
 
 KIND = "encoded"
 """Folder, in the cache, of encoded rows."""
@@ -119,7 +123,7 @@ class EncodedRows:
     dtype: np.dtype
 
     @classmethod
-    def of(cls, codec: Codec, features: Features, learns: bool = True) -> "EncodedRows | None":
+    def of(cls, codec: Codec, features: Features, learns: bool = True) -> EncodedRows | None:
         """The rows of a codec that encodes some rows at a time, after it has learnt; None: it encodes all at once."""
         if hasattr(codec, "learn"):
             if learns:

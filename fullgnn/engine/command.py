@@ -17,7 +17,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from fullgnn import startup
-from fullgnn.config import Config, conf_dir
+from fullgnn.config import Config, conf_dir, target_of
 from fullgnn.config.compose import load_config
 from fullgnn.config.explain import explain, is_user_error
 from fullgnn.config.help import training_help
@@ -85,6 +85,8 @@ class TrainingCommand:
         nproc = 1 if cfg.runtime.dry_run else default_nproc(cfg.runtime)
         warn_of_crowding(nproc, cfg.runtime)
         if fork:
+            for node in (cfg.scheme, cfg.kernel):
+                target_of(node)  # imported once, for all forks
             fork_workers(self.run, cfg, nproc=nproc, runtime=cfg.runtime)
         else:
             launch_workers(["-m", self.module, *overrides], nproc, cfg.runtime)
