@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         held_out,
         lacks_examples,
         learns_labels,
+        log_default_metric,
         refuse_for_links,
         refuse_without_examples,
         takes_links,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from fullgnn.tasks.link_prediction import LinkPrediction, link_prediction
     from fullgnn.tasks.link_ranking import LinkRanking, link_ranking
     from fullgnn.tasks.links import LinkTask
-    from fullgnn.tasks.node_classification import MultiClass, MultiLabel, log_default_metric, node_classification
+    from fullgnn.tasks.node_classification import MultiClass, MultiLabel, node_classification
     from fullgnn.tasks.node_regression import NodeRegression, node_regression
     from fullgnn.tasks.task import Task
 

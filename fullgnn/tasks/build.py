@@ -1,6 +1,7 @@
 """Build the task that a configuration names, with what it asks to know of the graph."""
 
 import inspect
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,9 @@ from fullgnn.graph.datasets.common_split import CURE as SPLIT_CURE
 from fullgnn.graph.labels import LabelFacts, is_labelled
 from fullgnn.graph.links import LinkFacts
 from fullgnn.tasks.contract import task_contract
-from fullgnn.tasks.task import Task
+from fullgnn.tasks.task import WEIGHTED_DEFAULT, Task
+
+log = logging.getLogger(__name__)
 
 
 def takes_links(node: Mapping[str, Any]) -> bool:
@@ -90,3 +93,16 @@ def held_out(node: Mapping[str, Any], graph: Graph) -> Graph:
         return graph
     names = inspect.signature(function).parameters
     return function(graph, **{key: value for key, value in node.items() if key in names})
+
+
+def log_default_metric(node: Mapping[str, Any], task: Task) -> None:
+    """Log that weights of the classes have made another metric than the accuracy choose the best epoch.
+
+    Args:
+        node: the configuration of ``task``.
+    """
+    if node.get("class_weight") is not None and node.get("metrics") is None and task.metrics == WEIGHTED_DEFAULT:
+        log.info(
+            "the best epoch is chosen by the macro_f1 of val, since task.class_weight weighs the classes and the"
+            " accuracy does not: give task.metrics=[accuracy] for the accuracy"
+        )

@@ -1,6 +1,5 @@
 """Node classification: one class a node (cross-entropy), or several labels a node (binary cross-entropy)."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
@@ -26,14 +25,18 @@ from fullgnn.tasks.metrics import (
     one_vs_rest,
 )
 from fullgnn.tasks.own_metrics import NO_METRICS, OwnMetrics
-from fullgnn.tasks.task import SPLITS, Task, by_split, check_trainable, chosen_metrics, is_larger, normalized_sum
-
-log = logging.getLogger(__name__)
+from fullgnn.tasks.task import (
+    SPLITS,
+    WEIGHTED_DEFAULT,
+    by_split,
+    check_trainable,
+    chosen_metrics,
+    is_larger,
+    normalized_sum,
+)
 
 BALANCED = "balanced"
 BALANCED_ACCURACY, CONFUSION = "balanced_accuracy", "confusion_matrix"
-WEIGHTED_DEFAULT = ("macro_f1", "accuracy")
-"""The metrics of one class a node where weights tell the classes apart."""
 
 
 @states(TaskContract(learns_labels=True, learns_batches=True))
@@ -271,19 +274,6 @@ class MultiLabel(OwnLossStatesAnew):
     def prediction(self, output: Tensor) -> Tensor:
         """(n, num_outputs) bool, the labels whose probability is above 1/2."""
         return output > 0
-
-
-def log_default_metric(node: Mapping[str, Any], task: Task) -> None:
-    """Log that weights of the classes have made another metric than the accuracy choose the best epoch.
-
-    Args:
-        node: the configuration of ``task``.
-    """
-    if node.get("class_weight") is not None and node.get("metrics") is None and task.metrics == WEIGHTED_DEFAULT:
-        log.info(
-            "the best epoch is chosen by the macro_f1 of val, since task.class_weight weighs the classes and the"
-            " accuracy does not: give task.metrics=[accuracy] for the accuracy"
-        )
 
 
 def _default_metrics(given: Any, weight: Sequence[float] | None) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ from fullgnn.graph.labels import LabelFacts
 from fullgnn.schemes.base import Scheme, ShardedGraph
 
 SPLITS = ("train", "val", "test")
+WEIGHTED_DEFAULT = ("macro_f1", "accuracy")
+"""The metrics of one class a node where weights tell the classes apart."""
 
 
 class Task(Protocol):
