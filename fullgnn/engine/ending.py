@@ -25,7 +25,6 @@ from fullgnn.engine.run import Run
 from fullgnn.engine.state import AddsUp, TrainState, split_parameters
 from fullgnn.engine.train_step import AsyncNumbers
 from fullgnn.errors import TrainingDiverged
-from fullgnn.tasks.links import LinkTask, pairs_of
 from fullgnn.tasks.task import part_of_loss
 
 
@@ -118,10 +117,10 @@ def _undefined(output: Tensor, run: Run) -> Tensor:
     """This rank's part of a number that is positive if the model's ``output`` for the training data gives a loss that
     is not finite, or for a task that finds links is NaN. One infinite output may be meant: the logarithm of 0."""
     graph = run.graph
-    if not isinstance(run.task, LinkTask):
+    if graph.pairs is None:
         of_train = output.index_select(0, graph.train_index)
         return part_of_loss(run.task, of_train, graph.train_labels).isfinite().logical_not()
-    owns = torch.from_numpy(np.diff(pairs_of(graph).train.indptr) > 0).to(output.device)
+    owns = torch.from_numpy(np.diff(graph.pairs.train.indptr) > 0).to(output.device)
     return (output.sum(dim=1).isnan() & owns).any()
 
 

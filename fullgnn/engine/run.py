@@ -36,7 +36,7 @@ from fullgnn.prepare.process import PreparationWorker
 from fullgnn.prepare.source import prepared_graph
 from fullgnn.schemes.base import BlockRequest, Scheme, ShardedGraph, check_offers
 from fullgnn.storage.cache import Cache
-from fullgnn.tasks import LinkTask, Task, build_task, log_default_metric, takes_links
+from fullgnn.tasks import Task, build_task, log_default_metric, takes_links
 from fullgnn.telemetry.meter import Meter
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def learn(cfg: Config, world: World, meter: Meter, nodes: NodeFacts) -> Run:
     check_model_fits(cfg, nodes.num_features, 0, world.device)
     model = build_model(cfg, nodes.num_features, task.num_outputs, world.device)
     check_goal(cfg, model)
-    pairs = isinstance(task, LinkTask)
+    pairs = takes_links(cfg.task)
     codec, dtype = build_codec(cfg.codec), getattr(torch, cfg.runtime.dtype)
     optimizations = applicable(cfg.optimizations, model, pairs, None if codec else nodes)
     sparse = optimizations.sparse_features is True

@@ -12,11 +12,14 @@ graph the eager epochs, too, run on a separate stream: a capture needs one, and 
 stream. Of a task that finds links one step is captured, and replayed for each step of an epoch (``link_steps.py``).
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -27,7 +30,6 @@ from fullgnn.engine.cuda_graph import EAGER, EAGER_EPOCHS, REPLAYED, Replay, Sta
 from fullgnn.engine.ending import Watch
 from fullgnn.engine.evaluate import evaluate
 from fullgnn.engine.fit import FitResult
-from fullgnn.engine.link_steps import LinkSteps
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.optimizers import device_rates, is_replayable
 from fullgnn.engine.rehearse import rehearse
@@ -38,8 +40,11 @@ from fullgnn.engine.train_step import AsyncNumbers, defers_reads, train_step
 from fullgnn.kernels.support import gpu
 from fullgnn.nn import set_epoch
 from fullgnn.storage.record import RunRecord
-from fullgnn.tasks.links import LinkTask, directory_of
+from fullgnn.tasks import task_contract
 from fullgnn.telemetry.meter import Cost, EpochRecord, PendingCost
+
+if TYPE_CHECKING:
+    from fullgnn.engine.link_steps import LinkSteps
 
 log = logging.getLogger(__name__)
 
@@ -69,12 +74,17 @@ class StepRunner:
 
     def __init__(self, run: Run, replay: Replay = EAGER):
         self.run, self.state, self.meter = run, run.state, run.meter
-        state, graph, task = run.state, run.graph, run.task
+        state, graph = run.state, run.graph
         if replay.make_graph is not None and not is_replayable(state.optimizer):
             replay = Replay(None, f"{type(state.optimizer).__name__} may keep its state on the host")
-        if replay.make_graph is not None and isinstance(task, LinkTask) and not directory_of(graph).is_alone:
-            replay = Replay(None, "a rank draws other numbers of pairs in every step")
-        self._links = LinkSteps(run) if isinstance(task, LinkTask) else None
+        self._links: LinkSteps | None = None
+        if task_contract(run.task).finds_links:
+            from fullgnn.engine import link_steps
+            from fullgnn.tasks.links import directory_of
+
+            if replay.make_graph is not None and not directory_of(graph).is_alone:
+                replay = Replay(None, "a rank draws other numbers of pairs in every step")
+            self._links = link_steps.LinkSteps(run)
         self.outcome = f"no: {replay.reason or 'the run ended before its step was captured'}"
         self.idle_bytes = 0  # memory of the CUDA graph beyond the tensors that the allocator counts
         self._replay = replay
@@ -90,7 +100,7 @@ class StepRunner:
         self.ranks: AddsUp = run.scheme
 
     @cached_property
-    def _memory(self) -> "_Memory":
+    def _memory(self) -> _Memory:
         return _Memory(self.run)
 
     def train_epoch(

@@ -1,13 +1,19 @@
 """One step of gradient descent on the whole graph."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
 import torch
 from torch import Tensor
 
 from fullgnn.distributed import wait_for_gpu
 from fullgnn.engine.evaluate import all_logits, loss_logits
 from fullgnn.engine.run import Run
-from fullgnn.tasks.links import LinkTask, Step
 from fullgnn.tasks.task import part_of_loss
+
+if TYPE_CHECKING:
+    from fullgnn.tasks.links import LinkTask, Step
 
 
 def train_step(run: Run, draws: Step | None = None) -> None:
@@ -29,8 +35,7 @@ def train_step(run: Run, draws: Step | None = None) -> None:
     if draws is None:
         loss = part_of_loss(task, loss_logits(state.model, graph), graph.train_labels)
     else:
-        assert isinstance(task, LinkTask)
-        loss = task.step_loss(all_logits(state.model, graph), graph, draws)
+        loss = cast("LinkTask", task).step_loss(all_logits(state.model, graph), graph, draws)
     loss.backward()
     if draws is None or gradients.has_replicated:
         gradients.sum_with(loss.detach(), run.scheme)
