@@ -4,24 +4,27 @@ A rank reads the rows of H that its rows of the adjacency have entries for (its 
 its *targets*. A layer sees only this ``Block``; it never learns how many ranks there are.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Union
 
 import torch
 from torch import Tensor
 
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import EdgeSet, Propagation
-from fullgnn.kernels.dense.host_rows import HostRows
-from fullgnn.kernels.dense.sparse_rows import SparseRows
-from fullgnn.kernels.epilogue.epilogue import Activation, apply_epilogue_
-from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
+from fullgnn.kernels.epilogue.epilogue import NO_EPILOGUE, Activation, Epilogue, apply_epilogue_
 from fullgnn.kernels.support.aligned import select_rows
-from fullgnn.schemes.directory import Directory
-from fullgnn.schemes.edges import EdgeReads, Stage
+
+if TYPE_CHECKING:
+    from fullgnn.kernels.dense.host_rows import HostRows
+    from fullgnn.kernels.dense.sparse_rows import SparseRows
+    from fullgnn.schemes.directory import Directory
+    from fullgnn.schemes.edges import EdgeReads, Stage
 
 _UNDECLARED = ", and no layer of the model says so: a layer that asks for it states Contract(joins_rows=True)"
 
@@ -90,11 +93,11 @@ class FusedProduct:
         by the columns that A multiplies, since A has about as many rows as columns."""
         return None
 
-    def spmm(self, x: "Tensor | InputRows") -> Tensor:
+    def spmm(self, x: Tensor | InputRows) -> Tensor:
         """Return A @ X, differentiable: (num_sources, F) own sources to (num_own_targets, F)."""
         return _SpMM.apply(copied(x), self)
 
-    def spmm_beside(self, x: Tensor, block: "Block") -> Tensor:
+    def spmm_beside(self, x: Tensor, block: Block) -> Tensor:
         """Return A @ X beside the rows of X at the targets, differentiable: (num_sources, F) to (num_own_targets, 2 F).
 
         Args:
@@ -103,7 +106,7 @@ class FusedProduct:
         return torch.cat([self.spmm(x), block.at_targets(x)], dim=1)
 
     def linear_beside(
-        self, x: "Tensor | InputRows", block: "Block", weight: Tensor, bias: Tensor | None, activation: Activation
+        self, x: Tensor | InputRows, block: Block, weight: Tensor, bias: Tensor | None, activation: Activation
     ) -> Tensor | None:
         """Return ``activation`` of [A @ X | X at the targets] W + b, differentiable, in one pass.
 
@@ -140,7 +143,7 @@ class Movements(Protocol):
     def arrivals(self, x: Tensor) -> Iterator[Tensor | None]:
         """Yield the rows of H of each step; None in a step in which this rank has no stage."""
 
-    def push(self, width: int, like: Tensor) -> "GradientPush":
+    def push(self, width: int, like: Tensor) -> GradientPush:
         """Begin the adjoint of ``arrivals`` for ``width`` columns, with dtype and device of ``like``."""
 
     def gather_targets(self, own: Tensor) -> Tensor:
@@ -375,7 +378,7 @@ class PropagatedInput:
         product = self.products[power]
         if block.target_index is None:
             return product
-        if isinstance(product, HostRows):
+        if not isinstance(product, Tensor):  # rows on the host
             return product.index_select(0, block.target_index)
         if power not in self._selected or self._selected[power][0] is not block.target_index:
             self._selected[power] = block.target_index, select_rows(product, block.target_index)
@@ -384,7 +387,7 @@ class PropagatedInput:
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
         kept = [*self.products.values(), *(rows for _, rows in self._selected.values())]
-        return [tensor for one in kept for tensor in (one.tensors() if isinstance(one, HostRows) else [one])]
+        return [tensor for one in kept for tensor in ([one] if isinstance(one, Tensor) else one.tensors())]
 
 
 @dataclass(frozen=True, eq=False)
@@ -409,7 +412,7 @@ def copied(x: Tensor | InputRows) -> Tensor:
     return x if isinstance(x, Tensor) else x.copied()
 
 
-Input = Tensor | PropagatedInput | InputRows | SparseRows
+Input = Union[Tensor, PropagatedInput, InputRows, "SparseRows"]
 """What the first layer of a model reads: the rows of the features, dense or sparse, what is kept of them, or where they
 lie. Only a model whose contract says ``reads_input_rows`` gets ``InputRows``, and only one whose contract says
 ``reads_sparse_rows`` gets ``SparseRows``."""
