@@ -20,7 +20,6 @@ from fullgnn.distributed import (
     StopRequest,
     World,
     broadcast_object,
-    dry_world,
     from_rank0,
     init_world,
     stop_requests,
@@ -46,7 +45,6 @@ from fullgnn.engine.step_runner import StepRunner
 from fullgnn.engine.summary import codec_of, log_inexact, make_record
 from fullgnn.prepare.process import PreparationWorker, own_process_of_rank0
 from fullgnn.storage.record import RunFolder, RunRecord
-from fullgnn.telemetry.events import summary_writer
 from fullgnn.telemetry.log import setup_logging
 from fullgnn.telemetry.meter import Cost, Meter
 
@@ -72,6 +70,8 @@ def run(cfg: Config, caller: Caller | None = None) -> RunRecord:
         FullGNNError: a user error, the same on every rank.
     """
     if cfg.world_size is not None:
+        from fullgnn.distributed import dry_world
+
         with dry_world(cfg.runtime, cfg.rank, cfg.world_size) as world:
             setup_logging(0)
             return run_on(world, cfg, caller=caller)
@@ -139,6 +139,8 @@ def check_run(world: World, cfg: Config) -> Path | None:
     check_optimizer(cfg)
     check_deterministic(cfg, world.device)
     if cfg.train.tensorboard:
+        from fullgnn.telemetry.events import summary_writer
+
         from_rank0(summary_writer)
     checkpoint = from_rank0(lambda: check_run_dir(cfg))
     from_rank0(lambda: check_place(cfg, checkpoint))

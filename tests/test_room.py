@@ -21,7 +21,10 @@ MOST_MODULES = 125
 
 NOT_FOR_A_PLAIN_RUN = (
     "api",
+    "config.help",
     "costs",
+    "engine.link_steps",
+    "engine.prediction_table",
     "graph.generate",
     "graph.ogb",
     "inspection",
@@ -36,8 +39,11 @@ NOT_FOR_A_PLAIN_RUN = (
     "report",
     "sampling",
     "schemes.coded",
+    "schemes.directory",
+    "schemes.edges",
     "tasks.links",
     "tasks.node_regression",
+    "telemetry.events",
 )
 """Modules and packages: each is chosen by a configuration, or belongs to another command."""
 

@@ -18,7 +18,6 @@ from fullgnn.distributed.presence import LostRank
 from fullgnn.distributed.store import under_torchrun
 from fullgnn.errors import ConfigError, FullGNNError, RankFailed, TrainingStopped, message_of
 from fullgnn.storage.memory import too_little
-from fullgnn.telemetry.folded_help import folded_help
 from fullgnn.telemetry.log import setup_logging
 
 log = logging.getLogger(__name__)
@@ -64,6 +63,8 @@ def answers(arguments: list[str], help_text: Callable[[], str]) -> bool:
     """
     asked = next((flag for flag in arguments if flag in ("-h", "--help", "--version")), None)
     if asked is not None and int(os.environ.get("RANK", 0)) == 0:
+        from fullgnn.telemetry.folded_help import folded_help
+
         print(f"fullgnn {fullgnn.__version__}" if asked == "--version" else folded_help(help_text()))
     return asked is not None
 

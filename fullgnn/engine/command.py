@@ -20,7 +20,6 @@ from fullgnn import startup
 from fullgnn.config import Config, conf_dir, target_of
 from fullgnn.config.compose import load_config
 from fullgnn.config.explain import explain, is_user_error
-from fullgnn.config.help import training_help
 from fullgnn.config.overrides import defer_keys_of_swept_groups, worker_arguments
 from fullgnn.config.schema import SCHEMAS
 from fullgnn.distributed import (
@@ -94,6 +93,8 @@ class TrainingCommand:
 
     def help(self) -> str:
         """What ``--help`` prints."""
+        from fullgnn.config.help import training_help
+
         description = getattr(inspect.getmodule(self.run), "__doc__", None) or ""
         return training_help(self.module, self.config_name, description, sys.argv[1:])
 

@@ -14,16 +14,13 @@ from fullgnn.distributed import StopRequest, World, from_rank0
 from fullgnn.engine.checkpoints import progress_of
 from fullgnn.engine.evaluate import predict
 from fullgnn.engine.fit import EpochOutput, FitResult
-from fullgnn.engine.prediction_table import table_name, write_table
 from fullgnn.engine.resume import how_to_resume
-from fullgnn.engine.row_files import write_rows
 from fullgnn.engine.run import Run
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import TrainingStopped
 from fullgnn.kernels.support.compile_time import compile_clock
 from fullgnn.storage.record import RunFolder, unwritable
 from fullgnn.storage.temporary import writing_to
-from fullgnn.telemetry.events import EventFiles
 from fullgnn.telemetry.log import Progress
 from fullgnn.telemetry.meter import EpochRecord
 
@@ -44,7 +41,11 @@ def epoch_outputs(
         first: number of the first epoch.
         request: asks all ranks to stop when a file of rank 0 cannot be written.
     """
-    events = from_rank0(lambda: EventFiles(Path(cfg.run_dir), first)) if cfg.train.tensorboard else None
+    events = None
+    if cfg.train.tensorboard:
+        from fullgnn.telemetry.events import EventFiles
+
+        events = from_rank0(lambda: EventFiles(Path(cfg.run_dir), first))
     simulated = f"rank {world.rank} of {world.size}, simulated" if world.dry else ""
     progress = Progress(cfg.train.epochs, visible=world.rank == 0 or world.dry, first=first, simulated=simulated)
     files = _Files(Path(cfg.run_dir), [one for one in (folder, events) if one is not None], request)
@@ -134,6 +135,8 @@ def named_table(run: Run, choice: str, class_names: tuple[str, ...] | None = Non
         choice: ``train.prediction_table``.
         class_names: those that the model was trained with; None: those of the graph.
     """
+    from fullgnn.engine.prediction_table import table_name
+
     nodes = run.facts.nodes
     class_names = class_names or nodes.labels.class_names
     return table_name(choice, bool(nodes.node_names) or class_names is not None)
@@ -148,6 +151,8 @@ def write_named(path: Path, run: Run, files: Sequence[Path], class_names: tuple[
     Raises:
         ConfigError: it cannot be written.
     """
+    from fullgnn.engine.prediction_table import write_table
+
     names = class_names or run.facts.nodes.labels.class_names
     prediction, outputs = (np.load(file, mmap_mode="r", allow_pickle=False) for file in files)
     write_table(path, run.names, names, prediction, outputs)
@@ -163,6 +168,8 @@ def write_predictions(run: Run, result: FitResult, folder: RunFolder | None) -> 
     """
     if result.best is None:
         return
+    from fullgnn.engine.row_files import write_rows
+
     run.model.load_state_dict(result.best.model)
     output = predict(run)
     rows = {"prediction": run.task.prediction(output), "logits": output}
