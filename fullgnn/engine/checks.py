@@ -10,7 +10,6 @@ from fullgnn.graph import check_dataset, dataset_lacks
 from fullgnn.graph.datasets.common_split import is_drawn
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.graph.links import LinkFacts
-from fullgnn.kernels.spmm import AutoKernel, TorchCSR
 from fullgnn.kernels.support import gpu
 from fullgnn.nn.contract import check_contract, contract_of
 from fullgnn.tasks import build_task, learns_labels, refuse_for_links, refuse_without_examples, takes_links
@@ -154,6 +153,8 @@ def check_deterministic(cfg: Config, device: torch.device) -> None:
         )
     if device.type != "cuda":
         return
+    from fullgnn.kernels.spmm import AutoKernel, TorchCSR
+
     kernel = build(cfg.kernel)
     if isinstance(kernel, TorchCSR):
         raise ConfigError(
