@@ -111,7 +111,7 @@ def test_other_generations_of_gpus_have_the_same_accesses(generation: int, famil
 
 
 @needs_triton
-@pytest.mark.sample(1)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("generation", GENERATIONS)
 def test_panels_are_multiplied_by_tensor_cores(generation: int) -> None:
     """Each of them uses instructions of the tensor cores of its generation."""
