@@ -1,17 +1,18 @@
 """What a layer that reads edges one by one asks of its block in an epoch: which rows move, and what each edge reads.
 
-The layer runs on a skeleton (``trace.py``), whose ``TracedHalo`` notes each movement and each pass over edges.
+The layer runs on a skeleton (``trace.py``), whose ``TracedHalo`` notes each movement. What the layer reads for an edge
+is stated in its contract, and hooks note it before the layer's forward and backward pass.
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from fullgnn.schemes.edges import EdgeReads
+from fullgnn.nn.contract import EdgeReads, RowReads, contract_of
 from fullgnn.schemes.exchange import Exchange
 from fullgnn.schemes.halo import Halo, Push, SentGradients
 from fullgnn.schemes.packed_push import PackedPush
@@ -20,6 +21,7 @@ from fullgnn.schemes.traffic import DistributedProduct
 
 FETCH, PUSH, TARGETS, SUM, MAXIMUM = "fetch", "push", "targets", "sum", "maximum"
 COPIES, ALL, GATHERED = "copies", "all", "gathered"
+ID_BYTES = 8
 
 
 class Move(NamedTuple):
@@ -64,37 +66,88 @@ class EdgePass:
 
     name: str  # of the product that reads the same rows, as in ``Layout``
     moves: tuple[Move, ...] = ()
-    reads: EdgeReads | None = None  # None: nothing but moves
+    reads: RowReads | None = None  # None: nothing but moves
+    itemsize: int = 4  # bytes of a number
+
+    @property
+    def source_bytes(self) -> int:
+        """What it reads of the source of an edge."""
+        return 0 if self.reads is None else self.reads.sources * self.itemsize
+
+    @property
+    def target_bytes(self) -> int:
+        """What it reads of the target of an edge."""
+        return 0 if self.reads is None else self.reads.targets * self.itemsize
+
+    @property
+    def winner_bytes(self) -> int:
+        """What it reads of the argmax of the target of an edge, see ``RowReads.winners``."""
+        return 0 if self.reads is None else self.reads.winners * ID_BYTES
 
     @property
     def gathered_bytes(self) -> int:
         """What it reads for each edge, on a CPU."""
-        return 0 if self.reads is None else self.reads.of_sources + self.reads.of_targets
+        return self.source_bytes + self.target_bytes
 
     def of_kind(self, kind: str) -> list[Move]:
         return [move for move in self.moves if move.kind == kind]
 
 
-Event = tuple[str, Move | EdgeReads]
-"""What a block was asked for, with the name of its product."""
+Event = tuple[str, Move] | RowReads
+"""A move, with the name of the product that reads the same rows; or what a layer that begins a pass reads for an
+edge."""
 
 
-def passes_of(events: Iterable[Event]) -> list[EdgePass]:
+def passes_of(events: Iterable[Event], itemsize: int) -> list[EdgePass]:
     """Join the events of each pass over edges. The moves between two passes belong to the first of them; gradients
-    that begin to travel, and rows that arrive, begin a pass."""
+    that begin to travel, and rows that arrive, begin a pass, which has the reads that were noted last.
+
+    Args:
+        itemsize: bytes of a number.
+    """
     found: list[EdgePass] = []
-    for name, event in events:
+    reads: RowReads | None = None  # of the pass that a layer is about to begin
+    for event in events:
+        if isinstance(event, RowReads):
+            reads = event
+            continue
+        name, move = event
         last = found[-1] if found else None
         begins = last is None or last.name != name
-        if last is not None and isinstance(event, Move) and event.kind in (FETCH, PUSH):
-            pushes = bool(last.of_kind(PUSH)) and not last.of_kind(FETCH) and last.reads is None
-            begins = not (event.kind == FETCH and pushes and last.name == name)
+        if last is not None and move.kind in (FETCH, PUSH):
+            pushes = bool(last.of_kind(PUSH)) and not last.of_kind(FETCH) and reads is None
+            begins = not (move.kind == FETCH and pushes and last.name == name)
         if begins or last is None:
-            last = EdgePass(name)
+            last = EdgePass(name, itemsize=itemsize)
             found.append(last)
-        joined = {"moves": (*last.moves, event)} if isinstance(event, Move) else {"reads": event}
-        found[-1] = replace(last, **joined)
+        if move.kind in (FETCH, PUSH) and reads is not None:
+            last, reads = replace(last, reads=reads), None
+        found[-1] = replace(last, moves=(*last.moves, move))
     return found
+
+
+def note_reads(model: torch.nn.Module, events: list[Event]) -> None:
+    """Have each layer of ``model`` that states what it reads for an edge append that to ``events``, before the moves of
+    its forward pass, and before those of its backward pass."""
+    for layer in model.modules():
+        reads = contract_of(layer).edge_reads
+        if reads is not None:
+            _note_layer(layer, reads, events)
+
+
+def _note_layer(layer: torch.nn.Module, reads: EdgeReads, events: list[Event]) -> None:
+    def begin_forward(layer: torch.nn.Module, args: Any) -> None:
+        events.append(reads.forward)
+
+    def begin_backward(gradient: Tensor) -> None:
+        events.append(reads.backward)
+
+    def end_forward(layer: torch.nn.Module, args: Any, output: Tensor) -> None:
+        if output.requires_grad:
+            output.register_hook(begin_backward)
+
+    layer.register_forward_pre_hook(begin_forward)
+    layer.register_forward_hook(end_forward)
 
 
 class TracedHalo(Halo):
@@ -129,12 +182,6 @@ class TracedHalo(Halo):
     def sum_partial(self, tensor: Tensor) -> Tensor:
         self._events.append((self._name, Move(COPIES, tensor.nbytes, tensor.nbytes)))
         return super().sum_partial(tensor)
-
-    @contextmanager
-    def edge_pass(self, reads: EdgeReads) -> Iterator[None]:
-        if self._events[-1] != (self._name, reads):  # once for all stages
-            self._events.append((self._name, reads))
-        yield
 
     def sent_gradients(self) -> SentGradients:
         return SentGradients.alone(self.exchange)

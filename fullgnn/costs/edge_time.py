@@ -64,20 +64,20 @@ def sum_of(times: Iterable[EdgeTime], part: str, job: PlannedJob) -> np.ndarray:
 
 def _compute_s(job: PlannedJob, one: EdgePass, hardware: Hardware) -> np.ndarray:
     """(b, r) seconds of the local computation of a pass."""
-    product, reads = job.products[one.name], one.reads
-    if reads is None:
+    product = job.products[one.name]
+    if one.reads is None:
         return np.zeros(job.num_own_rows.shape)
     targets, steps = product.out_rows.block_sizes[:, None], product.steps
-    tables = [(product.in_rows, reads.of_sources), (product.out_rows, reads.of_targets)]
+    tables = [(product.in_rows, one.source_bytes), (product.out_rows, one.target_bytes)]
     total = steps * hardware.op_s * sum(num_bytes > 0 for _, num_bytes in tables)
     if hardware.device == "cpu":  # of winners, a row is read for each target, and as many numbers are written
-        total = total + steps * targets * 2 * reads.of_winners / hardware.copy_bytes_per_s
+        total = total + steps * targets * 2 * one.winner_bytes / hardware.copy_bytes_per_s
     else:
-        tables.append((product.out_rows, reads.of_winners))
+        tables.append((product.out_rows, one.winner_bytes))
     for rows, num_bytes in tables:
         if num_bytes:
             total = total + product.rank_nnz * _row_s(job, rows, num_bytes, hardware)
-    return total + steps * targets * 2 * max(reads.of_sources, reads.of_targets) / hardware.copy_bytes_per_s
+    return total + steps * targets * 2 * max(one.source_bytes, one.target_bytes) / hardware.copy_bytes_per_s
 
 
 def _row_s(job: PlannedJob, rows: RowDistribution, row_bytes: int, hardware: Hardware) -> float:

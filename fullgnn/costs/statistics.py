@@ -207,7 +207,7 @@ def why_unplannable(cfg: Config) -> str:
     model = build_model(cfg, 1, 1, torch.device("cpu"))
     for layer in model.modules():
         contract = contract_of(layer)
-        if contract.edge_sets and not contract.states_edge_reads:
+        if contract.edge_sets and contract.edge_reads is None:
             return f"reads edges in {type(layer).__name__}, which does not tell the planner what it reads for an edge"
     return ""
 

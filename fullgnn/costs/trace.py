@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from fullgnn.costs.edge_passes import ALL, GATHERED, EdgePass, Event, Move, TracedHalo, passes_of
+from fullgnn.costs.edge_passes import ALL, GATHERED, EdgePass, Event, Move, TracedHalo, note_reads, passes_of
 from fullgnn.costs.link_step import MadeUpDirectory, made_up_step
 from fullgnn.costs.statistics import PlannedJob, PlannedProduct, estimated_job
 from fullgnn.distributed import CountingAxis, SharedSlots
@@ -121,7 +121,7 @@ def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
     return Trace(
         rank=rank,
         products=first.products,
-        passes=passes_of(first.events),
+        passes=passes_of(first.events, job.dtype.itemsize),
         gemms=gemms,
         pass_bytes=pass_bytes,
         num_parameters=sum(parameter.numel() for parameter in replicated),
@@ -220,7 +220,7 @@ class _Skeleton:
     def __init__(self, job: PlannedJob, rank: int, device: torch.device, padded: bool):
         grid, meter = job.grid, Meter(torch.device("cpu"))
         self.job, self.products = job, list[tuple[str, int]]()  # name and columns of each product so far
-        self.events: list[Event] = []  # what layers that read edges have asked of their blocks so far
+        self.events: list[Event] = []  # of layers that read edges, so far
         self._exchanges: dict[str, Exchange] = {}
         self.part, self.replica = grid.place(rank)
         self.context = RankContext(
@@ -244,6 +244,7 @@ class _Skeleton:
         self.model.to(device)  # the device "meta" could not draw the first values
         self.request = block_request(self.model, job.cfg.optimizations)
         set_spmm_order(self.model, job.cfg.optimizations.spmm_order)
+        note_reads(self.model, self.events)
         self.graph = self._graph()
 
     def train_one_epoch(self) -> int:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from fullgnn.kernels.epilogue.epilogue import Activation
     from fullgnn.kernels.loss.cross_entropy import cross_entropy
     from fullgnn.nn.attention_conv import AttentionConv
-    from fullgnn.nn.contract import Contract, contract_of
+    from fullgnn.nn.contract import Contract, EdgeReads, RowReads, contract_of
     from fullgnn.nn.dropout import Dropout
     from fullgnn.nn.edge_values import EdgeValues
     from fullgnn.nn.epoch import set_epoch
@@ -35,6 +35,7 @@ __all__ = [
     "BatchNorm",
     "Contract",
     "Dropout",
+    "EdgeReads",
     "EdgeValues",
     "GATConv",
     "GATv2Conv",
@@ -47,6 +48,7 @@ __all__ = [
     "MessageConv",
     "NodeEmbedding",
     "PowersConv",
+    "RowReads",
     "SAGEConv",
     "contract_of",
     "cross_entropy",

@@ -21,7 +21,6 @@ from fullgnn.kernels.edges.mask import EdgeMask
 from fullgnn.kernels.edges.softmax_state import SoftmaxState, by_head
 from fullgnn.nn.dropout import Dropout
 from fullgnn.schemes.block import Block
-from fullgnn.schemes.edges import EdgeReads
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,11 +73,10 @@ class _Attend(torch.autograd.Function):
         logit_target = block.at_targets(x[:, width + num_heads :]).contiguous()
         of_all_targets = moves.gather_targets(logit_target)
         state = SoftmaxState.empty(len(of_all_targets), num_heads, width, x)
-        reads = EdgeReads(of_sources=(width + num_heads) * x.element_size())
         for step, rows in enumerate(moves.arrivals(x[:, : width + num_heads])):
             if rows is not None:
                 logits, arrived = rows[:, width:], rows[:, :width]
-                with moves.edge_pass(reads):
+                with moves.computing():
                     attend(stages[step].csr, logits, of_all_targets, arrived, attention.slope, masks[step], state)
         joined = join_states(state, block)
         out = joined.finish()
@@ -97,14 +95,12 @@ class _Attend(torch.autograd.Function):
         logit_of, maximum_of, total_of, grad_of, dot_of = parts
         rows_of = AttentionRows(logit_of, maximum_of, total_of, grad_of, dot_of, torch.zeros_like(logit_of))
         stages, push = block.stages(attention.edge_set), moves.push(width + num_heads, x)
-        size = x.element_size()
-        reads = EdgeReads(of_sources=(width + num_heads) * size, of_targets=(width + 4 * num_heads) * size)
         for step, rows in enumerate(moves.arrivals(x[:, : width + num_heads])):
             gradients = None
             if rows is not None:
                 stage, logits, arrived = stages[step], rows[:, width:], rows[:, :width]
                 edges, mask = (stage.csr, stage.transposed), masks[step]
-                with moves.edge_pass(reads):
+                with moves.computing():
                     of_logits, of_rows = attend_backward(*edges, logits, arrived, attention.slope, mask, rows_of)
                 gradients = torch.cat([of_rows, of_logits], dim=1)
             push.step(gradients)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from fullgnn.graph import EdgeSet
 from fullgnn.kernels.dense.sparse_rows import SparseRows
-from fullgnn.nn.contract import Contract
+from fullgnn.nn.contract import Contract, EdgeReads
 from fullgnn.nn.dropout import Dropout
 from fullgnn.schemes.block import Block
 
@@ -52,10 +52,14 @@ class AttentionConv(torch.nn.Module):
 
     def contract(self) -> Contract:
         """See ``Contract``."""
-        return Contract(edge_sets=(self.edge_set,), states_edge_reads=True, reads_sparse_rows=True)
+        return Contract(edge_sets=(self.edge_set,), edge_reads=self.edge_reads(), reads_sparse_rows=True)
 
     def make_parameters(self, in_channels: int, per_head: int, generator: torch.Generator, bias: bool) -> None:
         """Draw the parameters of the layer but b, for heads of ``per_head`` columns."""
+        raise NotImplementedError
+
+    def edge_reads(self) -> EdgeReads:
+        """What ``attend`` reads for each edge."""
         raise NotImplementedError
 
     def attend(self, x: Tensor | SparseRows, block: Block) -> Tensor:

@@ -18,6 +18,28 @@ from fullgnn.schemes.base import BlockRequest
 
 
 @dataclass(frozen=True)
+class RowReads:
+    """How many numbers a kernel over edges reads for each edge, in rows that the edge names."""
+
+    sources: int = 0
+    """Numbers of the row of the source."""
+    targets: int = 0
+    """Numbers of the row of the target."""
+    winners: int = 0
+    """Ids, of 8 bytes each, in the argmax of the target: the source with the largest value in each column. A CPU kernel
+    reads the argmax once for each target, and reads no edge."""
+
+
+@dataclass(frozen=True)
+class EdgeReads:
+    """What a layer reads for each edge. The forward pass of the layer fetches the rows of the sources once, and its
+    backward pass sends their gradients home once; each pass runs one kernel over the edges of each stage."""
+
+    forward: RowReads
+    backward: RowReads
+
+
+@dataclass(frozen=True)
 class Contract:
     """What one module asks for and allows. A model need not repeat what its layers state.
 
@@ -30,8 +52,9 @@ class Contract:
     """The matrices that the module passes to ``block.product``."""
     edge_sets: tuple[EdgeSet, ...] = ()
     """The edge sets that the module passes to ``block.stages``, because it reads edges one by one."""
-    states_edge_reads: bool = False
-    """Whether the module runs each kernel over edges in ``Movements.edge_pass``, so that the planner knows its cost."""
+    edge_reads: EdgeReads | None = None
+    """What the module reads for each edge, from which the planner computes how long its kernels take; None: the module
+    does not state it, and the planner refuses a model that reads edges through the module."""
     joins_rows: bool = False
     """Whether the module calls ``block.sum_over_rows`` or ``block.gather_partial``."""
     sharded: tuple[str, ...] = ()

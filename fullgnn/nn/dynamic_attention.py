@@ -20,7 +20,6 @@ from fullgnn.kernels.edges.dynamic_rows import DynamicRows
 from fullgnn.kernels.edges.softmax_state import SoftmaxState, by_head
 from fullgnn.nn.attention import AttentionBase, at_all_targets, join_states
 from fullgnn.schemes.block import Block
-from fullgnn.schemes.edges import EdgeReads
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +46,10 @@ class _AttendDynamic(torch.autograd.Function):
         masks, stages = attention.masks(block), block.stages(attention.edge_set)
         of_all_targets = moves.gather_targets(x_target)
         state = SoftmaxState.empty(len(of_all_targets), attention.num_heads, x.shape[1], x)
-        reads = EdgeReads(of_sources=x.shape[1] * x.element_size())
         for step, rows in enumerate(moves.arrivals(x)):
             if rows is not None:
                 csr = stages[step].csr
-                with moves.edge_pass(reads):
+                with moves.computing():
                     attend_dynamic(csr, rows, of_all_targets, vector, attention.slope, masks[step], state)
         joined = join_states(state, block)
         out = joined.finish()
@@ -64,21 +62,19 @@ class _AttendDynamic(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         attention, block, masks, moves = ctx.attention, ctx.block, ctx.masks, ctx.block.moves
         x, x_target, vector, out, maximum, total = ctx.saved_tensors
-        num_heads, width = attention.num_heads, out.shape[1]
+        width = out.shape[1]
         dot = (by_head(grad, total) * by_head(out, total)).sum(2)
         parts = at_all_targets(block, [x_target, maximum, total, grad, dot])
         x_target_of, maximum_of, total_of, grad_of, dot_of = parts
         sums = (torch.zeros_like(x_target_of), torch.zeros_like(x_target_of))
         rows_of = DynamicRows(x_target_of, maximum_of, total_of, grad_of, dot_of, *sums)
         stages, push = block.stages(attention.edge_set), moves.push(width, x)
-        size = x.element_size()
-        reads = EdgeReads(of_sources=width * size, of_targets=(2 * width + 3 * num_heads) * size)
         for step, rows in enumerate(moves.arrivals(x)):
             gradient = None
             if rows is not None:
                 stage = stages[step]
                 edges, mask = (stage.csr, stage.transposed), masks[step]
-                with moves.edge_pass(reads):
+                with moves.computing():
                     gradient = attend_dynamic_backward(*edges, rows, vector, attention.slope, mask, rows_of)
             push.step(gradient)
         of_vector = moves.sum_partial(rows_of.vector_gradient())

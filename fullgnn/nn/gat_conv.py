@@ -6,6 +6,7 @@ from torch import Tensor
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.nn.attention import Attention
 from fullgnn.nn.attention_conv import AttentionConv
+from fullgnn.nn.contract import EdgeReads, RowReads
 from fullgnn.nn.linear import glorot, linear
 from fullgnn.schemes.block import Block
 
@@ -25,6 +26,15 @@ class GATConv(AttentionConv):
         self.weight = torch.nn.Parameter(glorot(in_channels, self.heads * per_head, generator))
         self.att_source = torch.nn.Parameter(glorot(self.heads, per_head, generator))
         self.att_target = torch.nn.Parameter(glorot(self.heads, per_head, generator))
+
+    def edge_reads(self) -> EdgeReads:
+        """See ``AttentionConv``. A source sends its row and its logits. Of a target, the backward pass reads its
+        logits, its largest logits, its sums, the gradient and the products of gradient and result, see ``_Attend``."""
+        width, num_heads = self.weight.shape[1], self.heads
+        return EdgeReads(
+            forward=RowReads(sources=width + num_heads),
+            backward=RowReads(sources=width + num_heads, targets=width + 4 * num_heads),
+        )
 
     def attend(self, x: Tensor | SparseRows, block: Block) -> Tensor:
         """See ``AttentionConv``."""

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.nn.attention_conv import AttentionConv
+from fullgnn.nn.contract import EdgeReads, RowReads
 from fullgnn.nn.dynamic_attention import DynamicAttention
 from fullgnn.nn.linear import Linear, glorot
 from fullgnn.schemes.block import Block
@@ -28,6 +29,14 @@ class GATv2Conv(AttentionConv):
         self.source = Linear(in_channels, self.heads * per_head, generator, bias)
         self.target = Linear(in_channels, self.heads * per_head, generator, bias)
         self.att_vector = torch.nn.Parameter(glorot(self.heads, per_head, generator))
+
+    def edge_reads(self) -> EdgeReads:
+        """See ``AttentionConv``. Of a target, the backward pass reads its row y, its largest logits, its sums, the
+        gradient and the products of gradient and result, see ``_AttendDynamic``."""
+        width, num_heads = self.heads * self.att_vector.shape[1], self.heads
+        return EdgeReads(
+            forward=RowReads(sources=width), backward=RowReads(sources=width, targets=2 * width + 3 * num_heads)
+        )
 
     def attend(self, x: Tensor | SparseRows, block: Block) -> Tensor:
         """See ``AttentionConv``."""

@@ -17,7 +17,7 @@ from fullgnn.kernels.edges.largest import largest_rows, largest_rows_backward
 from fullgnn.kernels.edges.max_state import MaxState
 from fullgnn.nn.edge_values import joined_maximum, own_maximum
 from fullgnn.schemes.block import Block
-from fullgnn.schemes.edges import EdgeReads, Stage
+from fullgnn.schemes.edges import Stage
 
 
 def neighbor_max(x: Tensor, block: Block, edge_set: EdgeSet) -> Tensor:
@@ -40,10 +40,9 @@ class _NeighborMax(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, block: Block, stages: tuple[Stage, ...]) -> Tensor:
         x, ids = x.detach(), block.stage_source_id
         state = MaxState.empty(len(block.target_id), x.shape[1], x)
-        reads = EdgeReads(of_sources=x.shape[1] * x.element_size())
         for step, rows in enumerate(block.moves.arrivals(x)):
             if rows is not None:
-                with block.moves.edge_pass(reads):
+                with block.moves.computing():
                     largest_rows(stages[step].csr, rows, ids[step], state)
         state = joined_maximum(state, block)
         ctx.block, ctx.stages = block, stages
@@ -57,11 +56,10 @@ class _NeighborMax(torch.autograd.Function):
         moves, stages, ids = ctx.block.moves, ctx.stages, ctx.block.stage_source_id
         of_all = moves.gather_targets(grad.contiguous())
         push = moves.push(grad.shape[1], grad)
-        reads = EdgeReads(of_winners=grad.shape[1] * winner.element_size())
         for step in range(moves.num_steps):
             gradient = None
             if step < len(stages):
-                with moves.edge_pass(reads):
+                with moves.computing():
                     gradient = _of_rows(stages[step], ids[step], winner, of_all)
             push.step(gradient)
         return push.finish(), None, None

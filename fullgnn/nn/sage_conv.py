@@ -7,7 +7,7 @@ from fullgnn.errors import ConfigError
 from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.epilogue.epilogue import IDENTITY, Activation
-from fullgnn.nn.contract import Contract
+from fullgnn.nn.contract import Contract, EdgeReads, RowReads
 from fullgnn.nn.dropout import activate
 from fullgnn.nn.gcn_conv import GCNConv
 from fullgnn.nn.linear import Linear, linear
@@ -58,9 +58,10 @@ class SAGEConv(torch.nn.Module):
 
     def contract(self) -> Contract:
         """See ``Contract``. The maximum reads the rows of the neighbours themselves."""
+        width, reads_edges = self.root.weight.shape[0], self.edge_set is not None
         return Contract(
             edge_sets=() if self.edge_set is None else (self.edge_set,),
-            states_edge_reads=True,
+            edge_reads=EdgeReads(RowReads(sources=width), RowReads(winners=width)) if reads_edges else None,
             fuses_activation=True,
             reads_sparse_rows=self.edge_set is None,
             reads_input_rows=True,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fullgnn.kernels.dense.host_rows import HostRows
     from fullgnn.kernels.dense.sparse_rows import SparseRows
     from fullgnn.schemes.directory import Directory
-    from fullgnn.schemes.edges import EdgeReads, Stage
+    from fullgnn.schemes.edges import Stage
 
 _UNDECLARED = ", and no layer of the model says so: a layer that asks for it states Contract(joins_rows=True)"
 
@@ -159,9 +159,8 @@ class Movements(Protocol):
     def reduce(self, partial: Tensor) -> Tensor:
         """Sum partial sums of all targets over the replicas, and return those of the own targets."""
 
-    def edge_pass(self, reads: EdgeReads) -> AbstractContextManager[None]:
-        """The context of a kernel that goes over the edges of one stage. Its time counts as ``spmm``, and the planner
-        takes from ``reads`` how long it lasts."""
+    def computing(self) -> AbstractContextManager[None]:
+        """The context of a kernel that goes over the edges of one stage, whose time counts as ``spmm``."""
 
 
 class GradientPush(Protocol):

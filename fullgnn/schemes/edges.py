@@ -11,17 +11,6 @@ from fullgnn.kernels.edges.index import Transposed, transpose
 from fullgnn.kernels.spmm import LocalCSR
 
 
-@dataclass(frozen=True)
-class EdgeReads:
-    """The bytes that a kernel reads for each edge of a stage, at places that the edge names."""
-
-    of_sources: int = 0
-    of_targets: int = 0
-    of_winners: int = 0
-    """Bytes of the argmax of a target: the source with the largest value in each column. A CPU kernel reads
-    the argmax once for each target, and reads no edge."""
-
-
 @dataclass(frozen=True, eq=False)
 class EdgeChunk:
     """Some consecutive edges of a stage, with the targets and sources that they join."""

@@ -20,13 +20,12 @@ the copies are added by an all-reduce, and every copy gets the sum.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from fullgnn.distributed import Work, all_gather_objects
-from fullgnn.schemes.edges import EdgeReads
 from fullgnn.schemes.exchange import Exchange
 from fullgnn.schemes.packed import PackedExchange
 from fullgnn.schemes.packed_push import PackedPush
@@ -123,11 +122,9 @@ class Halo:
         """Add the replicas' parts of a sum over edges in place, where the replicas hold the same rows."""
         return self._context.axes.replica.all_reduce(tensor) if len(self._slices) == 1 else tensor
 
-    @contextmanager
-    def edge_pass(self, reads: EdgeReads) -> Iterator[None]:
+    def computing(self) -> AbstractContextManager[None]:
         """See ``Movements``."""
-        with self._context.axes.world.meter.phase("spmm"):
-            yield
+        return self._context.axes.world.meter.phase("spmm")
 
     def sent_gradients(self) -> "SentGradients":
         """Where in shared memory the other ranks write gradients for this one. The first call is a collective."""

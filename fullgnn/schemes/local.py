@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fullgnn.schemes.edges import EdgeReads
-
 
 @dataclass(frozen=True)
 class LocalMovements:
@@ -46,7 +44,7 @@ class LocalMovements:
     def sum_partial(self, tensor: Tensor) -> Tensor:
         return tensor
 
-    def edge_pass(self, reads: EdgeReads) -> AbstractContextManager[None]:
+    def computing(self) -> AbstractContextManager[None]:
         return nullcontext()
 
 
