@@ -17,7 +17,7 @@ from fullgnn.telemetry.machine import memory_bytes
 
 
 def check_preparation(cfg: Config) -> None:
-    """Refuse an invalid model or task, or a partition and an order that contradict each other; loads nothing.
+    """Refuse an invalid kernel, model or task, or a partition and an order that contradict each other; loads nothing.
 
     Raises:
         ConfigError: one line, the same in every process that calls this function.
@@ -25,6 +25,7 @@ def check_preparation(cfg: Config) -> None:
     from fullgnn.reorder import check_order
 
     check_order(build(cfg.partition), cfg.reorder.scope, cfg.reorder.num_blocks)
+    build(cfg.kernel)  # raises if one of its keys is wrong
     check_model_fits(cfg, 1, 0, torch.device("cpu"))
     _check_constructor(cfg)
     model = build(cfg.model, in_channels=1, out_channels=1, seed=cfg.seed)  # raises if a size or a rate is wrong

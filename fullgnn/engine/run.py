@@ -1,10 +1,10 @@
 """One run on one rank, in the stages in which it is set up.
 
-    decide        what the configuration leaves open: the scheme, and how rows arrive (``Planner``)
-    learn         the model and its task, and what they ask for, once it is known what the graph is
-    distribute    this rank's part of the graph, in the blocks that the model reads
-    prepare_input    the features on the device, or A @ H0
-    state         parameters, gradients, optimizer and progress, where the run trains
+    decide         what the configuration leaves open: the scheme, and how rows arrive (``Planner``)
+    learn          the model and its task, and what they ask for, once it is known what the graph is
+    distribute     this rank's part of the graph, in the blocks that the model reads
+    prepare_input  the features on the device, or A @ H0
+    state          parameters, gradients, optimizer and progress, where the run trains
 
 ``set_up`` goes through these stages. Trainings, predictions, benchmarks and tests call it.
 """
