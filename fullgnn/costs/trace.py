@@ -14,6 +14,7 @@ A new model, or another order of multiplying, is thus planned by the code that r
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -35,20 +36,20 @@ from fullgnn.engine.state import place_rows, split_parameters
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Propagation
 from fullgnn.graph.labels import LabelFacts
-from fullgnn.kernels.edges.index import Transposed
+from fullgnn.kernels.edges.index import Transposed, transpose
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support.aligned import like_rows, zero_padded
 from fullgnn.nn import contract_of, set_epoch, set_spmm_order
 from fullgnn.nn.contract import block_request
 from fullgnn.partition.counts import columns_read
 from fullgnn.schemes.base import BlockRequest, ShardedGraph
-from fullgnn.schemes.block import Block, FusedProduct, Input, PropagatedInput
+from fullgnn.schemes.block import Block, EdgeIds, FusedProduct, Input, PropagatedInput
 from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.exchange import Exchange, MeshAxes, RankContext
 from fullgnn.schemes.operator import Operator
 from fullgnn.schemes.packed import exchange_of
-from fullgnn.tasks import MultiClass, Task, build_task
+from fullgnn.tasks import LinkTask, MultiClass, Task, build_task
 from fullgnn.telemetry.meter import Meter
 
 SAMPLE_ROWS = 4096
@@ -130,7 +131,7 @@ def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
         buffer_bytes=buffer_bytes,
         kept_bytes=kept_bytes,
         request=first.request,
-        transposed=first.transposed(),
+        transposed=frozenset(first.transposed),
     )
 
 
@@ -221,6 +222,7 @@ class _Skeleton:
         grid, meter = job.grid, Meter(torch.device("cpu"))
         self.job, self.products = job, list[tuple[str, int]]()  # name and columns of each product so far
         self.events: list[Event] = []  # of layers that read edges, so far
+        self.transposed: set[str] = set()  # see ``Trace``; known after an epoch
         self._exchanges: dict[str, Exchange] = {}
         self.part, self.replica = grid.place(rank)
         self.context = RankContext(
@@ -278,9 +280,9 @@ class _Skeleton:
         if self.job.links is None:
             return MultiClass(labels)
         task = build_task(self.job.cfg.task, labels, self.job.links.facts)
+        assert isinstance(task, LinkTask)
         of_rank = self.job.links, self.part, self.replica, self.context.device
-        vars(task)["drawn"] = lambda graph, epoch: None
-        vars(task)["placed"] = lambda graph, drawn: [made_up_step(*of_rank)]
+        task.make_steps = lambda: [made_up_step(*of_rank)]
         return task
 
     def _graph(self) -> ShardedGraph:
@@ -315,16 +317,6 @@ class _Skeleton:
             num_blocks=self.request.num_blocks,
         )
 
-    def transposed(self) -> frozenset[str]:
-        """See ``Trace``; known after an epoch."""
-        blocks = {"adj": self.graph.block, "loss": self.graph.loss_block}
-        held = {
-            name: [stage for stages in block.edges.values() for stage in stages]
-            for name, block in blocks.items()
-            if block
-        }
-        return frozenset(name for name, stages in held.items() if any("transposed" in vars(stage) for stage in stages))
-
     def _block(self, name: str, node_id: Tensor, targets: Tensor | None) -> Block:
         """The block of the product ``name``."""
         directory: Any = MadeUpDirectory(self.context.shared_memory)
@@ -334,12 +326,11 @@ class _Skeleton:
             return Block(node_id, {}, targets, self.context.buffers, **options)
         moves = TracedHalo(self._exchange(name), self.job.products[name].out_rows, name, self.events)
         edges = {edge_set: tuple(self._stages(name)) for edge_set in self.request.edges}
-        made = Block(node_id, self._products(name), targets, self.context.buffers, moves, edges, **options)
         if edges:  # no ids arrive, and ids of their own are as good
             device = self.context.device
-            vars(made)["target_id"] = torch.arange(moves.num_targets, device=device)
-            vars(made)["stage_source_id"] = [torch.arange(num_rows, device=device) for num_rows in moves.num_rows]
-        return made
+            sources = [torch.arange(num_rows, device=device) for num_rows in moves.num_rows]
+            options["edge_ids"] = EdgeIds(torch.arange(moves.num_targets, device=device), sources)
+        return Block(node_id, self._products(name), targets, self.context.buffers, moves, edges, **options)
 
     def _stages(self, name: str) -> Iterator[Stage]:
         """Edges of the stages: none on the device "meta", where torch operations would compute them; else one each,
@@ -350,11 +341,18 @@ class _Skeleton:
             indptr = torch.full((num_targets + 1,), nnz, dtype=torch.int32, device=device)
             indptr[:1] = 0
             indices = torch.zeros(nnz, dtype=torch.int32, device=device)
-            stage = Stage(LocalCSR(indptr, indices, None, num_targets, plan.num_rows))
+            csr = LocalCSR(indptr, indices, None, num_targets, plan.num_rows)
+            without_edges = None
             if device.type == "meta":  # it cannot sort
                 starts = torch.zeros(plan.num_rows + 1, dtype=torch.int32, device=device)
-                vars(stage)["transposed"] = Transposed(starts, indices, indices, None)
-            yield stage
+                without_edges = Transposed(starts, indices, indices, None)
+            yield Stage(csr, transpose=partial(self._transpose, name, without_edges))
+
+    def _transpose(self, name: str, given: Transposed | None, csr: LocalCSR) -> Transposed:
+        """The edges of a stage of the product ``name`` sorted by source, which are ``given`` or computed; the name is
+        noted."""
+        self.transposed.add(name)
+        return transpose(csr) if given is None else given
 
     def _sum_over_rows(self, tensor: Tensor) -> Tensor:
         self.events.append(("adj", Move(ALL, tensor.nbytes, tensor.nbytes)))

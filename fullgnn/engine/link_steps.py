@@ -44,6 +44,9 @@ class LinkSteps:
             return
         task, graph = self._task, self._run.graph
         self._epoch, self._first = epoch, (epoch - 1) * task.num_steps + 1
+        if task.make_steps is not None:
+            self._steps = task.make_steps()
+            return
         self._steps = task.placed(graph, self._drawn(epoch))
         if self._thread is not None:
             self._ahead = epoch + 1, self._thread.submit(task.drawn, graph, epoch + 1)

@@ -80,6 +80,7 @@ class SampledProduct(FusedProduct):
 
     def __init__(self, matrix: ScaledMatrix, transposition: "Transposition"):
         self.multiply, self._transposition = matrix, transposition
+        self._transposed: ScaledMatrix | None = None  # ``multiply_t``, once it was asked for
 
     def propagates_first(self, f: int, g: int, needs_input_gradient: bool) -> bool | None:
         """See ``FusedProduct``. A sampled matrix has fewer rows than columns: (A H) W then has fewer rows in its dense
@@ -90,12 +91,15 @@ class SampledProduct(FusedProduct):
         transform = EDGE_COST * csr.nnz * g * 2 + csr.num_cols * f * g * num_dense
         return propagate < transform
 
-    @cached_property
+    @property
     def multiply_t(self) -> ScaledMatrix:  # type: ignore[override]
         """The product with A^T."""
-        forward = self.multiply
-        assert isinstance(forward, ScaledMatrix)
-        return ScaledMatrix(self._transposition.csr, forward.col_scale, forward.row_scale, forward.dtype)
+        if self._transposed is None:
+            forward = self.multiply
+            assert isinstance(forward, ScaledMatrix)
+            csr = self._transposition.csr
+            self._transposed = ScaledMatrix(csr, forward.col_scale, forward.row_scale, forward.dtype)
+        return self._transposed
 
     def spmm(self, x: Tensor | InputRows) -> Tensor:
         """See ``FusedProduct``; of ``InputRows``, rows are read where they lie."""
@@ -129,7 +133,7 @@ class SampledProduct(FusedProduct):
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
-        return [*self.multiply.tensors(), *(self.multiply_t.tensors() if "multiply_t" in vars(self) else [])]
+        return [*self.multiply.tensors(), *([] if self._transposed is None else self._transposed.tensors())]
 
 
 class _Beside(torch.autograd.Function):

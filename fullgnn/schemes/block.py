@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, Union
 
 import torch
@@ -173,6 +172,19 @@ class GradientPush(Protocol):
         """Return the gradient of this rank's own rows."""
 
 
+@dataclass(eq=False)
+class EdgeIds:
+    """The original ids of the nodes that the edges of a block join. What is None was not asked for yet, and the ranks
+    then exchange it."""
+
+    targets: Tensor | None = None  # (num_targets,) int64, all targets of the block row
+    sources: list[Tensor] | None = None  # for each stage (num_rows,) int64, the rows that arrive
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors it holds, for counting memory."""
+        return [*(self.sources or ()), *(() if self.targets is None else (self.targets,))]
+
+
 @dataclass(frozen=True, eq=False)
 class Block:
     """The part of a graph that one layer reads on one rank.
@@ -197,6 +209,7 @@ class Block:
     )
     add_up: Callable[[Tensor], Tensor] | None = None  # ``Scheme.sum_over_rows``
     gather_up: Callable[[Tensor], Tensor] | None = None  # ``Scheme.gather_partial``
+    edge_ids: EdgeIds = field(default_factory=EdgeIds)  # those that are known
 
     @property
     def own_id(self) -> Tensor:
@@ -208,16 +221,20 @@ class Block:
         """This rank's own targets among all targets of the block row."""
         return self.moves.own
 
-    @cached_property
+    @property
     def target_id(self) -> Tensor:
         """(num_targets,) int64, original ids of all targets of the block row. The first use is a collective."""
-        return self.moves.gather_targets(self.own_id[:, None])[:, 0]
+        if self.edge_ids.targets is None:
+            self.edge_ids.targets = self.moves.gather_targets(self.own_id[:, None])[:, 0]
+        return self.edge_ids.targets
 
-    @cached_property
+    @property
     def stage_source_id(self) -> list[Tensor]:
         """(num_rows,) int64 for each stage, original ids of the rows that arrive. The first use is a collective."""
-        arrived = self.moves.arrivals(self.source_id[:, None])
-        return [rows[:, 0].clone() for rows in arrived if rows is not None]
+        if self.edge_ids.sources is None:
+            arrived = self.moves.arrivals(self.source_id[:, None])
+            self.edge_ids.sources = [rows[:, 0].clone() for rows in arrived if rows is not None]
+        return self.edge_ids.sources
 
     def stages(self, edge_set: EdgeSet) -> tuple[Stage, ...]:
         """The edges of each stage of this rank.
@@ -332,11 +349,8 @@ class Block:
         """The tensors it holds, without the buffers, for counting memory."""
         index = [] if self.target_index is None else [self.target_index]
         edges = [tensor for stages in self.edges.values() for stage in stages for tensor in stage.tensors()]
-        ids = [*vars(self).get("stage_source_id", ())]  # those that have been used, which are kept
-        if "target_id" in vars(self):
-            ids.append(self.target_id)
         products = [tensor for product in self.products.values() for tensor in product.tensors()]
-        return [self.source_id, *index, *edges, *ids, *products]
+        return [self.source_id, *index, *edges, *self.edge_ids.tensors(), *products]
 
     @property
     def moves(self) -> Movements:

@@ -1,7 +1,7 @@
 """The edges that a layer reads, stage by stage, and what operations on edges make of them when they first need it."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -35,17 +35,24 @@ class Stage:
     csr: LocalCSR  # (targets of the block row, rows that arrive), with edge values if the graph has weights
     count: Callable[[], Tensor] | None = None
     """Computes ``factor``; None: every edge of the graph is there."""
+    transpose: Callable[[LocalCSR], Transposed] = transpose
+    """Sorts the edges by source."""
+    _counted: list[Tensor] = field(default_factory=list, init=False)  # ``factor``, once it was asked for
 
-    @cached_property
+    @property
     def factor(self) -> Tensor | None:
         """(E,), how often each edge counts in a sum over all edges of its target, of which some were drawn; None:
         once."""
-        return None if self.count is None else self.count()
+        if self.count is None:
+            return None
+        if not self._counted:
+            self._counted.append(self.count())
+        return self._counted[0]
 
     @cached_property
     def transposed(self) -> Transposed:
-        """The same edges sorted by source."""
-        return transpose(self.csr)
+        """The same edges sorted by source, which are made when they are first asked for."""
+        return self.transpose(self.csr)
 
     def chunks(self, num_edges: int) -> list[EdgeChunk]:
         """The edges in chunks of at most ``num_edges``."""
@@ -59,8 +66,8 @@ class Stage:
 
     def tensors(self) -> list[Tensor]:
         """The tensors of its edges, for counting memory."""
-        held = self.csr.indptr, self.csr.indices, self.csr.values, vars(self).get("factor")
-        return [tensor for tensor in held if tensor is not None]
+        held = self.csr.indptr, self.csr.indices, self.csr.values
+        return [*(tensor for tensor in held if tensor is not None), *self._counted]
 
 
 def _chunks(csr: LocalCSR, num_edges: int) -> Iterator[EdgeChunk]:

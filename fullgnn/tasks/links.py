@@ -11,6 +11,7 @@ A rank draws for the pairs of its own rows. Where replicas hold the same rows, e
 loss of one of them counts.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +64,8 @@ class LinkTask:
 
     contract = TaskContract(finds_links=True)
     metrics: tuple[str, ...]
+    make_steps: Callable[[], list[Step]] | None = None
+    """Makes the steps of every epoch, where there are no pairs to draw, as in a plan; None: they are drawn."""
 
     def __init__(self, links: LinkFacts, channels: int, num_negatives: int, batch_size: int | None, seed: int):
         for key, value in (("channels", channels), ("num_negatives", num_negatives), ("batch_size", batch_size)):
