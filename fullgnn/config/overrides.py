@@ -11,6 +11,9 @@ from hydra.errors import HydraException
 
 from fullgnn.errors import ConfigError
 
+SWEEP_REPORT = "+hydra.callbacks.sweep._target_=fullgnn.report.sweep.SweepReport"
+"""What the command line of a sweep is given, so that Hydra calls ``SweepReport`` before and after its jobs."""
+
 
 def defer_keys_of_swept_groups(arguments: list[str]) -> list[str]:
     """Rewrite keys below a swept group so that Hydra accepts ``-m dataset=cora,pubmed dataset.root=...``.

@@ -17,6 +17,7 @@ import time
 from dataclasses import dataclass
 
 from fullgnn.config import RuntimeConfig
+from fullgnn.config.overrides import SWEEP_REPORT
 from fullgnn.distributed.mesh import default_nproc
 from fullgnn.errors import ConfigError
 
@@ -112,9 +113,10 @@ def _counts(variable: str) -> list[int]:
 def _own_command() -> list[str]:
     """What this process runs, as Python and torchrun take it: ``-m fullgnn.train``, or a script; then the arguments."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
+    typed = [argument for argument in sys.argv[1:] if argument != SWEEP_REPORT]
     if spec is not None:
-        return ["-m", spec.name.removesuffix(".__main__"), *sys.argv[1:]]
-    return [sys.argv[0] if os.path.isfile(sys.argv[0]) else "YOUR_SCRIPT.py", *sys.argv[1:]]
+        return ["-m", spec.name.removesuffix(".__main__"), *typed]
+    return [sys.argv[0] if os.path.isfile(sys.argv[0]) else "YOUR_SCRIPT.py", *typed]
 
 
 def _python() -> list[str]:

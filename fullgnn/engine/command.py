@@ -20,7 +20,7 @@ from fullgnn import startup
 from fullgnn.config import Config, conf_dir, target_of
 from fullgnn.config.compose import load_config
 from fullgnn.config.explain import explain, is_user_error
-from fullgnn.config.overrides import defer_keys_of_swept_groups, worker_arguments
+from fullgnn.config.overrides import SWEEP_REPORT, defer_keys_of_swept_groups, worker_arguments
 from fullgnn.config.schema import SCHEMAS
 from fullgnn.distributed import (
     can_fork,
@@ -45,9 +45,6 @@ from fullgnn.storage.record import RunRecord, read_record
 from fullgnn.telemetry.log import setup_logging
 
 log = logging.getLogger(__name__)
-
-SWEEP_REPORT = "fullgnn.report.sweep.SweepReport"
-"""What Hydra calls before and after the jobs of a sweep."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +107,7 @@ class TrainingCommand:
         sys.argv[1:] = defer_keys_of_swept_groups(sys.argv[1:])
         sweeps = not {"-m", "--multirun", "hydra.mode=MULTIRUN"}.isdisjoint(sys.argv)
         if sweeps:
-            sys.argv.append(f"+hydra.callbacks.sweep._target_={SWEEP_REPORT}")
+            sys.argv.append(SWEEP_REPORT)
         if under_torchrun():
             use_default_handlers()  # a signal ends the rank silently, outside of stop_requests()
             end_with_launcher()

@@ -103,9 +103,9 @@ class Run:
     facts: GraphFacts = field(init=False)
     """What every rank knows of the whole graph."""
     prepared_key: str = field(init=False)
-    """Of the prepared graph; empty: nothing is cached."""
+    """Key of the prepared graph in the cache; empty: nothing is cached."""
     prepared_folder: Path | None = field(init=False)
-    """It holds the prepared graph, in the cache."""
+    """Folder of the prepared graph in the cache; None: nothing is cached."""
     needed_row_ratio: float | None = field(init=False)
     """See ``RunRecord``."""
     statistics: "Statistics | None" = field(init=False)
@@ -113,7 +113,7 @@ class Run:
     codec_state: State | None = field(init=False)
     """What the codec of the features has learnt, on rank 0; None: nothing."""
     names: "KeptNames | None" = field(init=False)
-    """Of the nodes, on rank 0, where predictions are written; None: they have none."""
+    """Names of the nodes, on rank 0, where predictions are written; None: the nodes have no names."""
     predicted: dict[str, Any] | None = None
     """What the planner predicts of the run; None: it has not chosen the scheme."""
 

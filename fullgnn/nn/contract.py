@@ -47,7 +47,7 @@ class Contract:
         TypeError: a field of another name.
     """
 
-    # Of a model or of a layer.
+    # Fields that models and layers state.
     propagations: tuple[Propagation, ...] = ()
     """The matrices that the module passes to ``block.product``."""
     edge_sets: tuple[EdgeSet, ...] = ()
@@ -67,11 +67,11 @@ class Contract:
     reads_input_rows: bool = False
     """Whether the features may be ``InputRows``, which lie in a larger matrix on the host."""
 
-    # Of a layer alone.
+    # Fields that only a layer states.
     fuses_activation: bool = False
     """Whether ``forward`` takes an ``Activation`` as a third argument, see ``Layer``."""
 
-    # Of a model alone.
+    # Fields that only a model states.
     num_blocks: int | None = None
     """How many blocks ``forward(x, blocks)`` reads, at least 1; None: the module is no model."""
     num_row_blocks: int = 0

@@ -50,7 +50,7 @@ class BlockRequest:
 
 @dataclass(frozen=True)
 class Offers:
-    """What a scheme's blocks offer beyond products. ``schemes/base.py`` compares it with what a run needs."""
+    """What a scheme's blocks offer beyond products. ``check_offers`` compares it with what a run needs."""
 
     edges: bool = False  # ``Block.stages``, and the rows of neighbours themselves
     pairs: bool = False  # ``ShardedGraph.pairs``, and rows by their original ids

@@ -14,7 +14,7 @@ import torch
 from fullgnn import train, train_minibatch
 from fullgnn.config import Config, MinibatchConfig
 from fullgnn.distributed import World, world_of_one
-from fullgnn.engine import early_stop, step_runner
+from fullgnn.engine import ending, step_runner
 from fullgnn.engine.ending import Watch
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import TrainingDiverged, TrainingStopped
@@ -271,15 +271,15 @@ def lines_of(world: World, cfgs: list[Config]) -> list[list[str]]:
         lines: list[str] = []
         handler = logging.Handler()
         handler.emit = lambda record, lines=lines: lines.append(record.getMessage())  # type: ignore[method-assign]
-        early_stop.log.addHandler(handler)
-        early_stop.log.setLevel(logging.INFO)
+        ending.log.addHandler(handler)
+        ending.log.setLevel(logging.INFO)
         try:
             record = (train_minibatch if isinstance(cfg, MinibatchConfig) else train).run_on(world, cfg)
         except TrainingStopped:
             raise AssertionError from None
         finally:
-            early_stop.log.removeHandler(handler)
-            early_stop.log.setLevel(logging.NOTSET)
+            ending.log.removeHandler(handler)
+            ending.log.setLevel(logging.NOTSET)
         found.append([record.ended_by, str(record.epochs), str(record.best_epoch), *lines])
     return found
 
