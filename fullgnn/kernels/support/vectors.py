@@ -10,8 +10,11 @@ with AVX-512, two with AVX2 and four with NEON. Importing this module imports nu
 import fcntl
 import functools
 import inspect
+import itertools
 import math
+import os
 import platform
+import secrets
 import sys
 import time
 import zlib
@@ -24,6 +27,7 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import types
+from numba.core.bytecode import FunctionIdentity
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic, models, register_model
 
@@ -403,6 +407,7 @@ def compiled(*variant: object) -> Callable[[Callable[..., Any]], Callable[..., A
         compile_now = made.compile
 
         def compile_in_turn(signature: Any) -> Any:
+            _number_from_anywhere(os.getpid())
             with _turn(Path(made.stats.cache_path), function.__qualname__):
                 return compile_now(signature)  # it looks into the cache first
 
@@ -410,6 +415,17 @@ def compiled(*variant: object) -> Callable[[Callable[..., Any]], Callable[..., A
         return made
 
     return decorate
+
+
+@functools.cache
+def _number_from_anywhere(process: int) -> None:
+    """Let numba number the functions that this ``process`` compiles from a random number on, instead of 1.
+
+    A number is a part of the symbol of what numba compiles for a call such as ``np.argsort``, whose code has the same
+    name as that of ``sort``. Two functions that two processes have compiled could have the same symbols for different
+    code, and a third process, which finds both in the cache, would call the wrong one.
+    """
+    FunctionIdentity._unique_ids = itertools.count(secrets.randbits(62))
 
 
 @contextmanager
