@@ -10,7 +10,7 @@ from fullgnn.kernels.epilogue.epilogue import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
 from fullgnn.schemes import Block, BlockRequest, FusedProduct
 from fullgnn.schemes.edges import Stage
-from fullgnn.schemes.local import LocalMovements
+from fullgnn.schemes.local import ONE_RANK, LocalExchange
 from fullgnn.schemes.operator import local_csr
 from tests.oracle import normalize
 
@@ -57,6 +57,5 @@ def block_of(adj: np.ndarray, request: BlockRequest, targets: Tensor | None = No
         csr = csr_array(stored[rows.numpy()])
         weighted = bool((adj != adj.astype(bool)).any())
         edges[edge_set] = (Stage(local_csr(csr, not weighted, torch.device("cpu"))),)
-    moves = LocalMovements(len(adj), len(rows))
-    alone = {"add_up": lambda tensor: tensor, "gather_up": lambda tensor: tensor[None]}
-    return Block(ids, products, targets, movements=moves, edges=edges, **alone)
+    exchange = LocalExchange(len(adj), len(rows))
+    return Block(ids, products, targets, row_exchange=exchange, edges=edges, ranks=ONE_RANK)

@@ -151,7 +151,7 @@ def _note_layer(layer: torch.nn.Module, reads: EdgeReads, events: list[Event]) -
 
 
 class TracedHalo(Halo):
-    """Movements without other ranks that append what they are asked for to ``events``."""
+    """RowExchange without other ranks that append what they are asked for to ``events``."""
 
     def __init__(self, exchange: Exchange, out_rows: RowDistribution, name: str, events: list[Event]):
         super().__init__(exchange, out_rows)

@@ -320,8 +320,7 @@ class _Skeleton:
     def _block(self, name: str, node_id: Tensor, targets: Tensor | None) -> Block:
         """The block of the product ``name``."""
         directory: Any = MadeUpDirectory(self.context.shared_memory)
-        joins = {"add_up": self._sum_over_rows, "gather_up": self._gather_partial}
-        options: dict[str, Any] = {**joins, "directory": lambda: directory}
+        options: dict[str, Any] = {"ranks": self, "directory": lambda: directory}
         if not (self.request.propagations or self.request.edges):
             return Block(node_id, {}, targets, self.context.buffers, **options)
         moves = TracedHalo(self._exchange(name), self.job.products[name].out_rows, name, self.events)
@@ -354,11 +353,13 @@ class _Skeleton:
         self.transposed.add(name)
         return transpose(csr) if given is None else given
 
-    def _sum_over_rows(self, tensor: Tensor) -> Tensor:
+    def sum_over_rows(self, tensor: Tensor) -> Tensor:
+        """Note what would travel; see ``JoinsRows``."""
         self.events.append(("adj", Move(ALL, tensor.nbytes, tensor.nbytes)))
         return tensor
 
-    def _gather_partial(self, tensor: Tensor) -> Tensor:
+    def gather_partial(self, tensor: Tensor) -> Tensor:
+        """Note what would travel; see ``JoinsRows``."""
         self.events.append(("adj", Move(GATHERED, tensor.nbytes, tensor.nbytes)))
         return tensor[None]
 

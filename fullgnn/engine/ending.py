@@ -22,9 +22,10 @@ from fullgnn.config import TrainConfig
 from fullgnn.distributed import broadcast_object, in_dry_run
 from fullgnn.engine.checkpoints import Checkpoints
 from fullgnn.engine.run import Run
-from fullgnn.engine.state import AddsUp, TrainState, split_parameters
+from fullgnn.engine.state import TrainState, split_parameters
 from fullgnn.engine.train_step import AsyncNumbers
 from fullgnn.errors import TrainingDiverged
+from fullgnn.schemes.block import SumsRows
 from fullgnn.tasks.task import part_of_loss
 
 
@@ -37,7 +38,7 @@ class Watch:
         checkpoints: of the run; None: none are written.
     """
 
-    def __init__(self, state: TrainState, ranks: AddsUp, checkpoints: Checkpoints | None = None):
+    def __init__(self, state: TrainState, ranks: SumsRows, checkpoints: Checkpoints | None = None):
         self._state, self._ranks, self._checkpoints = state, ranks, checkpoints
         self._active = not in_dry_run()
         self._found: AsyncNumbers | None = None  # by the latest evaluation

@@ -14,8 +14,9 @@ from fullgnn.distributed import StopRequest
 from fullgnn.engine.checkpoints import Checkpoints
 from fullgnn.engine.ending import Patience, Watch
 from fullgnn.engine.run import Run
-from fullgnn.engine.state import AddsUp, Best, validation_metric
+from fullgnn.engine.state import Best, validation_metric
 from fullgnn.kernels.support.process import keep_freed_memory
+from fullgnn.schemes.block import SumsRows
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.meter import EpochRecord
 
@@ -46,7 +47,7 @@ class Steps(Protocol):
     run: Run
     row_id: torch.Tensor
     """(num_local_nodes,) int64, original ids of the rows that sharded parameters have on this rank."""
-    ranks: AddsUp
+    ranks: SumsRows
     """Adds up what the ranks compute."""
     defers: bool
     """Whether the results of an epoch without evaluation are read after the next one was launched, so that a GPU does

@@ -8,7 +8,7 @@ import copy
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from fullgnn.config import Config, TrainConfig
 from fullgnn.engine.optimizers import DeviceRates, clip_gradients, make_optimizer, make_schedule
 from fullgnn.errors import ConfigError, message_of
 from fullgnn.nn.contract import PlacesRows, contract_of
+from fullgnn.schemes.block import SumsRows
 from fullgnn.tasks import Task
 
 EXTRA = 2  # elements of the flat gradients that are no gradients
@@ -207,13 +208,6 @@ def validation_metric(task: Task) -> str:
     return f"val_{task.metrics[0]}"
 
 
-class AddsUp(Protocol):
-    """What adds up the results of the ranks: a ``Scheme``, for example."""
-
-    def sum_over_rows(self, tensor: Tensor) -> Tensor:
-        """Sum ``tensor``, computed from this rank's rows, over the ranks in place. Every rank calls it."""
-
-
 class FlatGradients:
     """All gradients of replicated parameters in one buffer, so that one collective sums them.
 
@@ -247,7 +241,7 @@ class FlatGradients:
         """Let the next steps tell all ranks that this one has been asked to stop."""
         self._stop.fill_(1)
 
-    def clip(self, clip_norm: float, ranks: AddsUp) -> None:
+    def clip(self, clip_norm: float, ranks: SumsRows) -> None:
         """Scale all gradients so that their L2 norm is at most ``clip_norm``; called after ``sum_with``."""
         clip_gradients(self.flat[:-EXTRA], clip_norm, self.of_rows, ranks.sum_over_rows)
 
@@ -259,7 +253,7 @@ class FlatGradients:
         """Write this rank's ``loss`` and its wish to stop into the results, without a sum over the ranks."""
         self.flat[_LOSS], self.flat[_STOP] = loss, self._stop
 
-    def sum_with(self, loss: Tensor, ranks: AddsUp) -> None:
+    def sum_with(self, loss: Tensor, ranks: SumsRows) -> None:
         """Sum the gradients, this rank's ``loss``, and its wish to stop, over the rows of all ranks."""
         self.note(loss)
         ranks.sum_over_rows(self.flat)

@@ -34,11 +34,11 @@ from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.optimizers import device_rates, is_replayable
 from fullgnn.engine.rehearse import rehearse
 from fullgnn.engine.run import Run
-from fullgnn.engine.state import AddsUp
 from fullgnn.engine.summary import closing_table, comparison_table
 from fullgnn.engine.train_step import AsyncNumbers, defers_reads, train_step
 from fullgnn.kernels.support import gpu
 from fullgnn.nn import set_epoch
+from fullgnn.schemes.block import SumsRows
 from fullgnn.storage.record import RunRecord
 from fullgnn.tasks import task_contract
 from fullgnn.telemetry.meter import Cost, EpochRecord, PendingCost
@@ -97,7 +97,7 @@ class StepRunner:
         own_stream = replay.make_graph is not None and self._device.type == "cuda"
         self._stream = torch.cuda.Stream(self._device) if own_stream else None
         self.full, self.row_id, self.defers = run, graph.block.source_id, defers_reads(self._device)
-        self.ranks: AddsUp = run.scheme
+        self.ranks: SumsRows = run.scheme
 
     @cached_property
     def _memory(self) -> _Memory:

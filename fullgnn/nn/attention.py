@@ -67,16 +67,16 @@ class Attention(AttentionBase):
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, attention: Attention, block: Block) -> Tensor:
-        x, moves, num_heads = x.detach(), block.moves, attention.num_heads
+        x, exchange, num_heads = x.detach(), block.exchange, attention.num_heads
         width = x.shape[1] - 2 * num_heads
         masks, stages = attention.masks(block), block.stages(attention.edge_set)
         logit_target = block.at_targets(x[:, width + num_heads :]).contiguous()
-        of_all_targets = moves.gather_targets(logit_target)
+        of_all_targets = exchange.gather_targets(logit_target)
         state = SoftmaxState.empty(len(of_all_targets), num_heads, width, x)
-        for step, rows in enumerate(moves.arrivals(x[:, : width + num_heads])):
+        for step, rows in enumerate(exchange.arrivals(x[:, : width + num_heads])):
             if rows is not None:
                 logits, arrived = rows[:, width:], rows[:, :width]
-                with moves.computing():
+                with exchange.computing():
                     attend(stages[step].csr, logits, of_all_targets, arrived, attention.slope, masks[step], state)
         joined = join_states(state, block)
         out = joined.finish()
@@ -87,24 +87,24 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        attention, block, masks, moves = ctx.attention, ctx.block, ctx.masks, ctx.block.moves
+        attention, block, masks, exchange = ctx.attention, ctx.block, ctx.masks, ctx.block.exchange
         x, out, logit_target, maximum, total = ctx.saved_tensors
         num_heads, width = attention.num_heads, out.shape[1]
         dot = (by_head(grad, total) * by_head(out, total)).sum(2)
         parts = at_all_targets(block, [logit_target, maximum, total, grad, dot])
         logit_of, maximum_of, total_of, grad_of, dot_of = parts
         rows_of = AttentionRows(logit_of, maximum_of, total_of, grad_of, dot_of, torch.zeros_like(logit_of))
-        stages, push = block.stages(attention.edge_set), moves.push(width + num_heads, x)
-        for step, rows in enumerate(moves.arrivals(x[:, : width + num_heads])):
+        stages, push = block.stages(attention.edge_set), exchange.push(width + num_heads, x)
+        for step, rows in enumerate(exchange.arrivals(x[:, : width + num_heads])):
             gradients = None
             if rows is not None:
                 stage, logits, arrived = stages[step], rows[:, width:], rows[:, :width]
                 edges, mask = (stage.csr, stage.transposed), masks[step]
-                with moves.computing():
+                with exchange.computing():
                     of_logits, of_rows = attend_backward(*edges, logits, arrived, attention.slope, mask, rows_of)
                 gradients = torch.cat([of_rows, of_logits], dim=1)
             push.step(gradients)
-        of_arrived, of_logit_target = push.finish(), moves.reduce(rows_of.grad_logit_target)
+        of_arrived, of_logit_target = push.finish(), exchange.reduce(rows_of.grad_logit_target)
         if block.target_index is not None:
             of_all_rows = x.new_zeros(len(x), num_heads)
             of_logit_target = of_all_rows.index_copy_(0, block.target_index, of_logit_target)
@@ -114,17 +114,17 @@ class _Attend(torch.autograd.Function):
 def at_all_targets(block: Block, parts: list[Tensor]) -> list[Tensor]:
     """The rows of all targets of the block row, contiguous, of tensors with a row for each own target, which travel
     side by side."""
-    if not block.moves.joins_targets:
+    if not block.exchange.joins_targets:
         return [part.contiguous() for part in parts]
-    rows = block.moves.gather_targets(torch.cat(parts, dim=1))
+    rows = block.exchange.gather_targets(torch.cat(parts, dim=1))
     return [part.contiguous() for part in rows.split([part.shape[1] for part in parts], dim=1)]
 
 
 def join_states(state: SoftmaxState, block: Block) -> SoftmaxState:
     """The state of this rank's own targets, from what each replica has found for all targets of the block row."""
-    moves, num_heads = block.moves, state.maximum.shape[1]
-    if not moves.joins_targets:
+    exchange, num_heads = block.exchange, state.maximum.shape[1]
+    if not exchange.joins_targets:
         return state
-    part = state.rebased(moves.maximum(state.maximum))
-    sums = moves.reduce(torch.cat([part.total, part.weighted], dim=1))
-    return SoftmaxState(part.maximum[moves.own].contiguous(), sums[:, :num_heads].contiguous(), sums[:, num_heads:])
+    part = state.rebased(exchange.maximum(state.maximum))
+    sums = exchange.reduce(torch.cat([part.total, part.weighted], dim=1))
+    return SoftmaxState(part.maximum[exchange.own].contiguous(), sums[:, :num_heads].contiguous(), sums[:, num_heads:])

@@ -42,14 +42,14 @@ class _AttendDynamic(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, x_target: Tensor, vector: Tensor, attention: DynamicAttention, block: Block
     ) -> Tensor:
-        x, x_target, vector, moves = x.detach(), x_target.detach().contiguous(), vector.detach(), block.moves
+        x, x_target, vector, exchange = x.detach(), x_target.detach().contiguous(), vector.detach(), block.exchange
         masks, stages = attention.masks(block), block.stages(attention.edge_set)
-        of_all_targets = moves.gather_targets(x_target)
+        of_all_targets = exchange.gather_targets(x_target)
         state = SoftmaxState.empty(len(of_all_targets), attention.num_heads, x.shape[1], x)
-        for step, rows in enumerate(moves.arrivals(x)):
+        for step, rows in enumerate(exchange.arrivals(x)):
             if rows is not None:
                 csr = stages[step].csr
-                with moves.computing():
+                with exchange.computing():
                     attend_dynamic(csr, rows, of_all_targets, vector, attention.slope, masks[step], state)
         joined = join_states(state, block)
         out = joined.finish()
@@ -60,7 +60,7 @@ class _AttendDynamic(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        attention, block, masks, moves = ctx.attention, ctx.block, ctx.masks, ctx.block.moves
+        attention, block, masks, exchange = ctx.attention, ctx.block, ctx.masks, ctx.block.exchange
         x, x_target, vector, out, maximum, total = ctx.saved_tensors
         width = out.shape[1]
         dot = (by_head(grad, total) * by_head(out, total)).sum(2)
@@ -68,14 +68,14 @@ class _AttendDynamic(torch.autograd.Function):
         x_target_of, maximum_of, total_of, grad_of, dot_of = parts
         sums = (torch.zeros_like(x_target_of), torch.zeros_like(x_target_of))
         rows_of = DynamicRows(x_target_of, maximum_of, total_of, grad_of, dot_of, *sums)
-        stages, push = block.stages(attention.edge_set), moves.push(width, x)
-        for step, rows in enumerate(moves.arrivals(x)):
+        stages, push = block.stages(attention.edge_set), exchange.push(width, x)
+        for step, rows in enumerate(exchange.arrivals(x)):
             gradient = None
             if rows is not None:
                 stage = stages[step]
                 edges, mask = (stage.csr, stage.transposed), masks[step]
-                with moves.computing():
+                with exchange.computing():
                     gradient = attend_dynamic_backward(*edges, rows, vector, attention.slope, mask, rows_of)
             push.step(gradient)
-        of_vector = moves.sum_partial(rows_of.vector_gradient())
-        return push.finish(), moves.reduce(rows_of.grad_x_target), of_vector, None, None
+        of_vector = exchange.sum_partial(rows_of.vector_gradient())
+        return push.finish(), exchange.reduce(rows_of.grad_x_target), of_vector, None, None

@@ -103,10 +103,10 @@ class EdgeValues:
 
 def joined_maximum(state: MaxState, block: Block) -> MaxState:
     """The state of all targets of the block row, from what each replica has found."""
-    value = block.moves.maximum(state.value)
+    value = block.exchange.maximum(state.value)
     if value is state.value:  # no replica has other edges
         return state
-    return MaxState(value, -block.moves.maximum(-state.winners(value)))
+    return MaxState(value, -block.exchange.maximum(-state.winners(value)))
 
 
 def own_maximum(state: MaxState, block: Block) -> Tensor:
@@ -115,7 +115,7 @@ def own_maximum(state: MaxState, block: Block) -> Tensor:
 
 
 def _stages(block: Block, edge_set: EdgeSet) -> tuple[Stage, ...]:
-    if block.moves.has_copies:
+    if block.exchange.has_copies:
         # A parameter that ``map`` uses would get the gradients of this replica's edges alone.
         raise UnsupportedError(
             "values of edges need replicas that hold different rows: set scheme.split_rows=true for this model"
@@ -129,7 +129,7 @@ def _num_targets(block: Block) -> int:
 
 def _all_targets(block: Block, partial: Tensor) -> Tensor:
     """The sum of the replicas' (num_targets, K) partial sums, on each of them."""
-    return block.moves.gather_targets(block.moves.reduce(partial))
+    return block.exchange.gather_targets(block.exchange.reduce(partial))
 
 
 class _OfSources(torch.autograd.Function):
@@ -138,7 +138,7 @@ class _OfSources(torch.autograd.Function):
         ctx.block, ctx.stages, ctx.like = block, stages, x.new_empty(0)
         parts = [
             rows.index_select(0, stages[step].csr.indices)
-            for step, rows in enumerate(block.moves.arrivals(x.detach()))
+            for step, rows in enumerate(block.exchange.arrivals(x.detach()))
             if rows is not None
         ]
         return x.new_empty(0, x.shape[1]), *parts
@@ -146,9 +146,9 @@ class _OfSources(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, anchor: Tensor, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        moves, stages = ctx.block.moves, ctx.stages
-        push = moves.push(anchor.shape[1], ctx.like)
-        for step in range(moves.num_steps):
+        exchange, stages = ctx.block.exchange, ctx.stages
+        push = exchange.push(anchor.shape[1], ctx.like)
+        for step in range(exchange.num_steps):
             push.step(_by_source(stages[step], grads[step]) if step < len(stages) else None)
         return push.finish(), None, None
 
@@ -166,13 +166,13 @@ class _OfTargets(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, own: Tensor, block: Block, stages: tuple[Stage, ...]) -> tuple[Tensor, ...]:
         ctx.block, ctx.stages = block, stages
-        rows = block.moves.gather_targets(own.detach())
+        rows = block.exchange.gather_targets(own.detach())
         return own.new_empty(0, own.shape[1]), *(repeat_targets(stage.csr, rows) for stage in stages)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, anchor: Tensor, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.block.moves.reduce(_by_target(ctx.block, ctx.stages, anchor, grads)), None, None
+        return ctx.block.exchange.reduce(_by_target(ctx.block, ctx.stages, anchor, grads)), None, None
 
 
 def _by_target(block: Block, stages: tuple[Stage, ...], like: Tensor, values: tuple[Tensor, ...]) -> Tensor:
@@ -192,7 +192,7 @@ class _Softmax(torch.autograd.Function):
         state = MaxState.empty(_num_targets(block), anchor.shape[1], anchor)
         for stage, logit in zip(stages, logits, strict=True):
             add_largest(stage.csr, logit, torch.arange(stage.csr.num_cols, device=logit.device), state)
-        maximum = block.moves.maximum(state.value)
+        maximum = block.exchange.maximum(state.value)
         parts = tuple((logit - maximum[target]).exp_() for logit, target in zip(logits, targets))
         total = _all_targets(block, _by_target(block, stages, anchor, parts))
         parts = tuple(part.div_(total[target]) for part, target in zip(parts, targets))
@@ -219,21 +219,21 @@ class _SpMM(torch.autograd.Function):
     ) -> Tensor:
         x = x.detach()
         total = x.new_zeros(_num_targets(block), x.shape[1])
-        for step, rows in enumerate(block.moves.arrivals(x)):
+        for step, rows in enumerate(block.exchange.arrivals(x)):
             if rows is not None:
                 edge_spmm_into(stages[step].csr, values[step], rows, total)
         ctx.block, ctx.stages = block, stages
         ctx.save_for_backward(x, anchor, *values)
-        return block.moves.reduce(total)
+        return block.exchange.reduce(total)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, anchor, *values = ctx.saved_tensors
-        moves = ctx.block.moves
-        of_all = moves.gather_targets(grad.contiguous())
-        push, of_values = moves.push(x.shape[1], x), []
-        for step, rows in enumerate(moves.arrivals(x)):
+        exchange = ctx.block.exchange
+        of_all = exchange.gather_targets(grad.contiguous())
+        push, of_values = exchange.push(x.shape[1], x), []
+        for step, rows in enumerate(exchange.arrivals(x)):
             of_rows = None
             if rows is not None:
                 stage = ctx.stages[step]
@@ -247,12 +247,12 @@ class _Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, block: Block, stages: tuple[Stage, ...], anchor: Tensor, *values: Tensor) -> Tensor:
         ctx.block, ctx.stages = block, stages
-        return block.moves.reduce(_by_target(block, stages, anchor, values))
+        return block.exchange.reduce(_by_target(block, stages, anchor, values))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        of_all = ctx.block.moves.gather_targets(grad.contiguous())
+        of_all = ctx.block.exchange.gather_targets(grad.contiguous())
         return None, None, grad[:0], *(repeat_targets(stage.csr, of_all) for stage in ctx.stages)
 
 
@@ -271,7 +271,7 @@ class _Largest(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (winner,) = ctx.saved_tensors
-        of_all = ctx.block.moves.gather_targets(grad.contiguous())
+        of_all = ctx.block.exchange.gather_targets(grad.contiguous())
         ids = ctx.block.stage_source_id
         found = (largest_backward(stage.csr, source_id, winner, of_all) for stage, source_id in zip(ctx.stages, ids))
         return None, None, grad[:0], *found

@@ -73,7 +73,7 @@ class MessageConv(torch.nn.Module):
         stages = block.stages(self.edge_set)
         if edge_value is None:
             edge_value = [stage.csr.values[:, None] for stage in stages if stage.csr.values is not None]
-        elif block.moves.has_copies:
+        elif block.exchange.has_copies:
             _refuse_gradients(edge_value, x, block)
         assert len(edge_value) in (0, len(stages)), "edge_value has one tensor for each stage of this rank"
         targets = block.fetch_targets(block.at_targets(x))
@@ -84,7 +84,7 @@ class MessageConv(torch.nn.Module):
 def _refuse_gradients(edge_value: list[Tensor], x: Tensor, block: Block) -> None:
     """Raise an error on every rank, also on one without stages and so without values, if values have gradients."""
     found = torch.tensor([[any(value.requires_grad for value in edge_value)]], device=x.device).int()
-    if block.moves.maximum(found).item():
+    if block.exchange.maximum(found).item():
         raise UnsupportedError(
             "edge values cannot have gradients where replicas hold the same rows: set scheme.split_rows=true, or"
             " compute the values inside message from parameters of the layer"
@@ -107,13 +107,13 @@ class _Call:
             if self.stages:
                 nothing = x[:0]
                 found = self.conv.message(nothing, nothing, values[0][:0] if values else None).shape[1]
-            known = self.block.moves.maximum(torch.tensor([[found]], device=x.device))
+            known = self.block.exchange.maximum(torch.tensor([[found]], device=x.device))
             self.conv.num_columns = int(known)
         return self.conv.num_columns
 
     def chunks(self, x: Tensor) -> Iterator[tuple[int, Tensor | None, list[EdgeChunk]]]:
         """For each step, the rows that have arrived, if any, and the chunks of its edges."""
-        for step, rows in enumerate(self.block.moves.arrivals(x)):
+        for step, rows in enumerate(self.block.exchange.arrivals(x)):
             yield step, rows, [] if rows is None else self.stages[step].chunks(CHUNK_EDGES)
 
 
@@ -146,7 +146,7 @@ class _Aggregate(torch.autograd.Function):
             state = joined_maximum(state, block)
             ctx.save_for_backward(x, targets, state.winner, *others)
             return own_maximum(state, block)
-        sums = block.moves.reduce(total)
+        sums = block.exchange.reduce(total)
         out, count = sums[:, :width].contiguous(), sums[:, width:].clamp(min=1)
         ctx.save_for_backward(x, targets, count, *others)
         return out / count if conv.aggregation == "mean" else out
@@ -161,11 +161,11 @@ class _Aggregate(torch.autograd.Function):
         needs_values, needs_parameters = needs_others[: call.num_values], needs_others[call.num_values :]
         if conv.aggregation == "mean":
             grad = grad / kept
-        of_all = block.moves.gather_targets(grad.contiguous())
+        of_all = block.exchange.gather_targets(grad.contiguous())
         of_targets = torch.zeros_like(targets) if needs_targets else None
         of_values = [torch.zeros_like(value) if needs else None for value, needs in zip(values, needs_values)]
         of_parameters = [torch.zeros_like(one) if needs else None for one, needs in zip(parameters, needs_parameters)]
-        push = block.moves.push(x.shape[1], x) if needs_x else None
+        push = block.exchange.push(x.shape[1], x) if needs_x else None
         for step, rows, chunks in call.chunks(x):
             of_rows = None if rows is None or push is None else rows.new_zeros(rows.shape)
             for chunk in chunks:
@@ -197,7 +197,7 @@ class _Aggregate(torch.autograd.Function):
                 push.step(of_rows)
                 del of_rows  # before those of the next step are allocated
         of_x = None if push is None else push.finish()
-        summed = [None if one is None else block.moves.sum_partial(one) for one in of_parameters]
+        summed = [None if one is None else block.exchange.sum_partial(one) for one in of_parameters]
         return None, of_x, of_targets, *of_values, *summed
 
 

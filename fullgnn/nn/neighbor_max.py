@@ -40,9 +40,9 @@ class _NeighborMax(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, block: Block, stages: tuple[Stage, ...]) -> Tensor:
         x, ids = x.detach(), block.stage_source_id
         state = MaxState.empty(len(block.target_id), x.shape[1], x)
-        for step, rows in enumerate(block.moves.arrivals(x)):
+        for step, rows in enumerate(block.exchange.arrivals(x)):
             if rows is not None:
-                with block.moves.computing():
+                with block.exchange.computing():
                     largest_rows(stages[step].csr, rows, ids[step], state)
         state = joined_maximum(state, block)
         ctx.block, ctx.stages = block, stages
@@ -53,13 +53,13 @@ class _NeighborMax(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (winner,) = ctx.saved_tensors
-        moves, stages, ids = ctx.block.moves, ctx.stages, ctx.block.stage_source_id
-        of_all = moves.gather_targets(grad.contiguous())
-        push = moves.push(grad.shape[1], grad)
-        for step in range(moves.num_steps):
+        exchange, stages, ids = ctx.block.exchange, ctx.stages, ctx.block.stage_source_id
+        of_all = exchange.gather_targets(grad.contiguous())
+        push = exchange.push(grad.shape[1], grad)
+        for step in range(exchange.num_steps):
             gradient = None
             if step < len(stages):
-                with moves.computing():
+                with exchange.computing():
                     gradient = _of_rows(stages[step], ids[step], winner, of_all)
             push.step(gradient)
         return push.finish(), None, None

@@ -10,7 +10,6 @@ factor; means, maxima and softmaxes are those over the drawn edges.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +26,7 @@ from fullgnn.sampling.rows import HopEdges, Put, Rows
 from fullgnn.schemes.base import BlockRequest
 from fullgnn.schemes.block import Block
 from fullgnn.schemes.edges import Stage
-from fullgnn.schemes.local import LocalMovements
+from fullgnn.schemes.local import ONE_RANK, LocalExchange
 
 CPU = torch.device("cpu")
 
@@ -55,7 +54,7 @@ class BlockMaker:
     ):
         self.request, self.dtype, self.device = request, dtype, device
         self._num_row_blocks = num_row_blocks
-        self._joins: dict[str, Any] = {"add_up": _same, "gather_up": _alone} if sums_rows else {}
+        self._ranks = ONE_RANK if sums_rows else None
 
         def at_home(array: np.ndarray | None) -> Tensor | None:
             return None if array is None else read_only_tensor(array).to(home)
@@ -83,8 +82,8 @@ class BlockMaker:
 
     def _row_block(self, ids: Tensor, put: Put) -> Block:
         """A block that names the rows with these ``ids``, and reads no neighbours."""
-        movements = LocalMovements(len(ids), len(ids))
-        return Block(put(ids, torch.int64), movements=movements, **self._joins)
+        row_exchange = LocalExchange(len(ids), len(ids))
+        return Block(put(ids, torch.int64), row_exchange=row_exchange, ranks=self._ranks)
 
     def block(self, hop: Hop | HopTensors, put: Put | None = None) -> Block:
         """The block of one layer; see ``blocks``."""
@@ -97,9 +96,9 @@ class BlockMaker:
             put(hop.sources, torch.int64),
             products,
             None if every else put(hop.target_index, torch.int64),
-            movements=LocalMovements(len(hop.sources), hop.num_targets),
+            row_exchange=LocalExchange(len(hop.sources), hop.num_targets),
             edges=stages,
-            **self._joins,
+            ranks=self._ranks,
         )
 
     def _product(self, propagation: Propagation, edges: HopEdges) -> SampledProduct:
@@ -144,13 +143,3 @@ class BlockMaker:
             return move(factors, self.device)
 
         return Stage(rows.matrix(values), count)
-
-
-def _alone(tensor: Tensor) -> Tensor:
-    """What the ranks have computed, of which there is one."""
-    return tensor[None]
-
-
-def _same(tensor: Tensor) -> Tensor:
-    """The sum over the rows of one rank, which has all rows."""
-    return tensor

@@ -22,7 +22,7 @@ from fullgnn.engine.fit import FitResult
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.rehearse import rehearse
 from fullgnn.engine.run import Run
-from fullgnn.engine.state import AddsUp, Batches
+from fullgnn.engine.state import Batches
 from fullgnn.engine.train_step import AsyncNumbers, defers_reads
 from fullgnn.errors import ConfigError
 from fullgnn.graph.remarks import noted
@@ -31,6 +31,7 @@ from fullgnn.nn import set_epoch
 from fullgnn.sampling.data_parallel import DataParallel
 from fullgnn.sampling.loader import Loader, Minibatch
 from fullgnn.sampling.summary import sampling_summary, sampling_table
+from fullgnn.schemes.block import SumsRows
 from fullgnn.storage.record import RunRecord
 from fullgnn.tasks.task import NodeTask, part_of_loss
 from fullgnn.telemetry.meter import EpochRecord
@@ -59,7 +60,7 @@ class SampledSteps:
     ):
         self.run, self.state, self.meter, self.loader = run, run.state, run.meter, loader
         self.codec, self.sampler_remarks = codec, sampler_remarks or {}
-        self.ranks: AddsUp = DataParallel(run.world, run.meter)
+        self.ranks: SumsRows = DataParallel(run.world, run.meter)
         self.row_id = torch.empty(0, dtype=torch.int64)  # no parameter is sharded
         self._distribute = distribute
         self._peak = TensorPeak(loader.device)

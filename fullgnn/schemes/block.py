@@ -124,7 +124,7 @@ class FusedProduct:
         return [*self.multiply.tensors(), *self.multiply_t.tensors()]
 
 
-class Movements(Protocol):
+class RowExchange(Protocol):
     """How the rows that a block reads and computes move between ranks, and their gradients back; see ``halo.py``."""
 
     num_steps: int  # every rank takes part in each step
@@ -162,6 +162,21 @@ class Movements(Protocol):
         """The context of a kernel that goes over the edges of one stage, whose time counts as ``spmm``."""
 
 
+class SumsRows(Protocol):
+    """What adds up the results of the ranks: a ``Scheme``, for example."""
+
+    def sum_over_rows(self, tensor: Tensor) -> Tensor:
+        """Sum ``tensor``, computed from this rank's rows, over the ranks in place. Each global row counts once, and
+        every rank calls it."""
+
+
+class JoinsRows(SumsRows, Protocol):
+    """What also gathers results that a sum cannot join."""
+
+    def gather_partial(self, tensor: Tensor) -> Tensor:
+        """See ``Block.gather_partial``."""
+
+
 class GradientPush(Protocol):
     """Gradients at the rows that have arrived, on their way to the owners of the rows."""
 
@@ -194,21 +209,20 @@ class Block:
     *own targets*. If the block row is shared by replicas, each of them has some of the stages, and the results of their
     stages are joined. The targets are some of the sources, or all of them.
 
-    Without ``movements``, as a scheme may offer it, a block has the products alone.
+    Without a ``row_exchange``, which not every scheme offers, a block has the products alone.
     """
 
     source_id: Tensor  # (num_sources,) int64, original ids of this rank's own sources: the rows of x
     products: Mapping[Propagation, FusedProduct] = field(default_factory=dict)  # those that the model asks for
     target_index: Tensor | None = None  # (num_own_targets,) int64, this rank's sources that are targets; None: all
     buffers: Buffers | None = None  # those of its products, if they use any
-    movements: Movements | None = None
+    row_exchange: RowExchange | None = None
     edges: Mapping[EdgeSet, tuple[Stage, ...]] = field(default_factory=dict)
     """The edges of each stage of this rank, for those edge sets that the model asks for."""
     directory: Callable[[], Directory] | None = (
         None  # finds nodes by their original ids; its first call is a collective
     )
-    add_up: Callable[[Tensor], Tensor] | None = None  # ``Scheme.sum_over_rows``
-    gather_up: Callable[[Tensor], Tensor] | None = None  # ``Scheme.gather_partial``
+    ranks: JoinsRows | None = None  # joins what they have computed from their rows: the ``Scheme``, for example
     edge_ids: EdgeIds = field(default_factory=EdgeIds)  # those that are known
 
     @property
@@ -219,20 +233,20 @@ class Block:
     @property
     def own(self) -> slice:
         """This rank's own targets among all targets of the block row."""
-        return self.moves.own
+        return self.exchange.own
 
     @property
     def target_id(self) -> Tensor:
         """(num_targets,) int64, original ids of all targets of the block row. The first use is a collective."""
         if self.edge_ids.targets is None:
-            self.edge_ids.targets = self.moves.gather_targets(self.own_id[:, None])[:, 0]
+            self.edge_ids.targets = self.exchange.gather_targets(self.own_id[:, None])[:, 0]
         return self.edge_ids.targets
 
     @property
     def stage_source_id(self) -> list[Tensor]:
         """(num_rows,) int64 for each stage, original ids of the rows that arrive. The first use is a collective."""
         if self.edge_ids.sources is None:
-            arrived = self.moves.arrivals(self.source_id[:, None])
+            arrived = self.exchange.arrivals(self.source_id[:, None])
             self.edge_ids.sources = [rows[:, 0].clone() for rows in arrived if rows is not None]
         return self.edge_ids.sources
 
@@ -276,7 +290,7 @@ class Block:
             (rows of all stages, F), one stage after the other. The conjugate sends the gradients home, where the owner
             adds them.
         """
-        return _Fetch.apply(x, self.moves)
+        return _Fetch.apply(x, self.exchange)
 
     def fetch_targets(self, own: Tensor) -> Tensor:
         """Gather the rows of all targets of the block row from its replicas, differentiable. Every rank calls it.
@@ -287,7 +301,7 @@ class Block:
         Returns:
             (num_targets, F). The conjugate is ``reduce``.
         """
-        return _GatherTargets.apply(own, self.moves)
+        return _GatherTargets.apply(own, self.exchange)
 
     def reduce(self, partial: Tensor) -> Tensor:
         """Sum the replicas' partial results, differentiable. Every rank calls it.
@@ -298,7 +312,7 @@ class Block:
         Returns:
             (num_own_targets, F). The conjugate is ``fetch_targets``.
         """
-        return _Reduce.apply(partial, self.moves)
+        return _Reduce.apply(partial, self.exchange)
 
     def fetch_rows(self, x: Tensor, ids: Tensor) -> Tensor:
         """Bring the rows of the nodes with the original ``ids``, differentiable. Every rank calls it.
@@ -313,7 +327,7 @@ class Block:
         Raises:
             DataError: a rank names a node that the graph does not have; the same on every rank.
         """
-        assert self.moves and self.directory is not None
+        assert self.exchange and self.directory is not None
         return self.directory().fetch(x, ids)
 
     def sum_over_rows(self, tensor: Tensor) -> Tensor:
@@ -324,9 +338,9 @@ class Block:
         Raises:
             UnsupportedError: the scheme offers products alone.
         """
-        if self.add_up is None:
+        if self.ranks is None:
             raise UnsupportedError(f"this scheme adds nothing over all rows{_UNDECLARED}")
-        return self.add_up(tensor)
+        return self.ranks.sum_over_rows(tensor)
 
     def gather_partial(self, tensor: Tensor) -> Tensor:
         """Gather what each rank has computed from its rows, for what a plain sum cannot join. Every rank calls it.
@@ -341,9 +355,9 @@ class Block:
         Raises:
             UnsupportedError: the scheme offers products alone.
         """
-        if self.gather_up is None:
+        if self.ranks is None:
             raise UnsupportedError(f"this scheme gathers nothing of all rows{_UNDECLARED}")
-        return self.gather_up(tensor)
+        return self.ranks.gather_partial(tensor)
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, without the buffers, for counting memory."""
@@ -353,18 +367,18 @@ class Block:
         return [self.source_id, *index, *edges, *self.edge_ids.tensors(), *products]
 
     @property
-    def moves(self) -> Movements:
-        """Its movements.
+    def exchange(self) -> RowExchange:
+        """How rows move between this block and those of other ranks.
 
         Raises:
             UnsupportedError: the block was built without them.
         """
-        if self.movements is None:
+        if self.row_exchange is None:
             raise UnsupportedError(
                 "this block does not bring the rows of neighbours: a layer that reads them states it in its contract,"
                 " as Contract(edge_sets=(...,)), before the graph is distributed"
             )
-        return self.movements
+        return self.row_exchange
 
 
 @dataclass(frozen=True, eq=False)
@@ -448,21 +462,21 @@ class _Fetch(torch.autograd.Function):
     """The rows of all stages of this rank, one stage after the other: (num_sources, F) to (sum of num_rows, F)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, moves: Movements) -> Tensor:
-        ctx.moves = moves
-        found = x.new_empty(sum(moves.num_rows), x.shape[1])
-        parts = found.split(moves.num_rows) if moves.num_rows else ()
-        for step, rows in enumerate(moves.arrivals(x.detach())):
+    def forward(ctx: Any, x: Tensor, exchange: RowExchange) -> Tensor:
+        ctx.exchange = exchange
+        found = x.new_empty(sum(exchange.num_rows), x.shape[1])
+        parts = found.split(exchange.num_rows) if exchange.num_rows else ()
+        for step, rows in enumerate(exchange.arrivals(x.detach())):
             if rows is not None:
                 parts[step].copy_(rows)
         return found
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        moves = ctx.moves
-        push = moves.push(grad.shape[1], grad)
-        parts = grad.split(moves.num_rows) if moves.num_rows else ()
-        for step in range(moves.num_steps):
+        exchange = ctx.exchange
+        push = exchange.push(grad.shape[1], grad)
+        parts = grad.split(exchange.num_rows) if exchange.num_rows else ()
+        for step in range(exchange.num_steps):
             push.step(parts[step] if step < len(parts) else None)
         return push.finish(), None
 
@@ -471,23 +485,23 @@ class _GatherTargets(torch.autograd.Function):
     """All targets of the block row from the own ones of each replica: (num_own, F) to (num_targets, F)."""
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor, moves: Movements) -> Tensor:
-        ctx.moves = moves
-        return moves.gather_targets(own.detach())
+    def forward(ctx: Any, own: Tensor, exchange: RowExchange) -> Tensor:
+        ctx.exchange = exchange
+        return exchange.gather_targets(own.detach())
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return ctx.moves.reduce(grad), None
+        return ctx.exchange.reduce(grad), None
 
 
 class _Reduce(torch.autograd.Function):
     """The sum over the replicas of their partial sums: (num_targets, F) to (num_own, F)."""
 
     @staticmethod
-    def forward(ctx: Any, partial: Tensor, moves: Movements) -> Tensor:
-        ctx.moves = moves
-        return moves.reduce(partial.detach())
+    def forward(ctx: Any, partial: Tensor, exchange: RowExchange) -> Tensor:
+        ctx.exchange = exchange
+        return exchange.reduce(partial.detach())
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return ctx.moves.gather_targets(grad), None
+        return ctx.exchange.gather_targets(grad), None

@@ -17,7 +17,7 @@ from fullgnn.graph import EdgeSet, Propagation, normalized_entries, with_self_lo
 from fullgnn.graph.csr import ones
 from fullgnn.kernels.spmm import Kernel
 from fullgnn.schemes.base import BlockRequest
-from fullgnn.schemes.block import Block, FusedProduct
+from fullgnn.schemes.block import Block, FusedProduct, JoinsRows
 from fullgnn.schemes.directory import Directory
 from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.exchange import Exchange, RankContext
@@ -39,8 +39,7 @@ class BlockBuilder:
         arrays: what ``rank_arrays`` returned for this rank; a stage's matrix is (rows of block row i, rows of the
             source block).
         source_id: (num_sources,) int64, original ids of this rank's rows.
-        add_up: see ``Scheme.sum_over_rows``.
-        gather_up: see ``Scheme.gather_partial``.
+        ranks: joins what the ranks have computed from their rows.
     """
 
     def __init__(
@@ -51,12 +50,10 @@ class BlockBuilder:
         request: BlockRequest,
         arrays: dict[str, np.ndarray],
         source_id: Tensor,
-        add_up: Callable[[Tensor], Tensor],
-        gather_up: Callable[[Tensor], Tensor],
+        ranks: JoinsRows,
     ):
         self._context, self._kernel, self._layout, self._request = context, kernel, layout, request
-        self._arrays, self._source_id = arrays, source_id
-        self._add_up, self._gather_up = add_up, gather_up
+        self._arrays, self._source_id, self._ranks = arrays, source_id, ranks
         self._own = layout.rows.own(context.part, context.replica)
         self._folded = request.fold and not layout.weighted
         self._dtype = numpy_dtype(layout.dtype)
@@ -97,18 +94,17 @@ class BlockBuilder:
 
     def _block(self, name: str, products: dict[Propagation, FusedProduct], target_index: Tensor | None) -> Block:
         needed = self._request.propagations or self._request.edges
-        movements = Halo(self._exchange(name), self._layout.products[name].out_rows) if needed else None
+        row_exchange = Halo(self._exchange(name), self._layout.products[name].out_rows) if needed else None
         edges = {edge_set: tuple(self._stages(name, edge_set)) for edge_set in self._request.edges}
         made = Block(
             self._source_id,
             products,
             target_index,
             self._context.buffers,
-            movements,
+            row_exchange,
             edges,
             self._directory,
-            self._add_up,
-            self._gather_up,
+            self._ranks,
         )
         if edges:
             assert made.target_id is not None and made.stage_source_id is not None  # their first use is a collective

@@ -1,4 +1,4 @@
-"""The movements of rows between ranks, each with its adjoint.
+"""How rows move between ranks, each way with its adjoint.
 
 A layer whose message is not linear in H, such as attention, cannot use the fused product: it needs the rows themselves,
 and the gradients at these rows need a way back to the ranks that own them.
@@ -35,7 +35,7 @@ from fullgnn.schemes.step_plan import HeldRows, Reader
 
 
 class Halo:
-    """The movements of the rows that one block reads and computes.
+    """Moves the rows that one block reads and computes: its ``RowExchange``.
 
     Args:
         exchange: brings the rows of each stage.
@@ -123,7 +123,7 @@ class Halo:
         return self._context.axes.replica.all_reduce(tensor) if len(self._slices) == 1 else tensor
 
     def computing(self) -> AbstractContextManager[None]:
-        """See ``Movements``."""
+        """See ``RowExchange``."""
         return self._context.axes.world.meter.phase("spmm")
 
     def sent_gradients(self) -> "SentGradients":

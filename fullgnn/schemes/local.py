@@ -1,4 +1,4 @@
-"""The movements of a block that one process has alone: nothing moves."""
+"""The rows of a block that one process has alone: nothing moves."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -8,8 +8,8 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class LocalMovements:
-    """``Movements`` of a block whose sources and targets all lie in this process, in one stage."""
+class LocalExchange:
+    """``RowExchange`` of a block whose sources and targets all lie in this process, in one stage."""
 
     num_sources: int
     num_targets: int
@@ -46,6 +46,19 @@ class LocalMovements:
 
     def computing(self) -> AbstractContextManager[None]:
         return nullcontext()
+
+
+class OneRank:
+    """``JoinsRows`` of a process that has all rows."""
+
+    def sum_over_rows(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+    def gather_partial(self, tensor: Tensor) -> Tensor:
+        return tensor[None]
+
+
+ONE_RANK = OneRank()
 
 
 class _LocalPush:

@@ -125,8 +125,7 @@ class OneAndHalfD(GathersRows):
         sums = row_sum_arrays(self.world, source, self.grid, request)
         arrays = sums | on_every_rank(lambda: rank_arrays(source, layout, halos, request, self.world.rank))
         self.node_id = torch.from_numpy(arrays["node_id"]).to(self.world.device)
-        joins = (self.sum_over_rows, self.gather_partial)
-        builder = BlockBuilder(self.context, self.kernel, layout, request, arrays, self.node_id, *joins)
+        builder = BlockBuilder(self.context, self.kernel, layout, request, arrays, self.node_id, self)
         loss_block = builder.loss_block() if request.loss_rows else None
         graph = sharded_graph(source.facts, request, arrays, builder.block(), loss_block)
         if request.codec is None or self.world.size == 1 or self.context.shared_memory:

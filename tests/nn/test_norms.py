@@ -1,5 +1,6 @@
 """Batch normalisation far from zero: digits that torch's loses are kept, and no number depends on the ranks."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ from fullgnn.config import Config
 from fullgnn.distributed import Axis, World
 from fullgnn.nn import BatchNorm
 from fullgnn.schemes.block import Block
+from fullgnn.schemes.local import ONE_RANK
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config
 from tests.schemes.training import prepare
 
 MEANS = [0.0, 1.0, 30.0, 1e3, 1e4, 1e5, 1e6]
-ALONE = Block(torch.arange(1), gather_up=lambda tensor: tensor[None])
+ALONE = Block(torch.arange(1), ranks=ONE_RANK)
 """A block of one process."""
 CHANNELS = 6
 
@@ -64,8 +66,8 @@ def test_no_number_is_further_from_the_truth_than_torchs(mean: float, std: float
 def of_ranks(world: World, mean: float, dtype: torch.dtype, bounds: list[int]) -> dict[str, Any]:
     """The step with the rows ``bounds[rank]`` to ``bounds[rank + 1]`` on this rank, and what it has received."""
     given, own, meter = problem(mean, 1.0, bounds[-1]), slice(*bounds[world.rank : world.rank + 2]), Meter(world.device)
-    axis = Axis(world.group, meter)
-    block = Block(torch.arange(1), gather_up=axis.all_gather)
+    ranks: Any = SimpleNamespace(gather_partial=Axis(world.group, meter).all_gather)
+    block = Block(torch.arange(1), ranks=ranks)
     given = {name: tensor.to(world.device) for name, tensor in given.items()}
     given |= {name: given[name][own] for name in ("x", "grad")}
     found = results(BatchNorm(CHANNELS).to(world.device), given, dtype, block)

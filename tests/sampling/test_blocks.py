@@ -20,7 +20,7 @@ from fullgnn.sampling.neighbors import ALL, NeighborSampler
 from fullgnn.sampling.rows import HopEdges, with_self_loops, with_self_loops_torch
 from fullgnn.schemes import Block, BlockRequest, FusedProduct
 from fullgnn.schemes.edges import Stage
-from fullgnn.schemes.local import LocalMovements
+from fullgnn.schemes.local import ONE_RANK, LocalExchange
 from fullgnn.schemes.operator import local_csr
 from tests.cases import config
 from tests.dense_block import DenseMultiplication
@@ -125,10 +125,9 @@ def dense_block(case: Case, hop: Hop, request: BlockRequest) -> Block:
         torch.from_numpy(ids.astype(np.int64)),
         products,
         torch.from_numpy(hop.target_index.astype(np.int64)),
-        movements=LocalMovements(len(ids), hop.num_targets),
+        row_exchange=LocalExchange(len(ids), hop.num_targets),
         edges=edges,
-        add_up=lambda tensor: tensor,
-        gather_up=lambda tensor: tensor[None],
+        ranks=ONE_RANK,
     )
 
 

@@ -20,7 +20,7 @@ from fullgnn.schemes.pieces import cut_columns, packed_pieces
 from tests.cases import config, dense_graph, layout_overrides
 from tests.models.test_exactness import case as model_case
 from tests.models.test_exactness import compare, distributed, expected
-from tests.schemes.test_movements import repeated
+from tests.schemes.test_row_exchange import repeated
 from tests.schemes.training import (
     assert_one_step_is_exact,
     difference,
@@ -193,12 +193,12 @@ class Launches(TorchDispatchMode):
 
 
 def launches_of_a_step(world: World, cfg: Config, kind: str) -> dict[str, Any]:
-    """The operations of the second step on this rank, and how many products, movements and pushes it has."""
+    """The operations of the second step on this rank, and how many products, exchanges and pushes it has."""
     _meter, _scheme, job = prepare(world, cfg, kind)
     runner = StepRunner(job)
     runner(1)
     calls: Counter[str] = Counter()
-    halo = type(job.graph.block.moves)
+    halo = type(job.graph.block.exchange)
     patches = [(Operator, "__call__"), (halo, "arrivals"), (PackedPush, "__init__"), (halo, "gather_targets")]
     patches += [(halo, "reduce")]
     originals = {(owner, name): getattr(owner, name) for owner, name in patches}

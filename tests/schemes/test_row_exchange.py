@@ -1,4 +1,4 @@
-"""The movements of a block bring the right rows, and each one's adjoint is its exact transpose.
+"""The row exchange of a block brings the right rows, and each one's adjoint is its exact transpose.
 
 All numbers are small whole numbers, so that every sum is exact in float64 and comparisons are of bits.
 """
@@ -164,7 +164,9 @@ def check(found: list[dict[str, Any]], dense: np.ndarray, rows: np.ndarray, copi
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("kind", ["directed", "weighted", "corner"])
 @pytest.mark.sample(13)
-def test_movements_and_their_adjoints(ranks, world_size: int, replication: int, kind: str, every_case: bool) -> None:
+def test_every_way_of_the_exchange_and_its_adjoint(
+    ranks, world_size: int, replication: int, kind: str, every_case: bool
+) -> None:
     choices = [choice for choice in CHOICES if world_size > 1 or choice == CHOICES[0]]
     chosen = choices if every_case else choices[LAYOUTS.index((world_size, replication)) % 6 :: 6]
     overrides = [[f"{key}={value}" for key, value in choice.items()] for choice in chosen]
