@@ -8,10 +8,10 @@ from torch import Tensor
 from fullgnn.graph import Propagation
 from fullgnn.kernels.epilogue.epilogue import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
-from fullgnn.schemes import Block, BlockRequest, FusedProduct
+from fullgnn.schemes import Block, BlockRequest, Product
 from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.local import ONE_RANK, LocalExchange
-from fullgnn.schemes.operator import local_csr
+from fullgnn.schemes.multiplication import local_csr
 from tests.oracle import normalize
 
 KIPF = Propagation()
@@ -39,7 +39,7 @@ def dense_block(matrix: Tensor, targets: Tensor | None = None, propagation: Prop
     """
     ids = torch.arange(len(matrix), device=matrix.device)
     rows = matrix if targets is None else matrix[targets]
-    return Block(ids, {propagation: FusedProduct(DenseMultiplication(rows), DenseMultiplication(rows.T))}, targets)
+    return Block(ids, {propagation: Product(DenseMultiplication(rows), DenseMultiplication(rows.T))}, targets)
 
 
 def block_of(adj: np.ndarray, request: BlockRequest, targets: Tensor | None = None) -> Block:
@@ -49,7 +49,7 @@ def block_of(adj: np.ndarray, request: BlockRequest, targets: Tensor | None = No
     products, edges = {}, {}
     for one in request.propagations:
         matrix = torch.from_numpy(normalize(adj, one.normalization, one.self_loops))[rows]
-        products[one] = FusedProduct(DenseMultiplication(matrix), DenseMultiplication(matrix.T))
+        products[one] = Product(DenseMultiplication(matrix), DenseMultiplication(matrix.T))
     for edge_set in request.edges:
         stored = adj.copy()
         if edge_set.self_loops:

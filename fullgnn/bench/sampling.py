@@ -29,7 +29,7 @@ from fullgnn.nn import set_epoch
 from fullgnn.sampling.batches import batch_of, epoch_order, num_batches
 from fullgnn.sampling.loader import Minibatch
 from fullgnn.sampling.neighbors import NeighborSampler
-from fullgnn.sampling.products import ScaledMatrix
+from fullgnn.sampling.products import SampledMultiplication
 from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.schemes.block import Block
 from fullgnn.telemetry.meter import Cost, Meter
@@ -186,7 +186,7 @@ def layer_sizes(block: Block) -> dict[str, int]:
     sources = len(block.source_id)
     targets = sources if block.target_index is None else len(block.target_index)
     matrices = [one.multiply for one in block.products.values()]
-    edges = [matrix.csr.nnz for matrix in matrices if isinstance(matrix, ScaledMatrix)]
+    edges = [matrix.csr.nnz for matrix in matrices if isinstance(matrix, SampledMultiplication)]
     return {"sources": sources, "targets": targets, "edges": max(edges, default=0)}
 
 

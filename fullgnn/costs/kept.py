@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fullgnn.config import Config
-from fullgnn.costs.statistics import GraphStatistics, PlannedJob, PlannedProduct
+from fullgnn.costs.statistics import GraphStatistics, PlannedJob, PlannedLayout
 from fullgnn.engine.run import told
 from fullgnn.prepare.source import key_of_files
 from fullgnn.schemes.options import SchemeOptions
@@ -59,7 +59,7 @@ def load_job(cfg: Config, world_size: int, key: str, cache: Cache) -> PlannedJob
 def _job_of(cfg: Config, world_size: int, arrays: Mapping[str, Any]) -> PlannedJob:
     about = parse_json(str(arrays["about"]), "about")
     products = {
-        name: PlannedProduct(
+        name: PlannedLayout(
             RowDistribution(arrays[f"{name}.in_rows"]),
             RowDistribution(arrays[f"{name}.out_rows"]),
             one["stages"],

@@ -26,8 +26,8 @@ from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.schemes.base import CHOOSE_SCHEME
 from fullgnn.schemes.layout import Grid, lay_out
 from fullgnn.schemes.options import SchemeOptions
+from fullgnn.schemes.product_layout import ProductLayout
 from fullgnn.schemes.rows import RowDistribution, assign_stages, rank_sums, slice_rows, stage_nnz
-from fullgnn.schemes.traffic import DistributedProduct
 from fullgnn.tasks import LinkTask, build_task
 
 
@@ -67,7 +67,7 @@ class PlannedBlocks(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class PlannedProduct(DistributedProduct):
+class PlannedLayout(ProductLayout):
     """One distributed product, and what falls on its blocks."""
 
     nnz: np.ndarray  # (b, b) int64 non-zeros of the blocks
@@ -121,12 +121,12 @@ class PlannedProduct(DistributedProduct):
                 found.append(PlannedBlocks(count, num_rows // count, num_cols, nnz // count))
         return found
 
-    def arriving(self, grid: Grid) -> "PlannedProduct":
+    def arriving(self, grid: Grid) -> "PlannedLayout":
         """The same product, whose rows arrive as ``grid`` says."""
         again = grid.product(self.in_rows, self.out_rows, self.stages, self.halo)
         return replace(self, transports=again.transports, pieces=again.pieces)
 
-    def scaled(self, factor: float) -> "PlannedProduct":
+    def scaled(self, factor: float) -> "PlannedLayout":
         """The same product with ``factor`` times the rows, and the reads in proportion; its non-zeros stay."""
         in_rows, halo = self.in_rows.scaled(factor), self.halo
         if halo is not None:
@@ -142,7 +142,7 @@ class PlannedJob:
     graph: GraphStatistics
     grid: Grid
     rows: RowDistribution
-    products: dict[str, PlannedProduct]  # named as in ``Layout``
+    products: dict[str, PlannedLayout]  # named as in ``Layout``
     links: PlannedLinks | None = None  # None: the task does not find links
     local: bool = True  # all ranks are on one machine
 
@@ -196,7 +196,7 @@ class PlannedJob:
         return replace(self, grid=grid, products=products)
 
     def scaled(self, factor: float) -> "PlannedJob":
-        """The same job with ``factor`` times the rows, see ``PlannedProduct.scaled``."""
+        """The same job with ``factor`` times the rows, see ``PlannedLayout.scaled``."""
         products = {name: product.scaled(factor) for name, product in self.products.items()}
         links = None if self.links is None else self.links.scaled(factor)
         return replace(self, rows=self.rows.scaled(factor), products=products, links=links)
@@ -237,7 +237,7 @@ def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality:
     of_all, of_train = facts.block_nnz(cfg.self_loops), facts.counts.train_block_nnz(cfg.self_loops)
     nnz = {"adj": of_all, "adj_t": of_all.T, "loss": of_train, "loss_t": of_train.T}
     products = {
-        name: PlannedProduct(**vars(product), nnz=nnz[name], halo=halos[name].counts if name in halos else None)
+        name: PlannedLayout(**vars(product), nnz=nnz[name], halo=halos[name].counts if name in halos else None)
         for name, product in layout.products.items()
     }
     num_train = facts.num_split_nodes[0]
@@ -267,10 +267,10 @@ def estimated_job(cfg: Config, world_size: int, graph: GraphStatistics) -> Plann
 
     stages = assign_stages(stage_nnz(expected_nnz(rows, rows), grid.stage_order), grid.replication)
 
-    def product(out_rows: RowDistribution, in_rows: RowDistribution) -> PlannedProduct:
+    def product(out_rows: RowDistribution, in_rows: RowDistribution) -> PlannedLayout:
         nnz = expected_nnz(out_rows, in_rows)
         halo = None if grid.exchange == "broadcast" else _expected_halo(nnz, in_rows)
-        return PlannedProduct(**vars(grid.product(in_rows, out_rows, stages, halo)), nnz=nnz, halo=halo)
+        return PlannedLayout(**vars(grid.product(in_rows, out_rows, stages, halo)), nnz=nnz, halo=halo)
 
     products = {"adj": product(rows, rows), "adj_t": product(rows, rows)}
     if cfg.optimizations.loss_rows_only:

@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_iter
 
 from fullgnn.costs.edge_passes import ALL, GATHERED, EdgePass, Event, Move, TracedHalo, note_reads, passes_of
 from fullgnn.costs.link_step import MadeUpDirectory, made_up_step
-from fullgnn.costs.statistics import PlannedJob, PlannedProduct, estimated_job
+from fullgnn.costs.statistics import PlannedJob, PlannedLayout, estimated_job
 from fullgnn.distributed import CountingAxis, SharedSlots
 from fullgnn.engine.evaluate import all_logits, loss_logits
 from fullgnn.engine.memory import TensorPeak
@@ -43,11 +43,11 @@ from fullgnn.nn import contract_of, set_epoch, set_spmm_order
 from fullgnn.nn.contract import block_request
 from fullgnn.partition.counts import columns_read
 from fullgnn.schemes.base import BlockRequest, ShardedGraph
-from fullgnn.schemes.block import Block, EdgeIds, FusedProduct, Input, PropagatedInput
+from fullgnn.schemes.block import Block, EdgeIds, Input, Product, PropagatedInput
 from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.exchange import Exchange, MeshAxes, RankContext
-from fullgnn.schemes.operator import Operator
+from fullgnn.schemes.multiplication import DistributedMultiplication
 from fullgnn.schemes.packed import exchange_of
 from fullgnn.tasks import LinkTask, MultiClass, Task, build_task
 from fullgnn.telemetry.meter import Meter
@@ -196,8 +196,8 @@ class _Nothing:
         return "nothing"
 
 
-class _TracedOperator(Operator):
-    """An operator that appends its name and the columns of X to ``products`` as it multiplies."""
+class _TracedMultiplication(DistributedMultiplication):
+    """A multiplication that appends its name and the columns of X to ``products`` as it multiplies."""
 
     name: str
     products: list[tuple[str, int]]
@@ -363,17 +363,17 @@ class _Skeleton:
         self.events.append(("adj", Move(GATHERED, tensor.nbytes, tensor.nbytes)))
         return tensor[None]
 
-    def _products(self, name: str) -> dict[Propagation, FusedProduct]:
+    def _products(self, name: str) -> dict[Propagation, Product]:
         """The product ``name`` and its transpose, which has the blocks of A if A is symmetric."""
         found = {}
         for propagation in self.request.propagations:
-            forward = self._operator(name)
+            forward = self._multiplication(name)
             if self.job.graph.symmetric and name == "adj":
                 backward = copy.copy(forward)
                 backward.name = "adj_t"
             else:
-                backward = self._operator(f"{name}_t")
-            found[propagation] = FusedProduct(forward, backward)
+                backward = self._multiplication(f"{name}_t")
+            found[propagation] = Product(forward, backward)
         return found
 
     def _exchange(self, name: str) -> Exchange:
@@ -387,9 +387,11 @@ class _Skeleton:
             self._exchanges[name] = exchange_of(self.context, product, halo, boundary)
         return self._exchanges[name]
 
-    def _operator(self, name: str) -> _TracedOperator:
+    def _multiplication(self, name: str) -> _TracedMultiplication:
         product, exchange = self.job.products[name], self._exchange(name)
-        made = _TracedOperator(self.context, _Nothing(), product, exchange, self._matrices(name), True, self.job.dtype)
+        made = _TracedMultiplication(
+            self.context, _Nothing(), product, exchange, self._matrices(name), True, self.job.dtype
+        )
         made.name, made.products = name, self.products
         if not self.job.folded:
             return made
@@ -400,7 +402,7 @@ class _Skeleton:
         product = self.job.products[name]
         return [self._matrix(product, product.source(self.part, stage)) for stage in product.stages[self.replica]]
 
-    def _matrix(self, product: PlannedProduct, source: int) -> csr_array:
+    def _matrix(self, product: PlannedLayout, source: int) -> csr_array:
         """A matrix with an entry in each column that the block reads, all in its first row."""
         num_rows, num_columns = product.out_rows.block_size(self.part), product.in_rows.block_size(source)
         columns = np.arange(min(1, num_columns))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fullgnn.graph import Propagation
 from fullgnn.kernels.dense.scale_add import scale_and_add_
-from fullgnn.schemes.block import Block, FusedProduct, Multiplication
+from fullgnn.schemes.block import Block, Multiplication, Product
 
 
 def propagate(x: Tensor, blocks: Sequence[Block], propagation: Propagation) -> Tensor:
@@ -57,7 +57,7 @@ def mean_of_powers(x: Tensor, blocks: Sequence[Block], propagation: Propagation)
 
 class _MeanOfPowers(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, products: Sequence[FusedProduct]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, products: Sequence[Product]) -> Tensor:
         ctx.products = products
         return _restarted(x.detach(), [product.multiply for product in products])
 

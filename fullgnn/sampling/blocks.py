@@ -21,7 +21,7 @@ from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.kernels.support.to_device import move
 from fullgnn.sampling.hop import Hop, HopTensors
 from fullgnn.sampling.host_graph import HostGraph
-from fullgnn.sampling.products import SampledProduct, ScaledMatrix, Transposition
+from fullgnn.sampling.products import SampledMultiplication, SampledProduct, Transposition
 from fullgnn.sampling.rows import HopEdges, Put, Rows
 from fullgnn.schemes.base import BlockRequest
 from fullgnn.schemes.block import Block
@@ -127,12 +127,12 @@ class BlockMaker:
         return self._with_scales(rows, row, col)
 
     def _with_entries(self, matrix: LocalCSR) -> SampledProduct:
-        return SampledProduct(ScaledMatrix(matrix, None, None, self.dtype), Transposition(matrix))
+        return SampledProduct(SampledMultiplication(matrix, None, None, self.dtype), Transposition(matrix))
 
     def _with_scales(self, rows: Rows, row: Tensor | None, col: Tensor | None) -> SampledProduct:
         """The product with the pattern of ``rows``, whose rows and columns are scaled."""
         row, col = (None if one is None else rows.put(one, self.dtype) for one in (row, col))
-        return SampledProduct(ScaledMatrix(rows.pattern, row, col, self.dtype), rows.transposition)
+        return SampledProduct(SampledMultiplication(rows.pattern, row, col, self.dtype), rows.transposition)
 
     def _stage(self, edge_set: EdgeSet, edges: HopEdges) -> Stage:
         rows = edges.rows(edge_set.self_loops)

@@ -16,11 +16,11 @@ from fullgnn.kernels.spmm.single_use import single_use_kernel
 from fullgnn.kernels.support.aligned import as_rows
 from fullgnn.kernels.support.threads import even_slices, parallel_for
 from fullgnn.sampling.hop import PADDING
-from fullgnn.schemes.block import Block, FusedProduct, InputRows
+from fullgnn.schemes.block import Block, InputRows, Product
 
 
 @dataclass(frozen=True, eq=False)
-class ScaledMatrix:
+class SampledMultiplication:
     """diag(row_scale) M diag(col_scale) of one process, a ``Multiplication``."""
 
     csr: LocalCSR  # M
@@ -71,42 +71,42 @@ EDGE_COST = 20
 """Cost of one column of an edge in a sparse product, in multiplications of a dense one (measured on a CPU)."""
 
 
-class SampledProduct(FusedProduct):
+class SampledProduct(Product):
     """The two products with a sampled matrix. The transpose is made when a backward pass first asks for it.
 
     Args:
         matrix: A; one that shares its ``csr`` with others shares the ``Transposition`` too.
     """
 
-    def __init__(self, matrix: ScaledMatrix, transposition: "Transposition"):
+    def __init__(self, matrix: SampledMultiplication, transposition: "Transposition"):
         self.multiply, self._transposition = matrix, transposition
-        self._transposed: ScaledMatrix | None = None  # ``multiply_t``, once it was asked for
+        self._transposed: SampledMultiplication | None = None  # ``multiply_t``, once it was asked for
 
     def propagates_first(self, f: int, g: int, needs_input_gradient: bool) -> bool | None:
-        """See ``FusedProduct``. A sampled matrix has fewer rows than columns: (A H) W then has fewer rows in its dense
+        """See ``Product``. A sampled matrix has fewer rows than columns: (A H) W then has fewer rows in its dense
         products, the gradients of W and H included."""
-        assert isinstance(self.multiply, ScaledMatrix)
+        assert isinstance(self.multiply, SampledMultiplication)
         csr, num_dense = self.multiply.csr, 2 + needs_input_gradient
         propagate = EDGE_COST * csr.nnz * f * (1 + needs_input_gradient) + csr.num_rows * f * g * num_dense
         transform = EDGE_COST * csr.nnz * g * 2 + csr.num_cols * f * g * num_dense
         return propagate < transform
 
     @property
-    def multiply_t(self) -> ScaledMatrix:  # type: ignore[override]
+    def multiply_t(self) -> SampledMultiplication:  # type: ignore[override]
         """The product with A^T."""
         if self._transposed is None:
             forward = self.multiply
-            assert isinstance(forward, ScaledMatrix)
+            assert isinstance(forward, SampledMultiplication)
             csr = self._transposition.csr
-            self._transposed = ScaledMatrix(csr, forward.col_scale, forward.row_scale, forward.dtype)
+            self._transposed = SampledMultiplication(csr, forward.col_scale, forward.row_scale, forward.dtype)
         return self._transposed
 
     def spmm(self, x: Tensor | InputRows) -> Tensor:
-        """See ``FusedProduct``; of ``InputRows``, rows are read where they lie."""
+        """See ``Product``; of ``InputRows``, rows are read where they lie."""
         if isinstance(x, Tensor):
             return super().spmm(x)
         matrix = self.multiply
-        assert isinstance(matrix, ScaledMatrix)
+        assert isinstance(matrix, SampledMultiplication)
         if matrix.col_scale is not None:
             return matrix(x.copied())
         return replace(matrix, csr=matrix.reading(x))(x.matrix)
@@ -114,9 +114,9 @@ class SampledProduct(FusedProduct):
     def linear_beside(
         self, x: Tensor | InputRows, block: Block, weight: Tensor, bias: Tensor | None, activation: Activation
     ) -> Tensor | None:
-        """See ``FusedProduct``; of ``InputRows``, rows are read where they lie."""
+        """See ``Product``; of ``InputRows``, rows are read where they lie."""
         matrix, own = self.multiply, block.target_index
-        assert isinstance(matrix, ScaledMatrix)
+        assert isinstance(matrix, SampledMultiplication)
         rows = x if isinstance(x, Tensor) else x.matrix
         if matrix.col_scale is not None or not multiplies_beside(matrix.csr, rows, weight.shape[1]):
             return None
@@ -128,7 +128,7 @@ class SampledProduct(FusedProduct):
         )
 
     def spmm_beside(self, x: Tensor, block: Block) -> Tensor:
-        """See ``FusedProduct``. Both halves are written in place."""
+        """See ``Product``. Both halves are written in place."""
         return super().spmm_beside(x, block) if block.target_index is None else _Beside.apply(x, self, block)
 
     def tensors(self) -> list[Tensor]:
@@ -140,7 +140,7 @@ class _Beside(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, product: SampledProduct, block: Block) -> Tensor:
         matrix, width, index = product.multiply, x.shape[1], block.target_index
-        assert isinstance(matrix, ScaledMatrix) and index is not None
+        assert isinstance(matrix, SampledMultiplication) and index is not None
         ctx.product, ctx.index, x = product, index, as_rows(x.detach())
         out = x.new_empty(len(index), 2 * width)
         matrix.write(x if matrix.col_scale is None else x * matrix.col_scale[:, None], out[:, :width])
@@ -167,7 +167,7 @@ class _LinearBeside(torch.autograd.Function):
         activation: Activation,
     ) -> Tensor:
         matrix, x = product.multiply, as_rows(x.detach())
-        assert isinstance(matrix, ScaledMatrix)
+        assert isinstance(matrix, SampledMultiplication)
         ax, y = spmm_beside_linear(csr, x, own, matrix.row_scale, weight, activation.epilogue(bias))
         ctx.product, ctx.scale = product, activation.scale
         ctx.save_for_backward(ax, x, own, weight, y if activation.relu else None)

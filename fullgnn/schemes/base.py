@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class BlockRequest:
     """What the layers of a model need of their blocks. Every rank knows it before the graph is distributed."""
 
-    propagations: tuple[Propagation, ...]  # the matrices of which the blocks offer the fused product
+    propagations: tuple[Propagation, ...]  # the matrices of which the blocks offer the product
     loss_rows: bool = False  # whether a block whose targets are the rows with loss is needed too
     edges: tuple[EdgeSet, ...] = ()  # those that the blocks hold, for layers whose messages are not linear in H
     fold: bool = True  # whether the blocks of an unweighted graph hold its pattern instead of normalised entries

@@ -77,7 +77,7 @@ class Buffers(Protocol):
         """The tensors it holds, each once, for counting memory."""
 
 
-class FusedProduct:
+class Product:
     """The product of a propagation matrix A with H, and the product of A^T with a gradient.
 
     Both fuse what surrounds them: a scale of their input, and on the output a bias, a ReLU and a dropout. A convolution
@@ -213,7 +213,7 @@ class Block:
     """
 
     source_id: Tensor  # (num_sources,) int64, original ids of this rank's own sources: the rows of x
-    products: Mapping[Propagation, FusedProduct] = field(default_factory=dict)  # those that the model asks for
+    products: Mapping[Propagation, Product] = field(default_factory=dict)  # those that the model asks for
     target_index: Tensor | None = None  # (num_own_targets,) int64, this rank's sources that are targets; None: all
     buffers: Buffers | None = None  # those of its products, if they use any
     row_exchange: RowExchange | None = None
@@ -263,7 +263,7 @@ class Block:
             )
         return self.edges[edge_set]
 
-    def product(self, propagation: Propagation) -> FusedProduct:
+    def product(self, propagation: Propagation) -> Product:
         """The product with the matrix of ``propagation``.
 
         Raises:
@@ -449,7 +449,7 @@ class _SpMM(torch.autograd.Function):
     """Y = A X. The gradient of X is A^T times the gradient of Y."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, product: FusedProduct) -> Tensor:
+    def forward(ctx: Any, x: Tensor, product: Product) -> Tensor:
         ctx.product = product
         return product.multiply(x.detach())
 

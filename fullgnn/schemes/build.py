@@ -17,14 +17,14 @@ from fullgnn.graph import EdgeSet, Propagation, normalized_entries, with_self_lo
 from fullgnn.graph.csr import ones
 from fullgnn.kernels.spmm import Kernel
 from fullgnn.schemes.base import BlockRequest
-from fullgnn.schemes.block import Block, FusedProduct, JoinsRows
+from fullgnn.schemes.block import Block, JoinsRows, Product
 from fullgnn.schemes.directory import Directory
 from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.exchange import Exchange, RankContext
 from fullgnn.schemes.halo import Halo
 from fullgnn.schemes.layout import Layout
+from fullgnn.schemes.multiplication import DistributedMultiplication, local_csr
 from fullgnn.schemes.nodes import numpy_dtype
-from fullgnn.schemes.operator import Operator, local_csr
 from fullgnn.schemes.packed import exchange_of
 
 _NO_ROWS = np.empty(0, np.int64)
@@ -61,7 +61,7 @@ class BlockBuilder:
         buffers = context.buffers if context.shared_memory and context.device.type == "cpu" else None
         self._directory = cache(lambda: Directory(context.axes.world, copies, source_id, layout.rows.total, buffers))
         self._exchanges: dict[str, Exchange] = {}
-        self._operators: dict[Hashable, Operator] = {}
+        self._multiplications: dict[Hashable, DistributedMultiplication] = {}
         self._matrices: dict[Hashable, list[csr_array]] = {}
 
     def block(self) -> Block:
@@ -69,10 +69,10 @@ class BlockBuilder:
         products = {}
         for propagation in self._request.propagations:
             row, col = self._scales(propagation)
-            forward = self._operator("adj", propagation)
+            forward = self._multiplication("adj", propagation)
             shared = propagation.shares_blocks(self._layout.symmetric, self._folded)
-            backward = forward if shared else self._operator("adj_t", propagation)
-            products[propagation] = FusedProduct(
+            backward = forward if shared else self._multiplication("adj_t", propagation)
+            products[propagation] = Product(
                 forward.scaled(row, _take(col, self._own)), backward.scaled(col, _take(row, self._own))
             )
         return self._block("adj", products, None)
@@ -84,15 +84,15 @@ class BlockBuilder:
         local, own_train = np.flatnonzero(mask), np.flatnonzero(mask[self._own])
         for propagation in self._request.propagations:
             row, col = self._scales(propagation)
-            forward, backward = self._operator("loss", propagation), self._operator("loss_t", propagation)
-            products[propagation] = FusedProduct(
+            forward, backward = self._multiplication("loss", propagation), self._multiplication("loss_t", propagation)
+            products[propagation] = Product(
                 forward.scaled(_take(row, local), _take(col, self._own)),
                 backward.scaled(col, _take(row, own_train + self._own.start)),
             )
         index = torch.from_numpy(own_train).to(self._context.device)
         return self._block("loss", products, index)
 
-    def _block(self, name: str, products: dict[Propagation, FusedProduct], target_index: Tensor | None) -> Block:
+    def _block(self, name: str, products: dict[Propagation, Product], target_index: Tensor | None) -> Block:
         needed = self._request.propagations or self._request.edges
         row_exchange = Halo(self._exchange(name), self._layout.products[name].out_rows) if needed else None
         edges = {edge_set: tuple(self._stages(name, edge_set)) for edge_set in self._request.edges}
@@ -127,19 +127,19 @@ class BlockBuilder:
         """Row scale and column scale of A for the rows of block ``part``; None: all 1."""
         return propagation.scales(self._arrays.get(f"row_sum.{propagation.self_loops}.{part}"))
 
-    def _operator(self, name: str, propagation: Propagation) -> Operator:
-        """The operator of ``layout.products[name]``, without scales; those with equal entries are one object."""
+    def _multiplication(self, name: str, propagation: Propagation) -> DistributedMultiplication:
+        """The multiplication of ``layout.products[name]``, without scales; those with equal entries are one object."""
         key = name, propagation.self_loops if self._folded else propagation
-        if key not in self._operators:
+        if key not in self._multiplications:
             product, exchange = self._layout.products[name], self._exchange(name)
             matrices = self._restricted(name, partial(self._entries, propagation=propagation))
-            self._operators[key] = Operator(
+            self._multiplications[key] = DistributedMultiplication(
                 self._context, self._kernel, product, exchange, matrices, self._folded, self._layout.dtype
             )
-        return self._operators[key]
+        return self._multiplications[key]
 
     def _exchange(self, name: str) -> Exchange:
-        """The exchange that brings the rows for every operator of ``layout.products[name]``."""
+        """The exchange that brings the rows for every multiplication of ``layout.products[name]``."""
         if name not in self._exchanges:
             product = self._layout.products[name]
             stages = product.stages[self._context.replica]

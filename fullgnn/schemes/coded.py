@@ -15,8 +15,8 @@ from torch import Tensor
 from fullgnn.codecs import Codec, load
 from fullgnn.codecs.encoded import has_state
 from fullgnn.kernels.support.aligned import empty_aligned
-from fullgnn.schemes.block import FusedProduct
-from fullgnn.schemes.operator import Operator
+from fullgnn.schemes.block import Product
+from fullgnn.schemes.multiplication import DistributedMultiplication
 
 ROWS_AT_ONCE = 16384
 """Rows that are decoded at a time: a codec decodes all columns, of which the product reads a few at a time."""
@@ -30,18 +30,18 @@ class CodedFeatures:
     codec: Codec  # which has learnt
     dtype: torch.dtype  # of decoded features
 
-    def arrive(self, product: FusedProduct) -> "Arrived":
+    def arrive(self, product: Product) -> "Arrived":
         """Bring the codes that the stages of a product read, a copy of them. Every rank calls it."""
-        operator = product.multiply
-        assert isinstance(operator, Operator)
-        device, scale = operator.context.device, operator.input_scale
+        multiplication = product.multiply
+        assert isinstance(multiplication, DistributedMultiplication)
+        device, scale = multiplication.context.device, multiplication.input_scale
         if has_state(self.codec):
             load(self.codec, self.codec.state(), device)  # type: ignore[attr-defined]
         columns = [_as_bytes(self.rows.to(device))]
         if scale is not None:
             columns.append(_as_bytes(scale[:, None]))
-        steps = operator.exchange.steps(torch.cat(columns, dim=1), None)
-        return Arrived(self, operator, [None if rows is None else rows.clone() for rows in steps])
+        steps = multiplication.exchange.steps(torch.cat(columns, dim=1), None)
+        return Arrived(self, multiplication, [None if rows is None else rows.clone() for rows in steps])
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,15 +49,15 @@ class Arrived:
     """The codes that the stages of this rank read."""
 
     coded: CodedFeatures
-    operator: Operator
+    multiplication: DistributedMultiplication
     stages: list[Tensor | None]  # (rows of the stage, bytes of a code and of a scale) uint8; None: no stage
 
     def multiply(self, chosen: slice) -> Tensor:
         """The ``chosen`` columns of A @ H0: (own rows, F) of A. Every rank calls it."""
-        operator = self.operator
+        multiplication = self.multiplication
         width = chosen.stop - chosen.start
-        out = torch.empty(operator.num_rows, width, dtype=self.coded.dtype, device=operator.context.device)
-        return operator.multiply_stages(self._decoded(chosen), out)
+        out = torch.empty(multiplication.num_rows, width, dtype=self.coded.dtype, device=multiplication.context.device)
+        return multiplication.multiply_stages(self._decoded(chosen), out)
 
     def _decoded(self, chosen: slice) -> Iterator[Tensor | None]:
         coded = self.coded
@@ -70,7 +70,7 @@ class Arrived:
             for some, out in zip(rows.split(ROWS_AT_ONCE), found.split(ROWS_AT_ONCE)):
                 codes = _own_copy(some[:, :num_bytes]).view(coded.rows.dtype)
                 columns = coded.codec.decode(codes, coded.dtype)[:, chosen]
-                if self.operator.input_scale is None:
+                if self.multiplication.input_scale is None:
                     out.copy_(columns)
                 else:
                     torch.mul(columns, _own_copy(some[:, num_bytes:]).view(coded.dtype), out=out)

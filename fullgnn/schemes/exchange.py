@@ -1,6 +1,6 @@
 """Bring each rank the rows of H that it multiplies, one stage after the other.
 
-``traffic.py`` decides how the rows of each stage reach the rank that reads them, by one of four transports:
+``product_layout.py`` decides how the rows of each stage reach the rank that reads them, by one of four transports:
 
     OWN         the rank holds the rows already
     BROADCAST   the owner broadcasts the whole block along ``row``, after it has gathered the slices of its replicas
@@ -31,8 +31,8 @@ from torch import Tensor
 from fullgnn.distributed import Axis, SharedSlots, Work
 from fullgnn.kernels.support.aligned import as_rows, empty_aligned, is_aligned, to_aligned
 from fullgnn.schemes.buffers import BufferPool
+from fullgnn.schemes.product_layout import BROADCAST, OWN, ProductLayout
 from fullgnn.schemes.step_plan import StepPlans
-from fullgnn.schemes.traffic import BROADCAST, OWN, DistributedProduct
 
 StageRows = tuple[int, slice, Tensor | None]
 """The step of some rows, the columns of X that they have, and the rows; None in a step without rows of this rank."""
@@ -89,7 +89,7 @@ class Exchange:
     def __init__(
         self,
         context: RankContext,
-        product: DistributedProduct,
+        product: ProductLayout,
         halo: list[np.ndarray],
         boundary: list[np.ndarray],
         index_device: torch.device | None = None,

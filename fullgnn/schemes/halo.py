@@ -1,6 +1,6 @@
 """How rows move between ranks, each way with its adjoint.
 
-A layer whose message is not linear in H, such as attention, cannot use the fused product: it needs the rows themselves,
+A layer whose message is not linear in H, such as attention, cannot use a product: it needs the rows themselves,
 and the gradients at these rows need a way back to the ranks that own them.
 
     movement        from                                  to                                      adjoint

@@ -15,8 +15,8 @@ from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.schemes.base import Balance, BlockRequest
 from fullgnn.schemes.nodes import node_arrays
 from fullgnn.schemes.pieces import all_at_once, packed_pieces
+from fullgnn.schemes.product_layout import HALO, Halos, ProductLayout, choose_transports
 from fullgnn.schemes.rows import RowDistribution, assign_stages, rank_sums, slice_rows, stage_nnz
-from fullgnn.schemes.traffic import HALO, DistributedProduct, Halos, choose_transports
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,16 @@ class Grid:
 
     def product(
         self, in_rows: RowDistribution, out_rows: RowDistribution, stages: list[list[int]], halo: np.ndarray | None
-    ) -> DistributedProduct:
+    ) -> ProductLayout:
         """The product of a matrix whose rows are distributed as ``out_rows``, and how the rows of X arrive.
 
         Args:
             in_rows: distribution of the rows of X.
-            stages: see ``DistributedProduct``.
+            stages: see ``ProductLayout``.
             halo: ``Halos.counts``; None if only whole blocks travel.
         """
         transports = choose_transports(in_rows, halo, self.stage_order, self.exchange, self.packs)
-        made = DistributedProduct(in_rows, out_rows, stages, self.stage_order, transports, None)
+        made = ProductLayout(in_rows, out_rows, stages, self.stage_order, transports, None)
         if self.packs:
             return replace(made, pieces=packed_pieces(made.rows_by_place(halo), self.piece_rows))
         whole = self.fetch == "whole" and self.num_ranks > 1
@@ -84,7 +84,7 @@ class Layout:
 
     grid: Grid
     rows: RowDistribution
-    products: dict[str, DistributedProduct]
+    products: dict[str, ProductLayout]
     symmetric: bool  # whether the stored adjacency equals its transpose
     weighted: bool  # whether it has weights
     dtype: torch.dtype  # of the entries that are multiplied
@@ -121,7 +121,7 @@ def lay_out(source: PreparedGraph, grid: Grid, request: BlockRequest) -> tuple[L
 
     def product(
         name: str, in_rows: RowDistribution, out_rows: RowDistribution, stages: list[list[int]]
-    ) -> DistributedProduct:
+    ) -> ProductLayout:
         counts = halos[name].counts if needs_halos else None
         return grid.product(in_rows, out_rows, stages, counts)
 

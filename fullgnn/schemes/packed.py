@@ -25,7 +25,7 @@ from fullgnn.kernels.support.aligned import aligned_stride
 from fullgnn.schemes.exchange import EVERY_COLUMN, Exchange, RankContext, StageRows
 from fullgnn.schemes.gradient_sum import GradientSum
 from fullgnn.schemes.pieces import cut_columns
-from fullgnn.schemes.traffic import DistributedProduct
+from fullgnn.schemes.product_layout import ProductLayout
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class Message:
 
 
 def exchange_of(
-    context: RankContext, product: DistributedProduct, halo: list[np.ndarray], boundary: list[np.ndarray]
+    context: RankContext, product: ProductLayout, halo: list[np.ndarray], boundary: list[np.ndarray]
 ) -> Exchange:
     """The exchange of a product on this rank; for the arguments see ``Exchange``."""
     packed = product.pieces is not None and product.pieces.packed
@@ -51,7 +51,7 @@ class PackedExchange(Exchange):
     packed = True
 
     def __init__(
-        self, context: RankContext, product: DistributedProduct, halo: list[np.ndarray], boundary: list[np.ndarray]
+        self, context: RankContext, product: ProductLayout, halo: list[np.ndarray], boundary: list[np.ndarray]
     ):
         super().__init__(context, product, halo, boundary, torch.device("cpu"))
         assert product.pieces is not None

@@ -21,12 +21,12 @@ class Pieces:
     """How the rows of other ranks arrive."""
 
     groups: list[int]  # for each place in the list of stages of a replica, the group of the stage; ascending, from 0
-    slices: list[int]  # for each group, into how many slices of columns a fused product cuts its rows
+    slices: list[int]  # for each group, into how many slices of columns a product cuts its rows
     packed: bool  # one all-to-all a piece; otherwise a message for each pair of ranks
 
     @property
     def num_exchanges(self) -> int:
-        """The number of exchanges of a fused product."""
+        """The number of exchanges of a product."""
         return sum(self.slices)
 
 

@@ -1,7 +1,7 @@
 """What a rank receives in each step of a product, from whom, and who reads the rows of this rank.
 
 Every rank computes its own plan without communication; the plans of two ranks match, since both follow the table of
-transports, which every rank computes alike (``traffic.py``). Rows arrive in one of two ways:
+transports, which every rank computes alike (``product_layout.py``). Rows arrive in one of two ways:
 
     stages   step t brings the rows of the t-th stage of this rank; they travel while the previous stage is multiplied
     pieces   step 0 has this rank's own rows; step 1 + g brings those of other ranks for the stages of group g
@@ -15,8 +15,8 @@ from scipy.sparse import csr_array, hstack
 from torch import Tensor
 
 from fullgnn.schemes.pieces import Pieces
+from fullgnn.schemes.product_layout import BROADCAST, HALO, OWN, ProductLayout
 from fullgnn.schemes.rows import RowDistribution
-from fullgnn.schemes.traffic import BROADCAST, HALO, OWN, DistributedProduct
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ class StepPlans:
 
     def __init__(
         self,
-        product: DistributedProduct,
+        product: ProductLayout,
         place: tuple[int, int],
         halo: list[np.ndarray],
         boundary: list[np.ndarray],

@@ -18,10 +18,10 @@ from fullgnn.sampling.hop import Hop, HopTensors
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.neighbors import ALL, NeighborSampler
 from fullgnn.sampling.rows import HopEdges, with_self_loops, with_self_loops_torch
-from fullgnn.schemes import Block, BlockRequest, FusedProduct
+from fullgnn.schemes import Block, BlockRequest, Product
 from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.local import ONE_RANK, LocalExchange
-from fullgnn.schemes.operator import local_csr
+from fullgnn.schemes.multiplication import local_csr
 from tests.cases import config
 from tests.dense_block import DenseMultiplication
 from tests.gpu_code.host_waits import HostWaits
@@ -104,10 +104,10 @@ def dense_product(case: Case, hop: Hop, propagation: Propagation) -> np.ndarray:
 
 def dense_block(case: Case, hop: Hop, request: BlockRequest) -> Block:
     """The block that ``BlockMaker`` should make, from dense matrices; only of draws without replacement."""
-    products: dict[Propagation, FusedProduct] = {}
+    products: dict[Propagation, Product] = {}
     for one in request.propagations:
         matrix = torch.from_numpy(dense_product(case, hop, one))
-        products[one] = FusedProduct(DenseMultiplication(matrix), DenseMultiplication(matrix.T))
+        products[one] = Product(DenseMultiplication(matrix), DenseMultiplication(matrix.T))
     ids, edges = hop.sources, {}
     rows = {int(v): i for i, v in enumerate(ids[hop.target_index])}
     place = {int(v): i for i, v in enumerate(ids)}

@@ -9,8 +9,8 @@ import torch
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.kernels.support.aligned import empty_aligned
-from fullgnn.schemes.operator import Operator
-from fullgnn.schemes.traffic import OWN
+from fullgnn.schemes.multiplication import DistributedMultiplication
+from fullgnn.schemes.product_layout import OWN
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
 from tests.schemes.training import in_lines, only_product, prepare
 
@@ -217,7 +217,7 @@ def rows_read(world: World, cfg: Config) -> dict:
     meter, scheme, job = prepare(world, cfg, "directed")
     adj, node_id = only_product(job), job.graph.block.source_id
     strides: list[int] = []
-    multiply = Operator._multiply
+    multiply = DistributedMultiplication._multiply
 
     def noted(self, piece, h, *args) -> None:
         strides.append(h.stride(0))
@@ -226,11 +226,11 @@ def rows_read(world: World, cfg: Config) -> dict:
     # Row i holds whole numbers from node_id[i] on, so that every sum is exact.
     x = node_id[:, None].to(torch.float64) + torch.arange(WIDTH, device=world.device)
     meter.take()
-    Operator._multiply = noted
+    DistributedMultiplication._multiply = noted
     try:
         results = [adj.multiply(x), adj.multiply_t(x)]
     finally:
-        Operator._multiply = multiply
+        DistributedMultiplication._multiply = multiply
     buffer_bytes = [tensor.nbytes for tensor in scheme.context.buffers.tensors()]
     scheme.context.buffers.release()
     return {

@@ -3,12 +3,16 @@
 import pytest
 
 from fullgnn.schemes.exchange import Exchange
-from fullgnn.schemes.operator import Operator, _Reduction
+from fullgnn.schemes.multiplication import DistributedMultiplication, _Reduction
 from tests.cases import config, layout_overrides
 from tests.schemes.training import traced_product
 
 STAGES = "scheme.fetch=stages"  # also on GPUs
-STEPS = {(Exchange, "_start"): "start", (Operator, "_multiply"): "multiply", (_Reduction, "send"): "send"}
+STEPS = {
+    (Exchange, "_start"): "start",
+    (DistributedMultiplication, "_multiply"): "multiply",
+    (_Reduction, "send"): "send",
+}
 """``start`` of a step, ``multiply``, ``send`` of a slice."""
 
 

@@ -12,7 +12,7 @@ from fullgnn.config import Config
 from fullgnn.distributed import Axis, Work, World
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import ConfigError
-from fullgnn.schemes.operator import Operator
+from fullgnn.schemes.multiplication import DistributedMultiplication
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.schemes.packed import PackedExchange
 from fullgnn.schemes.packed_push import PackedPush
@@ -89,7 +89,7 @@ def num_pieces(world: World, cfg: Config, kind: str) -> tuple[int, int]:
 def test_three_pieces_equal_the_oracle(
     ranks, world_size: int, replication: int, piece_rows: str, pieces: tuple[int, int]
 ) -> None:
-    """GCN, by the fused product; layers that read edges need all columns of a row."""
+    """GCN, by the product; layers that read edges need all columns of a row."""
     cfg = packed(replication, piece_rows)
     assert ranks(world_size)(num_pieces, cfg, "directed") == [pieces] * world_size
     for kind in ("directed", "weighted", "tiny"):
@@ -169,7 +169,11 @@ def test_rows_that_go_by_the_host_equal_the_oracle(ranks) -> None:
         assert_one_step_is_exact(ranks(4), packed(replication, piece_rows), "directed", by_host)
 
 
-STEPS = {(PackedExchange, "_send"): "send", (Work, "wait"): "wait", (Operator, "_multiply"): "multiply"}
+STEPS = {
+    (PackedExchange, "_send"): "send",
+    (Work, "wait"): "wait",
+    (DistributedMultiplication, "_multiply"): "multiply",
+}
 """``send`` of a piece, ``wait`` for it, ``multiply``."""
 
 
@@ -199,7 +203,12 @@ def launches_of_a_step(world: World, cfg: Config, kind: str) -> dict[str, Any]:
     runner(1)
     calls: Counter[str] = Counter()
     halo = type(job.graph.block.exchange)
-    patches = [(Operator, "__call__"), (halo, "arrivals"), (PackedPush, "__init__"), (halo, "gather_targets")]
+    patches = [
+        (DistributedMultiplication, "__call__"),
+        (halo, "arrivals"),
+        (PackedPush, "__init__"),
+        (halo, "gather_targets"),
+    ]
     patches += [(halo, "reduce")]
     originals = {(owner, name): getattr(owner, name) for owner, name in patches}
     for (owner, name), original in originals.items():
@@ -227,7 +236,7 @@ def test_a_piece_is_one_launch_and_one_collective(ranks, model: str, piece_rows:
     for rank in ranks(4)(launches_of_a_step, cfg, "directed"):
         calls, launches = rank["calls"], rank["launches"]
         pushes = calls.get("PackedPush.__init__", 0)
-        moved = calls.get("Operator.__call__", 0) + calls.get("Halo.arrivals", 0)
+        moved = calls.get("DistributedMultiplication.__call__", 0) + calls.get("Halo.arrivals", 0)
         assert moved >= 3 and (pushes >= 2) == (model == "gat")
         assert launches["c10d.alltoall_base_.default"] == pieces * (moved + pushes)
         assert launches["aten.index_select.out"] == pieces * moved

@@ -26,8 +26,8 @@ from fullgnn.distributed import Work
 from fullgnn.kernels.epilogue.epilogue import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, Kernel, LocalCSR
 from fullgnn.schemes.exchange import EVERY_COLUMN, Exchange, RankContext, StageRows
+from fullgnn.schemes.product_layout import ProductLayout
 from fullgnn.schemes.replicas import sum_slices
-from fullgnn.schemes.traffic import DistributedProduct
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class _Piece:
     block: Any  # prepared by the kernel; None if it has no non-zeros
 
 
-class Operator:
+class DistributedMultiplication:
     """The blocks of M that this rank multiplies, and the exchange that brings it the rows of X: a ``Multiplication``.
 
     Args:
@@ -51,7 +51,7 @@ class Operator:
         self,
         context: RankContext,
         kernel: Kernel,
-        product: DistributedProduct,
+        product: ProductLayout,
         exchange: Exchange,
         matrices: list[csr_array],
         pattern: bool,
@@ -83,7 +83,7 @@ class Operator:
         return _Piece(rows, self._kernel.prepare(csr, self._dtype) if csr.nnz else None)
 
     def scaled(self, row_scale: np.ndarray | None, col_scale: np.ndarray | None) -> Self:
-        """Return the operator diag(row_scale) M diag(col_scale), which shares its blocks and exchange with this one.
+        """Return diag(row_scale) M diag(col_scale), which shares its blocks and exchange with this multiplication.
 
         Args:
             row_scale: (rows of block row i,); None: all 1.
@@ -172,9 +172,9 @@ class _Reduction:
     send meets its receive in the same round, as NCCL requires.
     """
 
-    def __init__(self, operator: "Operator", out: Tensor):
-        self._axis, self._slices, self._out = operator.context.axes.replica, operator._slices, out
-        self._replica, self._round = operator._replica, 0
+    def __init__(self, multiplication: "DistributedMultiplication", out: Tensor):
+        self._axis, self._slices, self._out = multiplication.context.axes.replica, multiplication._slices, out
+        self._replica, self._round = multiplication._replica, 0
         self._sent: list[Work] = []
         self._arriving: dict[int, Work] = {}  # by the replica that sends
 
@@ -208,8 +208,8 @@ class _Reduction:
 class _SumAtEnd:
     """``_Reduction`` for rows that travel side by side: one all-to-all once all rows are complete."""
 
-    def __init__(self, operator: "Operator", out: Tensor):
-        self._axis, self._slices, self._out = operator.context.axes.replica, operator._slices, out
+    def __init__(self, multiplication: "DistributedMultiplication", out: Tensor):
+        self._axis, self._slices, self._out = multiplication.context.axes.replica, multiplication._slices, out
 
     def send(self, rows: slice) -> None:
         """Nothing is sent yet."""

@@ -26,7 +26,7 @@ block. Above this fraction, packing the rows costs as much as it saves."""
 
 
 @dataclass(frozen=True, eq=False)
-class DistributedProduct:
+class ProductLayout:
     """One distributed product on a (b, r) mesh, as every rank knows it."""
 
     in_rows: RowDistribution  # of X
