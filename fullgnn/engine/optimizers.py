@@ -169,7 +169,7 @@ def check_optimizer(cfg: Config) -> None:
 def clip_gradients(
     gradients: Tensor,
     clip_norm: float,
-    of_rows: Sequence[Tensor] = (),
+    grad_rows: Sequence[Tensor] = (),
     sum_over_rows: Callable[[Tensor], Tensor] = lambda tensor: tensor,
 ) -> None:
     """Scale all gradients in place by min(1, clip_norm / norm), where norm is their L2 norm.
@@ -183,7 +183,7 @@ def clip_gradients(
 
     Args:
         gradients: (n,), those of the replicated parameters, equal on every rank.
-        of_rows: those of the sharded parameters, each (num_local_nodes, ...).
+        grad_rows: those of the sharded parameters, each (num_local_nodes, ...).
         sum_over_rows: sums a tensor over the rows of all ranks; called only if there are sharded parameters.
     """
     norms = gradients
@@ -192,11 +192,11 @@ def clip_gradients(
         rows, rest = norms[:num_whole].view(-1, _CLIP_CHUNK), norms[num_whole:]
         norms = torch.cat([torch.linalg.vector_norm(rows, dim=1), torch.linalg.vector_norm(rest).view(1)])
     norm = torch.linalg.vector_norm(norms)
-    if of_rows:
-        squares = [torch.linalg.vector_norm(rows, dtype=torch.float64) ** 2 for rows in of_rows]
+    if grad_rows:
+        squares = [torch.linalg.vector_norm(rows, dtype=torch.float64) ** 2 for rows in grad_rows]
         norm = (norm.double() ** 2 + sum_over_rows(torch.stack(squares).sum())).sqrt().to(norm.dtype)
     factor = (clip_norm / norm).clamp(max=1.0)
-    for each in (gradients, *of_rows):
+    for each in (gradients, *grad_rows):
         each.mul_(factor)
 
 

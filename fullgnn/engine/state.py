@@ -196,7 +196,7 @@ class TrainState:
         """The tensors that training holds, for counting memory. The optimizer has no state before the first epoch."""
         states = self.optimizer.state.values()
         kept = [value for state in states for value in state.values() if isinstance(value, Tensor)]
-        return [*self.model.parameters(), self.gradients.flat, *self.gradients.of_rows, *kept]
+        return [*self.model.parameters(), self.gradients.flat, *self.gradients.grad_rows, *kept]
 
 
 def _without(named: Mapping[str, Tensor], left_out: Collection[str]) -> dict[str, Tensor]:
@@ -223,7 +223,7 @@ class FlatGradients:
             parameter.grad = piece.view_as(parameter)
         for parameter in sharded:
             parameter.grad = torch.zeros_like(parameter)
-        self.of_rows = [parameter.grad for parameter in sharded if parameter.grad is not None]
+        self.grad_rows = [parameter.grad for parameter in sharded if parameter.grad is not None]
         """Gradients of the sharded parameters, each (num_local_nodes, ...)."""
         self._stop = self.flat.new_zeros(())
 
@@ -243,10 +243,10 @@ class FlatGradients:
 
     def clip(self, clip_norm: float, ranks: SumsRows) -> None:
         """Scale all gradients so that their L2 norm is at most ``clip_norm``; called after ``sum_with``."""
-        clip_gradients(self.flat[:-EXTRA], clip_norm, self.of_rows, ranks.sum_over_rows)
+        clip_gradients(self.flat[:-EXTRA], clip_norm, self.grad_rows, ranks.sum_over_rows)
 
     def zero(self) -> None:
-        for gradient in (self.flat, *self.of_rows):
+        for gradient in (self.flat, *self.grad_rows):
             gradient.zero_()
 
     def note(self, loss: Tensor) -> None:

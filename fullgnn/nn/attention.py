@@ -71,13 +71,13 @@ class _Attend(torch.autograd.Function):
         width = x.shape[1] - 2 * num_heads
         masks, stages = attention.masks(block), block.stages(attention.edge_set)
         logit_target = block.at_targets(x[:, width + num_heads :]).contiguous()
-        of_all_targets = exchange.gather_targets(logit_target)
-        state = SoftmaxState.empty(len(of_all_targets), num_heads, width, x)
+        all_targets = exchange.gather_targets(logit_target)
+        state = SoftmaxState.empty(len(all_targets), num_heads, width, x)
         for step, rows in enumerate(exchange.arrivals(x[:, : width + num_heads])):
             if rows is not None:
                 logits, arrived = rows[:, width:], rows[:, :width]
                 with exchange.computing():
-                    attend(stages[step].csr, logits, of_all_targets, arrived, attention.slope, masks[step], state)
+                    attend(stages[step].csr, logits, all_targets, arrived, attention.slope, masks[step], state)
         joined = join_states(state, block)
         out = joined.finish()
         ctx.save_for_backward(x, out, logit_target, joined.maximum, joined.total)
@@ -101,14 +101,14 @@ class _Attend(torch.autograd.Function):
                 stage, logits, arrived = stages[step], rows[:, width:], rows[:, :width]
                 edges, mask = (stage.csr, stage.transposed), masks[step]
                 with exchange.computing():
-                    of_logits, of_rows = attend_backward(*edges, logits, arrived, attention.slope, mask, rows_of)
-                gradients = torch.cat([of_rows, of_logits], dim=1)
+                    grad_logits, grad_rows = attend_backward(*edges, logits, arrived, attention.slope, mask, rows_of)
+                gradients = torch.cat([grad_rows, grad_logits], dim=1)
             push.step(gradients)
-        of_arrived, of_logit_target = push.finish(), exchange.reduce(rows_of.grad_logit_target)
+        grad_arrived, grad_logit_target = push.finish(), exchange.reduce(rows_of.grad_logit_target)
         if block.target_index is not None:
-            of_all_rows = x.new_zeros(len(x), num_heads)
-            of_logit_target = of_all_rows.index_copy_(0, block.target_index, of_logit_target)
-        return torch.cat([of_arrived, of_logit_target], dim=1), None, None
+            grad_all_rows = x.new_zeros(len(x), num_heads)
+            grad_logit_target = grad_all_rows.index_copy_(0, block.target_index, grad_logit_target)
+        return torch.cat([grad_arrived, grad_logit_target], dim=1), None, None
 
 
 def at_all_targets(block: Block, parts: list[Tensor]) -> list[Tensor]:

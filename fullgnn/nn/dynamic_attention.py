@@ -44,13 +44,13 @@ class _AttendDynamic(torch.autograd.Function):
     ) -> Tensor:
         x, x_target, vector, exchange = x.detach(), x_target.detach().contiguous(), vector.detach(), block.exchange
         masks, stages = attention.masks(block), block.stages(attention.edge_set)
-        of_all_targets = exchange.gather_targets(x_target)
-        state = SoftmaxState.empty(len(of_all_targets), attention.num_heads, x.shape[1], x)
+        all_targets = exchange.gather_targets(x_target)
+        state = SoftmaxState.empty(len(all_targets), attention.num_heads, x.shape[1], x)
         for step, rows in enumerate(exchange.arrivals(x)):
             if rows is not None:
                 csr = stages[step].csr
                 with exchange.computing():
-                    attend_dynamic(csr, rows, of_all_targets, vector, attention.slope, masks[step], state)
+                    attend_dynamic(csr, rows, all_targets, vector, attention.slope, masks[step], state)
         joined = join_states(state, block)
         out = joined.finish()
         ctx.save_for_backward(x, x_target, vector, out, joined.maximum, joined.total)
@@ -77,5 +77,5 @@ class _AttendDynamic(torch.autograd.Function):
                 with exchange.computing():
                     gradient = attend_dynamic_backward(*edges, rows, vector, attention.slope, mask, rows_of)
             push.step(gradient)
-        of_vector = exchange.sum_partial(rows_of.vector_gradient())
-        return push.finish(), exchange.reduce(rows_of.grad_x_target), of_vector, None, None
+        grad_vector = exchange.sum_partial(rows_of.vector_gradient())
+        return push.finish(), exchange.reduce(rows_of.grad_x_target), grad_vector, None, None

@@ -231,16 +231,16 @@ class _SpMM(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, anchor, *values = ctx.saved_tensors
         exchange = ctx.block.exchange
-        of_all = exchange.gather_targets(grad.contiguous())
-        push, of_values = exchange.push(x.shape[1], x), []
+        grad_all = exchange.gather_targets(grad.contiguous())
+        push, grad_values = exchange.push(x.shape[1], x), []
         for step, rows in enumerate(exchange.arrivals(x)):
-            of_rows = None
+            grad_rows = None
             if rows is not None:
                 stage = ctx.stages[step]
-                of_values.append(edge_dots(stage.csr, of_all, rows, anchor.shape[1]))
-                of_rows = edge_spmm_transposed(stage.csr, stage.transposed, values[step], of_all)
-            push.step(of_rows)
-        return push.finish(), None, None, torch.zeros_like(anchor), *of_values
+                grad_values.append(edge_dots(stage.csr, grad_all, rows, anchor.shape[1]))
+                grad_rows = edge_spmm_transposed(stage.csr, stage.transposed, values[step], grad_all)
+            push.step(grad_rows)
+        return push.finish(), None, None, torch.zeros_like(anchor), *grad_values
 
 
 class _Sum(torch.autograd.Function):
@@ -252,8 +252,8 @@ class _Sum(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        of_all = ctx.block.exchange.gather_targets(grad.contiguous())
-        return None, None, grad[:0], *(repeat_targets(stage.csr, of_all) for stage in ctx.stages)
+        grad_all = ctx.block.exchange.gather_targets(grad.contiguous())
+        return None, None, grad[:0], *(repeat_targets(stage.csr, grad_all) for stage in ctx.stages)
 
 
 class _Largest(torch.autograd.Function):
@@ -271,7 +271,7 @@ class _Largest(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (winner,) = ctx.saved_tensors
-        of_all = ctx.block.exchange.gather_targets(grad.contiguous())
+        grad_all = ctx.block.exchange.gather_targets(grad.contiguous())
         ids = ctx.block.stage_source_id
-        found = (largest_backward(stage.csr, source_id, winner, of_all) for stage, source_id in zip(ctx.stages, ids))
+        found = (largest_backward(stage.csr, source_id, winner, grad_all) for stage, source_id in zip(ctx.stages, ids))
         return None, None, grad[:0], *found

@@ -161,13 +161,13 @@ class _Aggregate(torch.autograd.Function):
         needs_values, needs_parameters = needs_others[: call.num_values], needs_others[call.num_values :]
         if conv.aggregation == "mean":
             grad = grad / kept
-        of_all = block.exchange.gather_targets(grad.contiguous())
-        of_targets = torch.zeros_like(targets) if needs_targets else None
-        of_values = [torch.zeros_like(value) if needs else None for value, needs in zip(values, needs_values)]
-        of_parameters = [torch.zeros_like(one) if needs else None for one, needs in zip(parameters, needs_parameters)]
+        grad_all = block.exchange.gather_targets(grad.contiguous())
+        grad_targets = torch.zeros_like(targets) if needs_targets else None
+        grad_values = [torch.zeros_like(value) if needs else None for value, needs in zip(values, needs_values)]
+        grad_parameters = [torch.zeros_like(one) if needs else None for one, needs in zip(parameters, needs_parameters)]
         push = block.exchange.push(x.shape[1], x) if needs_x else None
         for step, rows, chunks in call.chunks(x):
-            of_rows = None if rows is None or push is None else rows.new_zeros(rows.shape)
+            grad_rows = None if rows is None or push is None else rows.new_zeros(rows.shape)
             for chunk in chunks:
                 assert rows is not None
                 numbers = chunk.target()
@@ -177,28 +177,28 @@ class _Aggregate(torch.autograd.Function):
                     value = values[step][chunk.edges].detach().requires_grad_(needs_values[step]) if values else None
                     messages = conv.message(source, target, value)
                 if conv.aggregation == "max":
-                    winner, of_these = kept[chunk.targets], of_all[chunk.targets]
-                    arriving = largest_backward(chunk.csr, block.stage_source_id[step], winner, of_these)
+                    winner, grad_chunk = kept[chunk.targets], grad_all[chunk.targets]
+                    arriving = largest_backward(chunk.csr, block.stage_source_id[step], winner, grad_chunk)
                 else:
-                    arriving = _counted(of_all.index_select(0, numbers), call, step, chunk)
+                    arriving = _counted(grad_all.index_select(0, numbers), call, step, chunk)
                 wanted = [one for one in (source, target, value) if one is not None and one.requires_grad]
                 wanted += [one for one in parameters if one.requires_grad]
                 found = iter(torch.autograd.grad(messages, wanted, arriving, allow_unused=True))
-                if of_rows is not None:
-                    _add_by_source(chunk, next(found), of_rows)
-                if of_targets is not None:
-                    _add_by_target(chunk, next(found), of_targets)
-                if values and of_values[step] is not None:
-                    _add(of_values[step][chunk.edges], next(found))
-                for total in of_parameters:
+                if grad_rows is not None:
+                    _add_by_source(chunk, next(found), grad_rows)
+                if grad_targets is not None:
+                    _add_by_target(chunk, next(found), grad_targets)
+                if values and grad_values[step] is not None:
+                    _add(grad_values[step][chunk.edges], next(found))
+                for total in grad_parameters:
                     if total is not None:
                         _add(total, next(found))
             if push is not None:
-                push.step(of_rows)
-                del of_rows  # before those of the next step are allocated
-        of_x = None if push is None else push.finish()
-        summed = [None if one is None else block.exchange.sum_partial(one) for one in of_parameters]
-        return None, of_x, of_targets, *of_values, *summed
+                push.step(grad_rows)
+                del grad_rows  # before those of the next step are allocated
+        grad_x = None if push is None else push.finish()
+        summed = [None if one is None else block.exchange.sum_partial(one) for one in grad_parameters]
+        return None, grad_x, grad_targets, *grad_values, *summed
 
 
 def _counted(messages: Tensor, call: _Call, step: int, chunk: EdgeChunk) -> Tensor:
@@ -213,16 +213,16 @@ def _add(total: Tensor, found: Tensor | None) -> None:
         total += found
 
 
-def _add_by_source(chunk: EdgeChunk, found: Tensor | None, of_rows: Tensor) -> None:
+def _add_by_source(chunk: EdgeChunk, found: Tensor | None, grad_rows: Tensor) -> None:
     """Add the (E, F) gradients of the edges' sources to those of the (m, F) rows."""
     if found is None:
         return
     sums = found.new_zeros(len(chunk.sources), found.shape[1])
     add_messages(chunk.by_source, found.index_select(0, chunk.by_source.indices), sums)
-    of_rows.index_add_(0, chunk.sources, sums)  # no source occurs twice
+    grad_rows.index_add_(0, chunk.sources, sums)  # no source occurs twice
 
 
-def _add_by_target(chunk: EdgeChunk, found: Tensor | None, of_targets: Tensor) -> None:
+def _add_by_target(chunk: EdgeChunk, found: Tensor | None, grad_targets: Tensor) -> None:
     """Add the (E, F) gradients of the edges' targets to those of the (n, F) targets."""
     if found is not None:
-        add_messages(chunk.csr, found, of_targets[chunk.targets])
+        add_messages(chunk.csr, found, grad_targets[chunk.targets])

@@ -54,17 +54,17 @@ class _NeighborMax(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (winner,) = ctx.saved_tensors
         exchange, stages, ids = ctx.block.exchange, ctx.stages, ctx.block.stage_source_id
-        of_all = exchange.gather_targets(grad.contiguous())
+        grad_all = exchange.gather_targets(grad.contiguous())
         push = exchange.push(grad.shape[1], grad)
         for step in range(exchange.num_steps):
             gradient = None
             if step < len(stages):
                 with exchange.computing():
-                    gradient = _of_rows(stages[step], ids[step], winner, of_all)
+                    gradient = _grad_rows(stages[step], ids[step], winner, grad_all)
             push.step(gradient)
         return push.finish(), None, None
 
 
-def _of_rows(stage: Stage, source_id: Tensor, winner: Tensor, grad: Tensor) -> Tensor:
+def _grad_rows(stage: Stage, source_id: Tensor, winner: Tensor, grad: Tensor) -> Tensor:
     """(num_rows, F) gradient of the rows that arrive in ``stage``."""
     return largest_rows_backward(stage.csr, lambda: stage.transposed, source_id, winner, grad)

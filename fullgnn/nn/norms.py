@@ -125,10 +125,12 @@ class _Normalize(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         rows, scale, factor, offset, count = ctx.saved_tensors
-        of_bias = grad.sum(0, dtype=torch.float64)
-        of_weight = scale * ((grad * rows).sum(0, dtype=torch.float64) - offset * of_bias)
-        of_all = ctx.block.gather_partial(torch.stack([of_weight, of_bias])).sum(0) / count
-        of_square, of_mean = scale * of_all[0], of_all[1]
-        of_rows = torch.stack([factor * (offset * of_square - of_mean), factor, -factor * of_square]).to(grad.dtype)
-        of_x = torch.addcmul(of_rows[0], grad, of_rows[1]).addcmul_(rows, of_rows[2])
-        return of_x, of_weight.to(grad.dtype), of_bias.to(grad.dtype), None, None, None, None
+        grad_bias = grad.sum(0, dtype=torch.float64)
+        grad_weight = scale * ((grad * rows).sum(0, dtype=torch.float64) - offset * grad_bias)
+        grad_all = ctx.block.gather_partial(torch.stack([grad_weight, grad_bias])).sum(0) / count
+        grad_square, grad_mean = scale * grad_all[0], grad_all[1]
+        coefficients = torch.stack([factor * (offset * grad_square - grad_mean), factor, -factor * grad_square]).to(
+            grad.dtype
+        )
+        grad_x = torch.addcmul(coefficients[0], grad, coefficients[1]).addcmul_(rows, coefficients[2])
+        return grad_x, grad_weight.to(grad.dtype), grad_bias.to(grad.dtype), None, None, None, None

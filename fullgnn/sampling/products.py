@@ -150,8 +150,8 @@ class _Beside(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         width = grad.shape[1] // 2
-        of_x = ctx.product.multiply_t(grad[:, :width])
-        return of_x.index_add_(0, ctx.index, grad[:, width:]), None, None
+        grad_x = ctx.product.multiply_t(grad[:, :width])
+        return grad_x.index_add_(0, ctx.index, grad[:, width:]), None, None
 
 
 class _LinearBeside(torch.autograd.Function):
@@ -178,11 +178,11 @@ class _LinearBeside(torch.autograd.Function):
         ax, x, own, weight, output = ctx.saved_tensors
         needs_grad_x, _, needs_grad_bias, *_ = ctx.needs_input_grad
         grad_weight, grad_bias, masked = linear_gradients(ax, grad, output, ctx.scale, needs_grad_x, Picked(x, own))
-        of_x = None
+        grad_x = None
         if masked is not None:
-            of_both, width = matmul_nt(masked, weight), ax.shape[1]
-            of_x = _add_rows(ctx.product.multiply_t(of_both[:, :width]), own, of_both)
-        return of_x, grad_weight, grad_bias if needs_grad_bias else None, None, None, None, None
+            grad_both, width = matmul_nt(masked, weight), ax.shape[1]
+            grad_x = _add_rows(ctx.product.multiply_t(grad_both[:, :width]), own, grad_both)
+        return grad_x, grad_weight, grad_bias if needs_grad_bias else None, None, None, None, None
 
 
 def _add_rows(target: Tensor, index: Tensor, rows: Tensor) -> Tensor:

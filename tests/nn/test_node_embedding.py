@@ -64,7 +64,7 @@ def test_first_values() -> None:
 def one_step(world: World, cfg: Config, graph: Graph) -> dict[str, Any]:
     job = set_up(cfg, world, Meter(world.device), graph if world.rank == 0 else None)
     gradients = summed_gradients(job)
-    (rows,) = gradients.of_rows
+    (rows,) = gradients.grad_rows
     gathered = job.scheme.gather(rows)
     replicated, sharded = split_parameters(job.model)
     assert sharded_names(job.model) == ["embedding.weight"] and len(sharded) == 1

@@ -124,7 +124,7 @@ def results(world: World, cfg: Config, graph: Graph) -> dict[str, Any]:
         state.gradients.zero()
         loss = task.step_loss(all_logits(job.model, job.graph), job.graph, step)
         loss.backward()
-        (grad,) = state.gradients.of_rows
+        (grad,) = state.gradients.grad_rows
         steps.append((job.scheme.sum_over_rows(loss.detach().clone()).item(), gathered(job, grad)))
     trained = fit(StepRunner(job))
     output = predict(job)
