@@ -39,7 +39,7 @@ from omegaconf.errors import OmegaConfBaseException
 from fullgnn.codecs import Told
 from fullgnn.config import Config, RuntimeConfig
 from fullgnn.config.compose import compose, load_config
-from fullgnn.config.keys import check_choices, load_keys
+from fullgnn.config.keys import CONFIG_FLAGS, check_choices, config_folders, load_keys
 from fullgnn.config.overrides import quote
 from fullgnn.config.schema import TABLES
 from fullgnn.config.trust import Calls, as_text, calls_of, check_calls, restored, trusted_node
@@ -102,7 +102,6 @@ if a YAML file of the user names it."""
 
 METRICS = "metrics.json"
 _OF_RUN = "of the trained run"  # the choice of each group that is that of the trained run
-_FLAGS = ("--config-dir", "-cd")
 
 
 @dataclass
@@ -142,7 +141,7 @@ def load_request(arguments: list[str]) -> Request:
     own_keys = [field.name for field in dataclasses.fields(PredictConfig)]
     own: list[str] = []
     overrides: list[str] = []
-    folders, arguments = _config_folders(arguments)
+    folders, arguments = config_folders(arguments)
     for argument in arguments:
         (own if _check_key(argument, own_keys) in own_keys else overrides).append(argument)
     keys = load_keys("predict", PredictConfig, own)
@@ -154,20 +153,6 @@ def load_request(arguments: list[str]) -> Request:
     runtime = load_config(compose(*machine, folders=folders)).runtime
     named = [override for override in overrides if _names_target(override)]
     return Request(keys, [one for one in overrides if _group(one) not in NAMED], named, folders, runtime)
-
-
-def _config_folders(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """The folders that ``--config-dir`` names, and the other arguments."""
-    folders, others, rest = list[str](), list[str](), iter(arguments)
-    for argument in rest:
-        flag, has_value, value = argument.partition("=")
-        if flag not in _FLAGS:
-            others.append(argument)
-            continue
-        folders.append(value if has_value else next(rest, ""))
-        if not folders[-1]:
-            raise ConfigError(f"{flag} has no value: give {flag}=FOLDER, the folder of your own YAML files")
-    return folders, others
 
 
 def _check_key(argument: str, own_keys: list[str]) -> str:
@@ -459,7 +444,7 @@ def run(arguments: list[str]) -> None:
 
 def main() -> None:
     """Run the command line; a user error ends it with one line and status 1, a bug with its traceback."""
-    run_command(run, lambda: help_with_keys(__doc__, "predict"), _FLAGS)
+    run_command(run, lambda: help_with_keys(__doc__, "predict"), CONFIG_FLAGS)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The examples of docs/extending.md run, on several ranks, and give the exact result."""
 
+import json
 import re
 import shlex
 import sys
@@ -52,7 +53,7 @@ def commands() -> list[list[str]]:
     """The command lines of the page that train with an example, each as its words. What is said to torchrun is not
     among them: it is one of these lines, and starts slowly."""
     lines = re.findall(r"^    (python .*--config-dir=conf .*)$", PAGE.read_text(), re.MULTILINE)
-    return [shlex.split(line) for line in lines]
+    return [shlex.split(line) for line in lines if "runs/" not in line and not line.endswith("\\")]
 
 
 def write_examples(folder: Path) -> None:
@@ -78,6 +79,47 @@ def test_the_commands_run_the_examples(command: list[str], tmp_path: Path) -> No
     for group, name in chosen:
         target = re.search(r"_target_: (mygnn\S+)", (tmp_path / "conf" / group / f"{name}.yaml").read_text())
         assert target is not None and target[1] in str(ran[group]) and ran[group]["name"] == name
+
+
+def test_the_scheme_is_planned_dry_run_and_reported(tmp_path: Path) -> None:
+    """By the lines of the page. They count the same bytes, and a plan does not need less memory than the run."""
+    write_examples(tmp_path)
+    page = PAGE.read_text().replace("\\\n", " ")
+    lines = re.findall(r"^    (python .* (?:out=|run_dir=|)runs/\w+)$", page, re.MULTILINE)
+    assert [shlex.split(line)[2].partition(".")[2] for line in lines] == ["plan", "train", "train", "report"]
+    for line in lines:
+        done = run_command([sys.executable, *shlex.split(line)[1:]], cwd=tmp_path, env=environment(tmp_path))
+        assert done.status == 0, done.output
+    plan, dry, run = (
+        json.loads((tmp_path / "runs" / file).read_text())
+        for file in ("plan/plan.json", "dry/record.json", "columns/record.json")
+    )
+    (option,) = [option for option in plan if option["world_size"] == 3]
+    predicted = option["prediction"]
+    received = [rank["bytes_received"]["all_reduce"] for rank in run["ranks"]]
+    assert (option["scheme"], predicted["comm_bytes_per_rank"]) == ("columns", {"all_reduce": received})
+    assert dry["comm_bytes_per_epoch"] == {"all_reduce": received[1]}
+    assert 1 <= predicted["peak_tensor_bytes"] / run["peak_tensor_bytes"] < 1.1
+    assert predicted["time_ms"]["spmm"] > 0 and predicted["time_ms"]["comm"] > 0
+    report = (tmp_path / "runs" / "columns" / "report.html").read_text()
+    assert "columns" in report and "received in an epoch" in report
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["num_nodes=9", "num_edges=9", "num_features=9", "num_classes=2"], "needs a graph: give dataset="),
+        (["dataset=ring", "replications=1"], "replications are those of 1.5D"),
+        (["dataset=ring", "scaling=true"], "leave out scaling=true"),
+        (["dataset=ring", "model=gat"], "model=gat reads edges, which is not planned in scheme=columns: choose"),
+    ],
+)
+def test_what_is_not_planned_of_the_scheme(tmp_path: Path, arguments: list[str], message: str) -> None:
+    write_examples(tmp_path)
+    given = ["--config-dir=conf", "scheme=columns", "hardware=h200x8", "nproc=2", "out=plan", *arguments]
+    command = [sys.executable, "-m", "fullgnn.plan", *given]
+    done = run_command(command, cwd=tmp_path, env=environment(tmp_path))
+    assert done.status == 1 and message in done.output and done.output.count("\n") == 1
 
 
 def one_step_in_columns(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:

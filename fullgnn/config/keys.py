@@ -8,6 +8,7 @@ import re
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -17,6 +18,9 @@ from omegaconf.errors import ConfigKeyError
 from fullgnn.config import conf_dir
 from fullgnn.config.explain import explain, is_user_error, pasteable
 from fullgnn.errors import ConfigError
+
+CONFIG_FLAGS = ("--config-dir", "-cd")
+"""The flags that name a folder with YAML files of the user."""
 
 
 def load_keys(name: str, schema: type, overrides: list[str]) -> Any:
@@ -37,9 +41,28 @@ def load_keys(name: str, schema: type, overrides: list[str]) -> Any:
         raise ConfigError(explain_keys(error, schema)) from error
 
 
-def choices(group: str) -> list[str]:
-    """The names of the YAML files of a configuration group."""
-    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml") if path.stem != "base")
+def config_folders(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The folders that ``--config-dir`` names, and the other arguments.
+
+    Raises:
+        ConfigError: the flag names no folder.
+    """
+    folders, others, rest = list[str](), list[str](), iter(arguments)
+    for argument in rest:
+        flag, has_value, value = argument.partition("=")
+        if flag not in CONFIG_FLAGS:
+            others.append(argument)
+            continue
+        folders.append(value if has_value else next(rest, ""))
+        if not folders[-1]:
+            raise ConfigError(f"{flag} has no value: give {flag}=FOLDER, the folder of your own YAML files")
+    return folders, others
+
+
+def choices(group: str, folders: Iterable[str] = ()) -> list[str]:
+    """The names of the YAML files of a configuration group, with those in ``folders`` of the user."""
+    files = [path for folder in (conf_dir(), *map(Path, folders)) for path in (folder / group).glob("*.yaml")]
+    return sorted({path.stem for path in files} - {"base"})
 
 
 def check_choices(key: str, values: Iterable[Any], known: Iterable[Any]) -> None:

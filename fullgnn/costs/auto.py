@@ -19,7 +19,7 @@ from fullgnn.kernels.spmm import Kernel
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.prepare.process import PreparationWorker
 from fullgnn.prepare.source import loaded_dataset
-from fullgnn.schemes.options import ONE_AND_HALF_D, ONE_D, SchemeOptions, refuse_open, replications
+from fullgnn.schemes.options import ONE_AND_HALF_D, SchemeOptions, is_own, refuse_open, replications
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.meter import Meter
 from fullgnn.telemetry.screen import num_bytes
@@ -70,7 +70,7 @@ class CostPlanner(Planner):
         whose machine has not been measured.
         """
         cfg, world = run.cfg, run.world
-        if cfg.scheme["_target_"] not in (ONE_D, ONE_AND_HALF_D):
+        if is_own(cfg.scheme):
             return cfg
         available = [num_bytes for num_bytes in all_gather_objects(device_bytes(world)) if num_bytes is not None]
         if available:

@@ -137,8 +137,8 @@ def _predict(job: PlannedJob, trace: Trace, hardware: Hardware) -> Prediction:
     by_rank = {
         "spmm": steps * sum(product_s, start=sum_of(edges, "compute_s", job)),
         "comm": communication_s(job, trace, product_s, edges, hardware),
-        "dense": steps * (_dense_s(job, trace, hardware) + sum_of(edges, "copies_s", job)),
-        "other": _other_s(job, trace, hardware),
+        "dense": steps * (dense_s(job, trace, hardware) + sum_of(edges, "copies_s", job)),
+        "other": other_s(job, trace, hardware),
     }
     slowest = np.unravel_index(np.argmax(sum(by_rank.values())), job.num_own_rows.shape)
     times_s = {phase: seconds[slowest] for phase, seconds in by_rank.items()}
@@ -208,7 +208,7 @@ def _summed_bytes(job: PlannedJob, trace: Trace) -> int:
     return job.num_steps * (2 * (size - 1) * (trace.num_parameters + EXTRA) * job.dtype.itemsize // size)
 
 
-def _other_s(job: PlannedJob, trace: Trace, hardware: Hardware) -> np.ndarray:
+def other_s(job: PlannedJob, trace: Trace, hardware: Hardware) -> np.ndarray:
     """(b, r) seconds of the updates of the parameters, and of what a task that finds links draws and scores."""
     num_updated = trace.num_parameters + trace.num_row_parameters * job.num_own_rows
     update_bytes = OPTIMIZER_PASSES * num_updated * job.dtype.itemsize
@@ -216,7 +216,7 @@ def _other_s(job: PlannedJob, trace: Trace, hardware: Hardware) -> np.ndarray:
     return update_s if job.links is None else update_s + link_s(job, hardware)
 
 
-def _dense_s(job: PlannedJob, trace: Trace, hardware: Hardware) -> np.ndarray:
+def dense_s(job: PlannedJob, trace: Trace, hardware: Hardware) -> np.ndarray:
     """(b, r) seconds of the dense products, and of the passes over H that are not fused into a product."""
     own_rows, itemsize = job.num_own_rows, job.dtype.itemsize
     total = np.zeros(own_rows.shape)
@@ -249,7 +249,7 @@ def block_bytes(job: PlannedJob, trace: Trace, hardware: Hardware) -> int:
     the rows is part of the trace.
     """
     itemsize, symmetric, kernel = job.dtype.itemsize, job.graph.symmetric, kernel_of(job.cfg, hardware)
-    value_bytes, total = 0 if job.graph.pattern else itemsize, 0
+    value_bytes, total = 0 if job.graph.pattern else itemsize, 0.0
     num_matrices = len({one.self_loops if job.graph.pattern else one for one in trace.request.propagations})
     for name, product in job.products.items():
         if name == "adj_t" and symmetric:
@@ -263,11 +263,23 @@ def block_bytes(job: PlannedJob, trace: Trace, hardware: Hardware) -> int:
             num_rows, nnz, num_cols = block.num_rows, block.nnz, block.num_cols
             if name in ("adj", "loss"):
                 total += len(trace.request.edges) * edge_bytes * nnz * block.num_blocks
-            if kernel == "blocked":
-                one = held_bytes(num_rows, num_cols, nnz, value_bytes, row_bytes)
-            elif kernel == "torch":
-                one = 4 * (num_rows + 1) + nnz * (4 + itemsize)
-            else:
-                one = 12 * num_rows + nnz * (4 + value_bytes)
-            total += num_matrices * block.num_blocks * one
+            held = held_by_kernel(kernel, num_rows, num_cols, nnz, value_bytes, row_bytes, itemsize)
+            total += num_matrices * block.num_blocks * held
     return round(total)
+
+
+def held_by_kernel(
+    kernel: str, num_rows: int, num_cols: int, nnz: int, value_bytes: int, row_bytes: set[int], itemsize: int
+) -> float:
+    """Bytes of a block in the form that ``kernel`` wants.
+
+    Args:
+        value_bytes: of each entry; 0: all are 1.
+        row_bytes: bytes of a row of each X that it multiplies.
+        itemsize: bytes of a number of X.
+    """
+    if kernel == "blocked":
+        return held_bytes(num_rows, num_cols, nnz, value_bytes, row_bytes)
+    if kernel == "torch":
+        return 4 * (num_rows + 1) + nnz * (4 + itemsize)
+    return 12 * num_rows + nnz * (4 + value_bytes)

@@ -10,6 +10,7 @@ import torch
 from fullgnn.config import Config
 from fullgnn.costs.hardware import Hardware
 from fullgnn.costs.kept import keep_job, key_of_job, load_job
+from fullgnn.costs.own_scheme import predict_own_scheme
 from fullgnn.costs.predict import Prediction, predict
 from fullgnn.costs.statistics import GraphStatistics, PlannedJob, counted_job, estimated_job
 from fullgnn.graph import Graph
@@ -17,7 +18,7 @@ from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.prepare.source import arranged
 from fullgnn.prepare.statistics import block_rows
 from fullgnn.reorder.cache_model import hit_rate
-from fullgnn.schemes.options import replications
+from fullgnn.schemes.options import is_own, replications
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.log import counted
 
@@ -36,23 +37,21 @@ class Option:
     """One way to run a graph, and what it costs."""
 
     world_size: int
+    scheme: str
     replication: int
-    exchange: str
+    exchange: str  # empty: the scheme is one of the user's, which has no such key
     order: str
     kernel: str
     prediction: Prediction
 
     @property
-    def scheme(self) -> str:
-        return "1d" if self.replication == 1 else "1.5d"
-
-    @property
     def overrides(self) -> str:
         """The keys of the run."""
         replication = "" if self.replication == 1 else f" scheme.replication={self.replication}"
+        exchange = f" scheme.exchange={self.exchange}" if self.exchange else ""
         fetch = " scheme.fetch=whole" if self.prediction.fetch == "whole" else ""
         return (
-            f"scheme={self.scheme}{replication} scheme.exchange={self.exchange}{fetch} reorder={self.order} "
+            f"scheme={self.scheme}{replication}{exchange}{fetch} reorder={self.order} "
             f"kernel={self.kernel} runtime.nproc={self.world_size}"
         )
 
@@ -75,6 +74,9 @@ class Search:
         Args:
             chosen_replications: None: every replication that leaves each replica a stage.
         """
+        scheme = next(iter(self.runs.values())).scheme
+        if is_own(scheme):
+            chosen_replications, exchanges = [scheme.get("replication", 1)], [""]
         grids = [(size, r) for size in world_sizes for r in chosen_replications or replications(size) if size % r == 0]
         grids.sort(key=lambda grid: grid[0] // grid[1])  # few block rows first
         wanted = [
@@ -86,9 +88,14 @@ class Search:
 
     def _option(self, order: str, kernel: str, size: int, replication: int, exchange: str) -> Option:
         cfg, hardware = self.runs[order, kernel], self.hardware_for(size)
+        if is_own(cfg.scheme):
+            assert not isinstance(self.graph, GraphStatistics)
+            prediction = predict_own_scheme(cfg, size, *self._arranged(cfg, size, self.graph, hardware), hardware)
+            return Option(size, cfg.scheme["name"], replication, exchange, order, kernel, prediction)
+        name = "1d" if replication == 1 else "1.5d"
         run = replace(cfg, scheme=dict(cfg.scheme) | {"exchange": exchange, "replication": replication})
         job = replace(self._job(run, size, hardware), local=size <= hardware.ranks_per_node)
-        return Option(size, replication, exchange, order, kernel, predict(job, hardware))
+        return Option(size, name, replication, exchange, order, kernel, predict(job, hardware))
 
     def scaling(self) -> list[Option]:
         """The exchange that the run asks for on 1 to 1024 ranks, with each replication that leaves every replica a
@@ -102,8 +109,11 @@ class Search:
     def smallest_that_fits(self, beyond: int) -> Option | None:
         """The best option on the first number of ranks that has one, among twice ``beyond``, twice that, and so on.
 
-        None: no option fits on the largest machine of this kind, or on ``MAX_RANKS``.
+        None: no option fits on the largest machine of this kind, or on ``MAX_RANKS``; or the scheme is the user's own,
+        whose program would run once for each rank.
         """
+        if is_own(next(iter(self.runs.values())).scheme):
+            return None
         size = 2 * beyond
         while size <= MAX_RANKS:
             hardware = self.hardware_for(size)
@@ -130,7 +140,7 @@ class Search:
         self, cfg: Config, world_size: int, graph: Callable[[], Graph], hardware: Hardware
     ) -> tuple[PreparedGraph, float]:
         """The graph in the order of a run, and its ``locality``."""
-        key = cfg.reorder.name, world_size // cfg.scheme["replication"]
+        key = cfg.reorder.name, world_size // cfg.scheme.get("replication", 1)
         if key not in self._prepared:
             self._prepared.clear()  # one graph at a time: they may be large
             prepared = arranged(cfg, key[1], graph())

@@ -20,6 +20,7 @@ import torch
 
 from fullgnn.config import RuntimeConfig
 from fullgnn.config.compose import compose, load_config
+from fullgnn.config.keys import CONFIG_FLAGS, config_folders
 from fullgnn.costs.effort import needed_part
 from fullgnn.costs.hardware import DEFAULT_CACHE, Hardware, load_hardware, warn_if_busy, whole_machine
 from fullgnn.costs.search import Search, best
@@ -41,11 +42,12 @@ log = logging.getLogger("fullgnn.plan")
 
 def run(arguments: list[str]) -> None:
     """Plan what the ``arguments`` of the command line describe, print the page, and write it and its numbers."""
-    plan, runs, graph = load_plan(arguments)
+    command = shlex.join(["python", "-m", "fullgnn.plan", *arguments])
+    folders, arguments = config_folders(arguments)
+    plan, runs, graph = load_plan(arguments, folders)
     cfg = next(iter(runs.values()))
     check_tasks(cfg.runtime, one_process=True)
-    folder = make_folder(plan.out)
-    command = shlex.join(["python", "-m", "fullgnn.plan", *arguments])
+    folder, of_run = make_folder(plan.out), run_keys(arguments)
     check_plannable(cfg)
     load = functools.cache(lambda: load_dataset(cfg.dataset))
     hardware_for = profiles(plan.hardware, cfg.runtime, plan.remeasure, lambda: needed_part(cfg, graph or load()))
@@ -61,8 +63,10 @@ def run(arguments: list[str]) -> None:
         chosen = best(found)
         fallback = None if chosen else search.smallest_that_fits(max(plan.nproc))
         hardware = hardware_for(max(plan.nproc))
-        page_of = functools.partial(page, found, chosen, fallback, hardware, command, run_keys(arguments))
-    note = SPARSE_FEATURES if may_multiply_sparse(load_config(compose(*run_keys(arguments)))) else ""
+        page_of = functools.partial(
+            page, found, chosen, fallback, hardware, command, [*(f"--config-dir={one}" for one in folders), *of_run]
+        )
+    note = SPARSE_FEATURES if may_multiply_sparse(load_config(compose(*of_run, folders=folders))) else ""
     rows = [asdict(option) | {"epoch_time_ms": option.prediction.epoch_time_ms} for option in found]
     log.info("\n%s", page_of(screen=screen_width(), note=note))
     with writing_to("out", plan.out):
@@ -103,4 +107,4 @@ def profiles(
 
 
 if __name__ == "__main__":
-    run_command(run, lambda: help_with_keys(__doc__, "plan"))
+    run_command(run, lambda: help_with_keys(__doc__, "plan"), CONFIG_FLAGS)

@@ -1,6 +1,7 @@
 """The planner's command line: the keys of ``conf/plan.yaml``, among those of a run."""
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Optional
 
@@ -14,7 +15,7 @@ from fullgnn.engine.run import with_supported_optimizations
 from fullgnn.errors import ConfigError
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.graph.links import LinkFacts
-from fullgnn.schemes.options import CHOICES
+from fullgnn.schemes.options import CHOICES, is_own
 from fullgnn.tasks import build_task, takes_links
 
 
@@ -44,8 +45,13 @@ _LISTS = ("nproc", "replications", "exchanges", "orders", "kernels")
 _NUMBERS = ("num_nodes", "num_edges", "num_features", "num_classes")
 
 
-def load_plan(arguments: list[str]) -> tuple[PlanConfig, dict[tuple[str, str], Config], GraphStatistics | None]:
+def load_plan(
+    arguments: list[str], folders: Sequence[str] = ()
+) -> tuple[PlanConfig, dict[tuple[str, str], Config], GraphStatistics | None]:
     """Read the ``arguments`` of the command line.
+
+    Args:
+        folders: with YAML files of the user.
 
     Returns:
         The plan; the runs by order and kernel; and the graph if it is given by its numbers, else None.
@@ -61,14 +67,15 @@ def load_plan(arguments: list[str]) -> tuple[PlanConfig, dict[tuple[str, str], C
     plan = load_keys("plan", PlanConfig, [argument for argument in own if argument not in named])
     if named:
         plan.hardware = named[-1].partition("=")[2]
-    _check(plan)
+    _check(plan, folders)
     groups = {group: names for group, names in (("reorder", plan.orders), ("kernel", plan.kernels)) if names}
     others = [argument for argument in arguments if _key(argument) not in own_keys | groups.keys()]
     runs = {}
     for chosen in itertools.product(*([f"{group}={name}" for name in names] for group, names in groups.items())):
-        run = with_supported_optimizations(load_config(compose(*others, *chosen)))
+        run = with_supported_optimizations(load_config(compose(*others, *chosen, folders=folders)))
         runs[run.reorder.name, run.kernel["name"]] = run
     _check_numbers(plan, run)
+    _check_own_scheme(plan, run)
     if plan.num_nodes is None:
         return plan, runs, None
     if "dataset" in map(_key, others):
@@ -95,14 +102,14 @@ def _listed(argument: str) -> str:
     return f"{key}=[{value}]" if key in _LISTS and value and value != "null" and not value.startswith("[") else argument
 
 
-def _check(plan: PlanConfig) -> None:
+def _check(plan: PlanConfig, folders: Sequence[str]) -> None:
     for key in ("nproc", "replications"):
         if getattr(plan, key) == []:
             raise ConfigError(f"{key}=[] is empty: give at least one number")
     check_minima(plan, {"nproc": 1, "replications": 1})
     check_choices("exchanges", plan.exchanges, CHOICES["exchange"])
-    check_choices("orders", plan.orders or [], choices("reorder"))
-    check_choices("kernels", plan.kernels or [], choices("kernel"))
+    check_choices("orders", plan.orders or [], choices("reorder", folders))
+    check_choices("kernels", plan.kernels or [], choices("kernel", folders))
     if _given(plan) and plan.orders:
         raise ConfigError("orders need a graph to order: give dataset=... in place of its numbers, or leave orders out")
 
@@ -126,6 +133,19 @@ def _check_numbers(plan: PlanConfig, run: Config) -> None:
         raise ConfigError("num_users is read by tasks that find links alone: choose task=link_ranking or leave it out")
     if plan.num_users is not None and not 0 < plan.num_users < (plan.num_nodes or 0):
         raise ConfigError(f"num_users={plan.num_users} leaves no user or no item among num_nodes={plan.num_nodes}")
+
+
+def _check_own_scheme(plan: PlanConfig, run: Config) -> None:
+    """Refuse what is only known of 1D and 1.5D."""
+    if not is_own(run.scheme):
+        return
+    of_own = f"scheme={run.scheme['name']} is planned by running its program"
+    if plan.num_nodes is not None:
+        raise ConfigError(f"{of_own}, which needs a graph: give dataset=... in place of its numbers")
+    if plan.scaling:
+        raise ConfigError(f"{of_own} on each rank, and not on up to 1024: leave out scaling=true, and give nproc=...")
+    if plan.replications:
+        raise ConfigError(f"{of_own}, and replications are those of 1.5D: leave them out")
 
 
 def _graph(plan: PlanConfig, run: Config) -> GraphStatistics:

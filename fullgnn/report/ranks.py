@@ -149,7 +149,11 @@ def _by_rank(
 def ranks_of(runs: list[Run], *keys: str) -> dict[Run, list[dict[str, Any]]]:
     """What each rank recorded, of the runs that recorded ``keys`` of every rank; see docs/record.md."""
     found = {run: run.record.get("ranks") or [] for run in runs}
-    return {run: ranks for run, ranks in found.items() if ranks and all(key in rank for rank in ranks for key in keys)}
+    return {
+        run: ranks
+        for run, ranks in found.items()
+        if ranks and all(rank.get(key) is not None for rank in ranks for key in keys)
+    }
 
 
 def ordinals(items: Sequence[Any] | np.ndarray) -> list[str]:

@@ -118,6 +118,11 @@ def replications(world_size: int) -> list[int]:
     return [r for r in range(1, world_size + 1) if world_size % r == 0 and r * r <= world_size]
 
 
+def is_own(scheme: Mapping[str, Any]) -> bool:
+    """Whether ``scheme``, the section of a configuration, names a scheme that is not of this package."""
+    return scheme["_target_"] not in (ONE_D, ONE_AND_HALF_D, OPEN)
+
+
 def num_parts(scheme: Mapping[str, Any], world_size: int) -> int:
     """The number of block rows into which ``scheme`` cuts a graph: one for each rank, or for as many ranks as its key
     ``replication`` lets share one.
