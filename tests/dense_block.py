@@ -1,5 +1,7 @@
 """A block made from a dense matrix, for models in one process."""
 
+from functools import partial
+
 import numpy as np
 import torch
 from scipy.sparse import csr_array
@@ -57,5 +59,5 @@ def block_of(adj: np.ndarray, request: BlockRequest, targets: Tensor | None = No
         csr = csr_array(stored[rows.numpy()])
         weighted = bool((adj != adj.astype(bool)).any())
         edges[edge_set] = (Stage(local_csr(csr, not weighted, torch.device("cpu"))),)
-    exchange = LocalExchange(len(adj), len(rows))
+    exchange = partial(LocalExchange, len(adj), len(rows))
     return Block(ids, products, targets, row_exchange=exchange, edges=edges, ranks=ONE_RANK)

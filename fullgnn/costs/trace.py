@@ -46,9 +46,8 @@ from fullgnn.schemes.base import BlockRequest, ShardedGraph
 from fullgnn.schemes.block import Block, EdgeIds, Input, Product, PropagatedInput
 from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.edges import Stage
-from fullgnn.schemes.exchange import Exchange, MeshAxes, RankContext
+from fullgnn.schemes.exchange import Exchange, MeshAxes, RankContext, exchange_of
 from fullgnn.schemes.multiplication import DistributedMultiplication
-from fullgnn.schemes.packed import exchange_of
 from fullgnn.tasks import LinkTask, MultiClass, Task, build_task
 from fullgnn.telemetry.meter import Meter
 
@@ -329,7 +328,7 @@ class _Skeleton:
             device = self.context.device
             sources = [torch.arange(num_rows, device=device) for num_rows in moves.num_rows]
             options["edge_ids"] = EdgeIds(torch.arange(moves.num_targets, device=device), sources)
-        return Block(node_id, self._products(name), targets, self.context.buffers, moves, edges, **options)
+        return Block(node_id, self._products(name), targets, self.context.buffers, lambda: moves, edges, **options)
 
     def _stages(self, name: str) -> Iterator[Stage]:
         """Edges of the stages: none on the device "meta", where torch operations would compute them; else one each,

@@ -53,7 +53,8 @@ class StackOptions:
     def __post_init__(self) -> None:
         check_sizes(hidden_channels=self.hidden_channels, num_layers=self.num_layers)
         check_rates(dropout=self.dropout, input_dropout=self.input_dropout)
-        make_norm(self.norm, 1)
+        if self.norm is not None:
+            make_norm(self.norm, 1)
         if self.jumping_knowledge not in (None, *JOINS):
             raise ConfigError(
                 f"model.jumping_knowledge={self.jumping_knowledge} is not known: choose one of null, {', '.join(JOINS)}"
@@ -106,7 +107,8 @@ class Stack(Model):
         for index, (made, a, b) in enumerate(zip(convs, widths, widths[1:])):
             skip = _skip(a, b, generator) if options.residual else None
             if index < len(others):
-                self.layers.append(Layer(made, activation(), others[index], make_norm(options.norm, b), skip))
+                norm = None if options.norm is None else make_norm(options.norm, b)
+                self.layers.append(Layer(made, activation(), others[index], norm, skip))
             else:
                 self.layers.append(Layer(made, skip=skip))
         self.jumping_knowledge, self.joined = options.jumping_knowledge, None

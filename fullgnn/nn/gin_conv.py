@@ -53,7 +53,7 @@ class GINConv(torch.nn.Module):
         else:
             self.register_buffer("eps", torch.tensor(float(eps)))
         self.first = Linear(in_channels, out_channels, generator, bias)
-        self.norm = make_norm(norm, out_channels)
+        self.norm = None if norm is None else make_norm(norm, out_channels)
         self.second = Linear(out_channels, out_channels, generator, bias)
 
     def contract(self) -> Contract:

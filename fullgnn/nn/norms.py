@@ -14,14 +14,12 @@ from fullgnn.schemes.block import Block
 NORMS = ("batch", "layer")
 
 
-def make_norm(norm: str | None, channels: int) -> torch.nn.Module | None:
-    """Build a ``BatchNorm`` or a ``LayerNorm`` for rows of ``channels`` columns; None for None.
+def make_norm(norm: str, channels: int) -> torch.nn.Module:
+    """Build a ``BatchNorm`` or a ``LayerNorm`` for rows of ``channels`` columns.
 
     Raises:
         ConfigError: another name.
     """
-    if norm is None:
-        return None
     if norm not in NORMS:
         raise ConfigError(f"model.norm={norm} is not known: choose one of null, {', '.join(NORMS)}")
     return BatchNorm(channels) if norm == "batch" else LayerNorm(channels)

@@ -10,6 +10,7 @@ factor; means, maxima and softmaxes are those over the drawn edges.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -82,7 +83,7 @@ class BlockMaker:
 
     def _row_block(self, ids: Tensor, put: Put) -> Block:
         """A block that names the rows with these ``ids``, and reads no neighbours."""
-        row_exchange = LocalExchange(len(ids), len(ids))
+        row_exchange = partial(LocalExchange, len(ids), len(ids))
         return Block(put(ids, torch.int64), row_exchange=row_exchange, ranks=self._ranks)
 
     def block(self, hop: Hop | HopTensors, put: Put | None = None) -> Block:
@@ -96,7 +97,7 @@ class BlockMaker:
             put(hop.sources, torch.int64),
             products,
             None if every else put(hop.target_index, torch.int64),
-            row_exchange=LocalExchange(len(hop.sources), hop.num_targets),
+            row_exchange=partial(LocalExchange, len(hop.sources), hop.num_targets),
             edges=stages,
             ranks=self._ranks,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, Union
 
 import torch
@@ -216,7 +217,7 @@ class Block:
     products: Mapping[Propagation, Product] = field(default_factory=dict)  # those that the model asks for
     target_index: Tensor | None = None  # (num_own_targets,) int64, this rank's sources that are targets; None: all
     buffers: Buffers | None = None  # those of its products, if they use any
-    row_exchange: RowExchange | None = None
+    row_exchange: Callable[[], RowExchange] | None = None  # called once, when a layer first reads rows of neighbours
     edges: Mapping[EdgeSet, tuple[Stage, ...]] = field(default_factory=dict)
     """The edges of each stage of this rank, for those edge sets that the model asks for."""
     directory: Callable[[], Directory] | None = (
@@ -366,7 +367,7 @@ class Block:
         products = [tensor for product in self.products.values() for tensor in product.tensors()]
         return [self.source_id, *index, *edges, *self.edge_ids.tensors(), *products]
 
-    @property
+    @cached_property
     def exchange(self) -> RowExchange:
         """How rows move between this block and those of other ranks.
 
@@ -378,7 +379,7 @@ class Block:
                 "this block does not bring the rows of neighbours: a layer that reads them states it in its contract,"
                 " as Contract(edge_sets=(...,)), before the graph is distributed"
             )
-        return self.row_exchange
+        return self.row_exchange()
 
 
 @dataclass(frozen=True, eq=False)

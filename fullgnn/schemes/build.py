@@ -20,12 +20,11 @@ from fullgnn.schemes.base import BlockRequest
 from fullgnn.schemes.block import Block, JoinsRows, Product
 from fullgnn.schemes.directory import Directory
 from fullgnn.schemes.edges import Stage
-from fullgnn.schemes.exchange import Exchange, RankContext
+from fullgnn.schemes.exchange import Exchange, RankContext, exchange_of
 from fullgnn.schemes.halo import Halo
 from fullgnn.schemes.layout import Layout
 from fullgnn.schemes.multiplication import DistributedMultiplication, local_csr
 from fullgnn.schemes.nodes import numpy_dtype
-from fullgnn.schemes.packed import exchange_of
 
 _NO_ROWS = np.empty(0, np.int64)
 
@@ -93,8 +92,9 @@ class BlockBuilder:
         return self._block("loss", products, index)
 
     def _block(self, name: str, products: dict[Propagation, Product], target_index: Tensor | None) -> Block:
-        needed = self._request.propagations or self._request.edges
-        row_exchange = Halo(self._exchange(name), self._layout.products[name].out_rows) if needed else None
+        layout = self._layout.products[name]
+        moves_rows = self._request.propagations or self._request.edges
+        row_exchange = partial(Halo, self._exchange(name), layout.out_rows) if moves_rows else None
         edges = {edge_set: tuple(self._stages(name, edge_set)) for edge_set in self._request.edges}
         made = Block(
             self._source_id,

@@ -276,3 +276,14 @@ class Exchange:
         if not self.context.pads_rows or (rows.dtype == dtype and is_aligned(rows)):
             return rows.to(dtype)
         return self.context.buffers.padded(self._most_arriving, rows.shape[1], dtype)[: len(rows)].copy_(rows)
+
+
+def exchange_of(
+    context: RankContext, product: ProductLayout, halo: list[np.ndarray], boundary: list[np.ndarray]
+) -> Exchange:
+    """The exchange of a product on this rank; for the arguments see ``Exchange``."""
+    if product.pieces is None or not product.pieces.packed:
+        return Exchange(context, product, halo, boundary)
+    from fullgnn.schemes.packed import PackedExchange
+
+    return PackedExchange(context, product, halo, boundary)

@@ -37,14 +37,6 @@ class Message:
     num_arriving: list[int]  # for each rank, how many of its rows arrive
 
 
-def exchange_of(
-    context: RankContext, product: ProductLayout, halo: list[np.ndarray], boundary: list[np.ndarray]
-) -> Exchange:
-    """The exchange of a product on this rank; for the arguments see ``Exchange``."""
-    packed = product.pieces is not None and product.pieces.packed
-    return (PackedExchange if packed else Exchange)(context, product, halo, boundary)
-
-
 class PackedExchange(Exchange):
     """An ``Exchange`` whose rows travel side by side."""
 

@@ -19,13 +19,12 @@ if TYPE_CHECKING:
         refuse_without_examples,
         takes_links,
     )
-    from fullgnn.tasks.contract import TaskContract, states, task_contract
     from fullgnn.tasks.link_prediction import LinkPrediction, link_prediction
     from fullgnn.tasks.link_ranking import LinkRanking, link_ranking
     from fullgnn.tasks.links import LinkTask
     from fullgnn.tasks.node_classification import MultiClass, MultiLabel, node_classification
     from fullgnn.tasks.node_regression import NodeRegression, node_regression
-    from fullgnn.tasks.task import Task
+    from fullgnn.tasks.task import Task, TaskContract, states, task_contract
 
 __all__ = [
     "LinkPrediction",

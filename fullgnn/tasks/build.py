@@ -11,8 +11,7 @@ from fullgnn.graph import Graph
 from fullgnn.graph.datasets.common_split import CURE as SPLIT_CURE
 from fullgnn.graph.labels import LabelFacts, is_labelled
 from fullgnn.graph.links import LinkFacts
-from fullgnn.tasks.contract import task_contract
-from fullgnn.tasks.task import WEIGHTED_DEFAULT, Task
+from fullgnn.tasks.task import WEIGHTED_DEFAULT, Task, task_contract
 
 log = logging.getLogger(__name__)
 

@@ -15,11 +15,10 @@ from fullgnn.kernels.pairs.scores import pair_scores
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.to_device import move
 from fullgnn.schemes.base import Scheme, ShardedGraph
-from fullgnn.tasks.contract import TaskContract, states
 from fullgnn.tasks.draws import EVALUATION, draw, stream_key
 from fullgnn.tasks.link_ranking import check_fractions, check_metrics
 from fullgnn.tasks.links import LinkTask, directory_of, find_partners, pairs_of
-from fullgnn.tasks.task import SPLITS, by_split
+from fullgnn.tasks.task import SPLITS, TaskContract, by_split, states
 
 SCORES_AT_ONCE, SCORES_ON_GPU = 1 << 18, 1 << 20
 """About how many scores of held-out pairs and their candidates exist at a time on all ranks together, on CPUs and on

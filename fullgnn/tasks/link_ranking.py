@@ -18,10 +18,9 @@ from fullgnn.graph.links import hold_out as hold_out_pairs
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.to_device import move
 from fullgnn.schemes.base import Scheme, ShardedGraph
-from fullgnn.tasks.contract import TaskContract, states
 from fullgnn.tasks.links import LinkTask, directory_of, pairs_of
 from fullgnn.tasks.ranking import BestItems, BlockPlaces, Chunks, WantedScores, ranking_sums, users_at_once
-from fullgnn.tasks.task import SPLITS, by_split
+from fullgnn.tasks.task import SPLITS, TaskContract, by_split, states
 
 
 def hold_out(graph: Graph, val_fraction: float = 0.0, split_seed: int = 0) -> Graph:

@@ -24,9 +24,8 @@ from fullgnn.kernels.pairs.scores import pair_scores
 from fullgnn.kernels.support.to_device import move
 from fullgnn.schemes.base import RowPairs, ShardedGraph
 from fullgnn.schemes.directory import Directory, StepRequest
-from fullgnn.tasks.contract import TaskContract
 from fullgnn.tasks.draws import TRAINING, batch_sizes, draw, num_batches, stream_key
-from fullgnn.tasks.task import is_larger
+from fullgnn.tasks.task import TaskContract, is_larger
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,6 @@ from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.labels import MAX_CLASSES, NUMBERED, LabelFacts
 from fullgnn.kernels.loss.cross_entropy import cross_entropy
 from fullgnn.schemes.base import Scheme, ShardedGraph
-from fullgnn.tasks.contract import OwnLossStatesAnew, TaskContract, states
 from fullgnn.tasks.metrics import (
     OF_SCORES,
     ROC_AUC,
@@ -24,15 +23,18 @@ from fullgnn.tasks.metrics import (
     mean_of_columns,
     one_vs_rest,
 )
-from fullgnn.tasks.own_metrics import NO_METRICS, OwnMetrics
+from fullgnn.tasks.own_metrics import OwnMetrics
 from fullgnn.tasks.task import (
     SPLITS,
     WEIGHTED_DEFAULT,
+    OwnLossStatesAnew,
+    TaskContract,
     by_split,
     check_trainable,
     chosen_metrics,
     is_larger,
     normalized_sum,
+    states,
 )
 
 BALANCED = "balanced"
@@ -81,9 +83,9 @@ def node_classification(
             )
         mean_count = labels.num_train / labels.num_classes
         weight = _weights(class_weight, labels, [mean_count / max(1, count) for count in labels.class_counts])
-        own = OwnMetrics(own_metrics, MultiClass.known)
+        own = OwnMetrics(own_metrics, MultiClass.known) if own_metrics else None
         names = _default_metrics(class_weight, weight) if metrics is None else metrics
-        names = chosen_metrics(names, MultiClass.known, own=own.names)
+        names = chosen_metrics(names, MultiClass.known, own=own_metrics or ())
         if names == (CONFUSION,):
             raise ConfigError(f"task.metrics=[{CONFUSION}] chooses no best epoch: add a metric that is a number")
         return MultiClass(labels, names, weight, label_smoothing, own)
@@ -94,9 +96,11 @@ def node_classification(
         )
     counts = zip(labels.train_known, labels.train_sum)
     weight = _weights(class_weight, labels, [(known - positive) / max(1, positive) for known, positive in counts])
-    own = OwnMetrics(own_metrics, MultiLabel.known)
+    own = OwnMetrics(own_metrics, MultiLabel.known) if own_metrics else None
     names = MultiLabel.default if metrics is None else metrics
-    return MultiLabel(labels, chosen_metrics(names, MultiLabel.known, own=own.names), weight, label_smoothing, own)
+    return MultiLabel(
+        labels, chosen_metrics(names, MultiLabel.known, own=own_metrics or ()), weight, label_smoothing, own
+    )
 
 
 class ClassWeight:
@@ -146,7 +150,7 @@ class MultiClass(OwnLossStatesAnew):
         metrics: tuple[str, ...] = ("accuracy",),
         class_weight: Sequence[float] | None = None,
         label_smoothing: float = 0.0,
-        own: OwnMetrics = NO_METRICS,
+        own: OwnMetrics | None = None,
     ):
         self.num_outputs, self._smoothing, self._own = labels.num_classes, label_smoothing, own
         self.metrics = tuple(name for name in metrics if name != CONFUSION)
@@ -191,7 +195,8 @@ class MultiClass(OwnLossStatesAnew):
             for split, mask in zip(SPLITS, graph.masks):
                 scores, targets = one_vs_rest(output[mask], graph.labels[mask])
                 found[f"{split}_{name}"] = mean_of_columns(name, scores, targets, scheme, every_column=True)
-        found |= self._own.measure(predicted, output, graph, scheme)
+        if self._own is not None:
+            found |= self._own.measure(predicted, output, graph, scheme)
         return by_split(self.metrics, found)
 
     def confusion(self, output: Tensor, graph: ShardedGraph, scheme: Scheme) -> dict[str, list[list[int]]]:
@@ -233,7 +238,7 @@ class MultiLabel(OwnLossStatesAnew):
         metrics: tuple[str, ...] = default,
         class_weight: Sequence[float] | None = None,
         label_smoothing: float = 0.0,
-        own: OwnMetrics = NO_METRICS,
+        own: OwnMetrics | None = None,
     ):
         self.num_outputs, self.metrics, self._smoothing = labels.num_classes, metrics, label_smoothing
         self._own = own
@@ -264,7 +269,8 @@ class MultiLabel(OwnLossStatesAnew):
             counts = torch.stack([f1_counts(predicted[mask], graph.labels[mask]) for mask in graph.masks])
             found |= _f1(counts, graph, scheme, every_label=True)
         found |= _of_scores(self.metrics, output, graph.labels, graph, scheme)
-        found |= self._own.measure(self.prediction(output), output, graph, scheme)
+        if self._own is not None:
+            found |= self._own.measure(self.prediction(output), output, graph, scheme)
         return by_split(self.metrics, found)
 
     def is_better(self, metric: float, best: float) -> bool:

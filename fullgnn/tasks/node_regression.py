@@ -10,16 +10,18 @@ from torch.nn import functional
 from fullgnn.errors import ConfigError
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.schemes.base import Scheme, ShardedGraph
-from fullgnn.tasks.contract import OwnLossStatesAnew, TaskContract, states
-from fullgnn.tasks.own_metrics import NO_METRICS, OwnMetrics
+from fullgnn.tasks.own_metrics import OwnMetrics
 from fullgnn.tasks.task import (
     SPLITS,
+    OwnLossStatesAnew,
+    TaskContract,
     by_split,
     check_trainable,
     chosen_metrics,
     is_larger,
     is_smaller,
     normalized_sum,
+    states,
 )
 
 LOSSES: dict[str, Callable[..., Tensor]] = {
@@ -51,8 +53,8 @@ def node_regression(
     if loss not in LOSSES:
         raise ConfigError(f"task.loss={loss} is not known: choose one of {', '.join(LOSSES)}")
     check_trainable(labels)
-    own = OwnMetrics(own_metrics, METRICS)
-    return NodeRegression(labels, chosen_metrics(metrics, METRICS, own.names), loss, own)
+    own = OwnMetrics(own_metrics, METRICS) if own_metrics else None
+    return NodeRegression(labels, chosen_metrics(metrics, METRICS, own_metrics or ()), loss, own)
 
 
 class NodeRegression(OwnLossStatesAnew):
@@ -70,7 +72,7 @@ class NodeRegression(OwnLossStatesAnew):
         labels: LabelFacts,
         metrics: tuple[str, ...] = METRICS,
         loss: str = "mse",
-        own: OwnMetrics = NO_METRICS,
+        own: OwnMetrics | None = None,
     ):
         self.num_outputs, self.metrics, self._own = labels.columns or 1, metrics, own
         self._loss, self._normalizer = LOSSES[loss], sum(labels.train_known)
@@ -105,7 +107,8 @@ class NodeRegression(OwnLossStatesAnew):
         found: dict[str, float | None] = {}
         for split, of_split in zip(SPLITS, scheme.sum_over_rows(sums).cpu()):
             found |= {f"{split}_{name}": value for name, value in _scores(of_split).items()}
-        found |= self._own.measure(self.prediction(output), output, graph, scheme)
+        if self._own is not None:
+            found |= self._own.measure(self.prediction(output), output, graph, scheme)
         return by_split(self.metrics, found)
 
     def is_better(self, metric: float, best: float) -> bool:

@@ -34,17 +34,13 @@ class OwnMetrics:
         ConfigError: a name or a function cannot be used.
     """
 
-    def __init__(self, nodes: Mapping[str, Any] | None, taken: tuple[str, ...]):
+    def __init__(self, nodes: Mapping[str, Any], taken: tuple[str, ...]):
         self._functions: dict[str, Callable[..., Any]] = {}
-        for name, node in (nodes or {}).items():
+        for name, node in nodes.items():
             if not str(name).isidentifier() or name in taken:
                 why = "is a metric of the task" if name in taken else "is no name"
                 raise ConfigError(f"task.own_metrics: {name} {why}: choose another name")
             self._functions[name] = _function(name, node)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._functions)
 
     def measure(
         self, prediction: Tensor, output: Tensor, graph: ShardedGraph, scheme: Scheme
@@ -55,8 +51,6 @@ class OwnMetrics:
             prediction: what the task predicts for the rows of this rank.
             output: (num_local_nodes, num_outputs), of the model.
         """
-        if not self._functions:
-            return {}
         if in_dry_run():  # which has no other ranks
             return {f"{split}_{name}": None for split in SPLITS for name in self._functions}
         rows = {"prediction": prediction, "labels": graph.labels, "masks": graph.masks.T.contiguous()}
@@ -77,9 +71,6 @@ class OwnMetrics:
             for name, function in self._functions.items():
                 found[f"{split}_{name}"] = _value(name, function, of_split) if masks[:, number].any() else None
         return found
-
-
-NO_METRICS = OwnMetrics(None, ())
 
 
 def without_own_metrics(node: Any) -> tuple[Any, list[str]]:

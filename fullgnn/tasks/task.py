@@ -1,13 +1,20 @@
-"""The interface between a task and the training of a model."""
+"""The interface between a task and the training of a model, and what a task says of itself before it is built.
+
+The ``_target_`` of a task is a class, or a function that returns an instance. A class states its ``TaskContract`` in a
+class attribute ``contract``; a function is decorated with ``states``. A task that says nothing learns from nodes, in
+full batches.
+"""
 
 import math
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from fullgnn.errors import ConfigError, DataError
+from fullgnn.graph import Graph
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.schemes.base import Scheme, ShardedGraph
 
@@ -82,6 +89,63 @@ class CountsConfusion(Protocol):
         have no node. Every rank calls it, and gets the same numbers."""
 
 
+Target = TypeVar("Target", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class TaskContract:
+    """What a task says of itself.
+
+    Raises:
+        TypeError: a field of another name.
+    """
+
+    finds_links: bool = False
+    """Whether the task finds links: it is built with ``links``, the ``LinkFacts`` of the graph, in place of
+    ``labels``, and derives from ``LinkTask``."""
+    learns_labels: bool = False
+    """Whether a graph without labelled training nodes can be refused before the task is built."""
+    learns_batches: bool = False
+    """Whether batches of training nodes can learn the task, see ``NodeTask``."""
+    hold_out: Callable[..., Graph] | None = None
+    """Takes edges out of the graph before anything else sees it: a function of the graph and of some of the task's
+    keys."""
+
+
+@runtime_checkable
+class StatesTaskContract(Protocol):
+    """A task, or the target of one, that says something of itself."""
+
+    contract: TaskContract
+
+
+class OwnLossStatesAnew:
+    """A base of tasks that batches can learn. A class that derives from one and replaces its ``loss`` learns full
+    batches alone, unless it states a ``contract`` of its own: its loss may not take the normaliser of a batch."""
+
+    contract = TaskContract(learns_batches=True)
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "loss" in vars(cls) and "contract" not in vars(cls):
+            cls.contract = replace(cls.contract, learns_batches=False)
+
+
+def states(contract: TaskContract) -> Callable[[Target], Target]:
+    """Decorate a function that builds a task with the ``contract`` of the task."""
+
+    def decorate(target: Target) -> Target:
+        target.contract = contract  # type: ignore[attr-defined]
+        return target
+
+    return decorate
+
+
+def task_contract(task: object) -> TaskContract:
+    """What ``task``, a task or the target of one, says of itself."""
+    return task.contract if isinstance(task, StatesTaskContract) else TaskContract()
+
+
 def part_of_loss(task: Task, output: Tensor, targets: Tensor, *total: float) -> Tensor:
     """This rank's part of the loss of ``task``; 0 without nodes, of which a mean is NaN, and of which some losses of
     torch return memory that nobody has written."""
@@ -93,7 +157,7 @@ def normalized_sum(losses: Tensor, normalizer: float) -> Tensor:
     return (losses.sum(dtype=torch.float64) / normalizer).to(losses.dtype)
 
 
-def chosen_metrics(given: Sequence[str] | None, known: Sequence[str], own: Sequence[str] = ()) -> tuple[str, ...]:
+def chosen_metrics(given: Sequence[str] | None, known: Sequence[str], own: Collection[str] = ()) -> tuple[str, ...]:
     """The metrics of a task: those ``given``, or all that are ``known``; and then those of a user's ``own`` that are
     not given by name.
 

@@ -125,7 +125,7 @@ def dense_block(case: Case, hop: Hop, request: BlockRequest) -> Block:
         torch.from_numpy(ids.astype(np.int64)),
         products,
         torch.from_numpy(hop.target_index.astype(np.int64)),
-        row_exchange=LocalExchange(len(ids), hop.num_targets),
+        row_exchange=partial(LocalExchange, len(ids), hop.num_targets),
         edges=edges,
         ranks=ONE_RANK,
     )
