@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from fullgnn.tasks.link_prediction import LinkPrediction, link_prediction
     from fullgnn.tasks.link_ranking import LinkRanking, link_ranking
     from fullgnn.tasks.links import LinkTask
-    from fullgnn.tasks.node_classification import MultiClass, MultiLabel, node_classification
+    from fullgnn.tasks.multi_label import MultiLabel
+    from fullgnn.tasks.node_classification import MultiClass, node_classification
     from fullgnn.tasks.node_regression import NodeRegression, node_regression
     from fullgnn.tasks.task import Task, TaskContract, states, task_contract
 

@@ -7,10 +7,12 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.support import gpu
-from fullgnn.schemes.base import Scheme
+from fullgnn.schemes.base import Scheme, ShardedGraph
 from fullgnn.tasks.score_areas import average_precision, roc_auc
+from fullgnn.tasks.task import SPLITS
 
 UNKNOWN = -1
+BALANCED_ACCURACY = "balanced_accuracy"
 
 
 def f1_counts(predicted: Tensor, targets: Tensor) -> Tensor:
@@ -61,6 +63,17 @@ def f1_scores(counts: Tensor, every_label: bool) -> dict[str, float]:
         "micro_f1": 2 * hits.sum().item() / max(positives.sum().item(), 1.0),
         "macro_f1": counted.mean().item() if len(counted) else 0.0,
     }
+
+
+def f1_of_splits(counts: Tensor, graph: ShardedGraph, scheme: Scheme, every_label: bool) -> dict[str, float | None]:
+    """The F1 scores and the balanced accuracy of each split from the (3, 3, C) local counts of all splits, in one sum
+    over the ranks."""
+    found: dict[str, float | None] = {}
+    for split, count, total in zip(SPLITS, scheme.sum_over_rows(counts).cpu(), graph.num_split_nodes):
+        scores = f1_scores(count, every_label)
+        found |= {f"{split}_{name}": score if total else None for name, score in scores.items()}
+        found[f"{split}_{BALANCED_ACCURACY}"] = balanced_accuracy(count)
+    return found
 
 
 def balanced_accuracy(counts: Tensor) -> float | None:
