@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fullgnn.costs.layout import PlannedLayout
 from fullgnn.nn.contract import EdgeReads, RowReads, contract_of
 from fullgnn.schemes.exchange import Exchange
 from fullgnn.schemes.halo import Halo, Push, SentGradients
 from fullgnn.schemes.packed_push import PackedPush
-from fullgnn.schemes.product_layout import ProductLayout
 from fullgnn.schemes.rows import RowDistribution
 
 FETCH, PUSH, TARGETS, SUM, MAXIMUM = "fetch", "push", "targets", "sum", "maximum"
@@ -34,17 +34,16 @@ class Move(NamedTuple):
     row_bytes: int  # of the tensor, if the move is one of a whole tensor
     wire_bytes: int  # of a row as it travels
 
-    def bytes_received(self, product: ProductLayout, halo: np.ndarray | None) -> dict[str, np.ndarray]:
+    def bytes_received(self, product: PlannedLayout) -> dict[str, np.ndarray]:
         """(b, r) int64 bytes, by collective, that each rank receives, as the meter counts them.
 
         Args:
             product: the rows of X and of the targets.
-            halo: see ``ProductLayout.rows_received``.
         """
         if self.kind == FETCH:
-            return product.bytes_of_rows(halo, self.wire_bytes)
+            return product.bytes_of_rows(self.wire_bytes)
         if self.kind == PUSH:
-            return product.bytes_of_gradients(halo, self.wire_bytes, self.row_bytes)
+            return product.bytes_of_gradients(self.wire_bytes, self.row_bytes)
         if self.kind == TARGETS:
             return product.bytes_of_targets(self.row_bytes)
         if self.kind == SUM:

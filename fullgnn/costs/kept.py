@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from fullgnn.config import Config
-from fullgnn.costs.statistics import GraphStatistics, PlannedJob, PlannedLayout
+from fullgnn.costs.layout import PlannedLayout
+from fullgnn.costs.statistics import GraphStatistics, PlannedJob
 from fullgnn.engine.run import told
 from fullgnn.prepare.source import key_of_files
 from fullgnn.schemes.options import SchemeOptions

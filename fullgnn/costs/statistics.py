@@ -6,7 +6,6 @@ to be random: every non-zero off the diagonal may be anywhere, and training node
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ import torch
 from fullgnn.config import Config
 from fullgnn.config.keys import check_minima
 from fullgnn.costs.edge_passes import Move
+from fullgnn.costs.layout import PlannedLayout
 from fullgnn.costs.links import PlannedLinks, counted_links, estimated_links
 from fullgnn.engine.run import build_model
 from fullgnn.errors import ConfigError, UnsupportedError
@@ -26,8 +26,7 @@ from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.schemes.base import CHOOSE_SCHEME
 from fullgnn.schemes.layout import Grid, lay_out
 from fullgnn.schemes.options import SchemeOptions
-from fullgnn.schemes.product_layout import ProductLayout
-from fullgnn.schemes.rows import RowDistribution, assign_stages, rank_sums, slice_rows, stage_nnz
+from fullgnn.schemes.rows import RowDistribution, assign_stages, slice_rows, stage_nnz
 from fullgnn.tasks import LinkTask, build_task
 
 
@@ -55,83 +54,6 @@ class GraphStatistics:
         check_minima(self, {"num_nodes": 1, "nnz": 0, "num_features": 0, "num_classes": 1, "num_train": 0})
         if self.num_train > self.num_nodes:
             raise ConfigError(f"num_train={self.num_train} is more than the {self.num_nodes} nodes")
-
-
-class PlannedBlocks(NamedTuple):
-    """Equal blocks of the adjacency that a rank holds."""
-
-    num_blocks: int
-    num_rows: int
-    num_cols: int
-    nnz: int  # of each
-
-
-@dataclass(frozen=True, eq=False)
-class PlannedLayout(ProductLayout):
-    """One distributed product, and what falls on its blocks."""
-
-    nnz: np.ndarray  # (b, b) int64 non-zeros of the blocks
-    halo: np.ndarray | None  # (b, b, m) int64 as ``Halos.counts``; None: only whole blocks travel
-
-    @property
-    def rank_nnz(self) -> np.ndarray:
-        """(b, r) non-zeros that each rank multiplies."""
-        return rank_sums(stage_nnz(self.nnz, self.stage_order), self.stages)
-
-    @property
-    def steps(self) -> np.ndarray:
-        """(r,) the number of local products of each replica: its stages, or its own rows and each of ``pieces``."""
-        num_stages = np.array([len(stages) for stages in self.stages])
-        if self.pieces is None:
-            return num_stages
-        return np.minimum(num_stages, 1) * (1 + self.pieces.num_exchanges)
-
-    @property
-    def own_nnz(self) -> np.ndarray:
-        """(b, r) non-zeros that each rank multiplies with rows that it holds, if they are spread evenly."""
-        found = np.zeros((self.num_parts, len(self.stages)))
-        for part in range(self.num_parts):
-            found[part, self.reader(part, part)[0]] = self.nnz[part, part] / self.in_rows.num_slices
-        return found
-
-    def blocks(self, part: int, replica: int) -> list[PlannedBlocks]:
-        """The blocks of rank (part, replica) that have non-zeros.
-
-        Unless rows travel packed, the last one is cut into the slices of the replicas. Where other ranks' rows arrive
-        in ``pieces``, the blocks of a group of stages are one, and so are those of the rows that the rank itself holds.
-        """
-        stages, num_rows = self.stages[replica], self.out_rows.block_size(part)
-        groups: dict[int, list[tuple[int, int]]] = {}  # columns and non-zeros
-        for place, stage in enumerate(stages):
-            source = self.source(part, stage)
-            nnz, num_cols = int(self.nnz[part, source]), self.in_rows.block_size(source)
-            if self.halo is not None and self.sends_halo(part, source):
-                num_cols = int(self.halo[part, source].sum())
-            group = place if self.pieces is None else self.pieces.groups[place]
-            if self.pieces is not None and source == part:
-                own = nnz // self.in_rows.num_slices
-                groups[-1] = [(self.in_rows.num_own(part, replica), own)]
-                nnz, num_cols = nnz - own, num_cols - num_cols // self.in_rows.num_slices
-            groups.setdefault(group, []).append((num_cols, nnz))
-        found, packed = [], self.pieces is not None and self.pieces.packed
-        for group, of_group in groups.items():
-            num_cols, nnz = (sum(numbers) for numbers in zip(*of_group))
-            count = 1 if packed or group < max(groups) else self.out_rows.num_slices
-            if nnz:
-                found.append(PlannedBlocks(count, num_rows // count, num_cols, nnz // count))
-        return found
-
-    def arriving(self, grid: Grid) -> "PlannedLayout":
-        """The same product, whose rows arrive as ``grid`` says."""
-        again = grid.product(self.in_rows, self.out_rows, self.stages, self.halo)
-        return replace(self, transports=again.transports, pieces=again.pieces)
-
-    def scaled(self, factor: float) -> "PlannedLayout":
-        """The same product with ``factor`` times the rows, and the reads in proportion; its non-zeros stay."""
-        in_rows, halo = self.in_rows.scaled(factor), self.halo
-        if halo is not None:
-            halo = np.minimum(np.rint(halo * factor).astype(np.int64), np.diff(in_rows.bounds, axis=1))
-        return replace(self, in_rows=in_rows, out_rows=self.out_rows.scaled(factor), halo=halo)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,11 +105,11 @@ class PlannedJob:
     def bytes_received(self, name: str, width: int) -> dict[str, np.ndarray]:
         """(b, r) int64 bytes, by collective, that each rank receives in product ``name`` of ``width`` columns."""
         product, wire_dtype = self.products[name], self.options.torch_wire_dtype or self.dtype
-        return product.bytes_received(product.halo, width, self.dtype.itemsize, wire_dtype.itemsize)
+        return product.bytes_received(width, self.dtype.itemsize, wire_dtype.itemsize)
 
     def bytes_moved(self, name: str, move: Move) -> dict[str, np.ndarray]:
         """(b, r) int64 bytes, by collective, that each rank receives in a ``move`` of the rows of product ``name``."""
-        return move.bytes_received(self.products[name], self.products[name].halo)
+        return move.bytes_received(self.products[name])
 
     def fetching(self, fetch: str, piece_rows: int | None = None) -> "PlannedJob":
         """The same job, whose rows arrive in ``stages``, ``whole`` or ``packed``, see ``Grid``."""

@@ -26,8 +26,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from fullgnn.costs.edge_passes import ALL, GATHERED, EdgePass, Event, Move, TracedHalo, note_reads, passes_of
+from fullgnn.costs.layout import PlannedLayout
 from fullgnn.costs.link_step import MadeUpDirectory, made_up_step
-from fullgnn.costs.statistics import PlannedJob, PlannedLayout, estimated_job
+from fullgnn.costs.statistics import PlannedJob, estimated_job
 from fullgnn.distributed import CountingAxis, SharedSlots
 from fullgnn.engine.evaluate import all_logits, loss_logits
 from fullgnn.engine.memory import TensorPeak
@@ -43,10 +44,11 @@ from fullgnn.nn import contract_of, set_epoch, set_spmm_order
 from fullgnn.nn.contract import block_request
 from fullgnn.partition.counts import columns_read
 from fullgnn.schemes.base import BlockRequest, ShardedGraph
-from fullgnn.schemes.block import Block, EdgeIds, Input, Product, PropagatedInput
+from fullgnn.schemes.block import Block, EdgeIds, Product
 from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.exchange import Exchange, MeshAxes, RankContext, exchange_of
+from fullgnn.schemes.inputs import Input, PropagatedInput
 from fullgnn.schemes.multiplication import DistributedMultiplication
 from fullgnn.tasks import LinkTask, MultiClass, Task, build_task
 from fullgnn.telemetry.meter import Meter

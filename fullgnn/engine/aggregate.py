@@ -13,7 +13,7 @@ from fullgnn.kernels.dense.host_rows import HostRows
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.support.aligned import aligned_stride, like_rows, to_aligned
 from fullgnn.schemes.base import ShardedGraph
-from fullgnn.schemes.block import PropagatedInput
+from fullgnn.schemes.inputs import PropagatedInput
 from fullgnn.storage.cache import Cache
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,8 @@ from torch import Tensor
 
 from fullgnn.errors import ConfigError
 from fullgnn.nn import NodeEmbedding
-from fullgnn.schemes.block import Block, Input
+from fullgnn.schemes.block import Block
+from fullgnn.schemes.inputs import Input
 
 NORM_OF_ALL_ROWS = "model.norm=batch reads every row of the last layer; set model.norm=layer or null"
 """A reason in ``Contract.disables``."""

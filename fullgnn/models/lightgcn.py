@@ -8,7 +8,8 @@ from fullgnn.graph import Propagation
 from fullgnn.models.base import check_sizes
 from fullgnn.nn import Contract, NodeEmbedding
 from fullgnn.nn.propagate import mean_of_powers
-from fullgnn.schemes.block import Block, Input
+from fullgnn.schemes.block import Block
+from fullgnn.schemes.inputs import Input
 
 
 class LightGCN(torch.nn.Module):

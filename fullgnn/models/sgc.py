@@ -10,7 +10,8 @@ from fullgnn.nn import Contract, Linear
 from fullgnn.nn.linear import linear
 from fullgnn.nn.product_order import WIDTH, propagates_first
 from fullgnn.nn.propagate import propagate
-from fullgnn.schemes.block import Block, Input, PropagatedInput
+from fullgnn.schemes.block import Block
+from fullgnn.schemes.inputs import Input, PropagatedInput
 
 
 class SGC(Model):

@@ -11,7 +11,8 @@ from fullgnn.errors import ConfigError
 from fullgnn.graph import Propagation
 from fullgnn.models.base import NORM_OF_ALL_ROWS, Model, check_rates, check_sizes
 from fullgnn.nn import Contract, Dropout, Layer, Linear, contract_of, make_norm
-from fullgnn.schemes.block import Block, Input
+from fullgnn.schemes.block import Block
+from fullgnn.schemes.inputs import Input
 
 MakeConv = Callable[[int, int, torch.Generator], torch.nn.Module]
 """Builds a convolution: (in_channels, out_channels, generator) -> module."""

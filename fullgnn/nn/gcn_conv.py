@@ -20,7 +20,8 @@ from fullgnn.kernels.epilogue.epilogue import IDENTITY, Activation
 from fullgnn.nn.contract import Contract
 from fullgnn.nn.linear import Linear, linear
 from fullgnn.nn.product_order import WIDTH, asked_order, multiplies_gradient_first, propagates_first
-from fullgnn.schemes.block import Block, Input, InputRows, Product, PropagatedInput, copied
+from fullgnn.schemes.block import Block, Product, copied
+from fullgnn.schemes.inputs import Input, InputRows, PropagatedInput
 
 
 class GCNConv(torch.nn.Module):

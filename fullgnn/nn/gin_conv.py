@@ -9,7 +9,8 @@ from fullgnn.nn.contract import Contract
 from fullgnn.nn.linear import Linear, linear
 from fullgnn.nn.norms import make_norm
 from fullgnn.nn.product_order import WIDTH, asked_order, propagates_first
-from fullgnn.schemes.block import Block, Input, InputRows, PropagatedInput
+from fullgnn.schemes.block import Block
+from fullgnn.schemes.inputs import Input, InputRows, PropagatedInput
 
 
 class GINConv(torch.nn.Module):

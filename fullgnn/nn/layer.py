@@ -11,7 +11,8 @@ from fullgnn.kernels.epilogue.epilogue import Activation
 from fullgnn.nn.contract import contract_of
 from fullgnn.nn.dropout import Dropout
 from fullgnn.nn.linear import Linear
-from fullgnn.schemes.block import Block, Input, InputRows
+from fullgnn.schemes.block import Block
+from fullgnn.schemes.inputs import Input, InputRows
 
 
 class Layer(torch.nn.Module):

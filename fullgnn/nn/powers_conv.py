@@ -7,7 +7,8 @@ from fullgnn.graph import Propagation
 from fullgnn.nn.contract import Contract
 from fullgnn.nn.linear import glorot, linear
 from fullgnn.nn.propagate import propagate_powers
-from fullgnn.schemes.block import Block, Input, InputRows, PropagatedInput
+from fullgnn.schemes.block import Block
+from fullgnn.schemes.inputs import Input, InputRows, PropagatedInput
 
 
 class PowersConv(torch.nn.Module):

@@ -12,7 +12,8 @@ from fullgnn.nn.dropout import activate
 from fullgnn.nn.gcn_conv import GCNConv
 from fullgnn.nn.linear import Linear, linear
 from fullgnn.nn.neighbor_max import neighbor_max
-from fullgnn.schemes.block import Block, Input, InputRows, PropagatedInput, copied
+from fullgnn.schemes.block import Block, copied
+from fullgnn.schemes.inputs import Input, InputRows, PropagatedInput
 
 AGGREGATIONS = ("mean", "max")
 MEAN = Propagation("row", self_loops=False, without_sums="model.aggregation=max")

@@ -25,7 +25,7 @@ from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.kernels.support.to_device import move
 from fullgnn.sampling.caches import RESERVE_MEGABYTES, Accesses, Cache
-from fullgnn.schemes.block import Input, InputRows
+from fullgnn.schemes.inputs import Input, InputRows
 
 FILLED_BYTES = 1 << 26
 """Rows of so many bytes are brought at a time to the device that keeps them."""

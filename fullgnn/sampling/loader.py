@@ -39,7 +39,8 @@ from fullgnn.sampling.precompute import Precomputed
 from fullgnn.sampling.sample import BatchSampler, Sample
 from fullgnn.sampling.transfer import Transfer
 from fullgnn.sampling.workers import Piece, Workers
-from fullgnn.schemes.block import Block, Input
+from fullgnn.schemes.block import Block
+from fullgnn.schemes.inputs import Input
 from fullgnn.telemetry.meter import Meter
 from fullgnn.telemetry.screen import num_bytes
 

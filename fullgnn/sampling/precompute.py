@@ -16,7 +16,8 @@ from fullgnn.graph import Graph, Propagation, row_sums
 from fullgnn.graph.normalize import normalized_entries, with_self_loops
 from fullgnn.graph.sparse_features import to_dense
 from fullgnn.nn import contract_of
-from fullgnn.schemes.block import Block, PropagatedInput
+from fullgnn.schemes.block import Block
+from fullgnn.schemes.inputs import PropagatedInput
 
 COLUMNS_AT_ONCE = 64
 """Columns multiplied at a time, in float64."""

@@ -16,7 +16,8 @@ from fullgnn.kernels.spmm.single_use import single_use_kernel
 from fullgnn.kernels.support.aligned import as_rows
 from fullgnn.kernels.support.threads import even_slices, parallel_for
 from fullgnn.sampling.hop import PADDING
-from fullgnn.schemes.block import Block, InputRows, Product
+from fullgnn.schemes.block import Block, Product
+from fullgnn.schemes.inputs import InputRows
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from fullgnn.graph import EdgeSet, Propagation
     from fullgnn.graph.links import LinkFacts, Lists
     from fullgnn.prepare.prepared import PreparedGraph
-    from fullgnn.schemes.block import Block, Input
+    from fullgnn.schemes.block import Block
     from fullgnn.schemes.coded import CodedFeatures
+    from fullgnn.schemes.inputs import Input
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """How the rows of X reach the ranks in Y = M X: a table of transports, which follows from what each block row reads.
 
 Every rank computes the same table, so that no rank has to ask another one, and the planner, which runs no training,
-counts the same rows. Block row i gets the rows of block j by one of four transports:
+counts the same rows (``costs/layout.py``). Block row i gets the rows of block j by one of four transports:
 
     OWN         block row i holds the rows: nothing moves
     BROADCAST   the owner sends the whole block along ``row``, after it has gathered the slices of its replicas
@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from fullgnn.schemes.pieces import Pieces
-from fullgnn.schemes.rows import RowDistribution, rank_sums, stage_source, stage_sources
+from fullgnn.schemes.rows import RowDistribution, stage_source, stage_sources
 
 OWN, BROADCAST, WHOLE, HALO = range(4)
 
@@ -70,93 +70,14 @@ class ProductLayout:
             return None
         return self.reader(part, part)[0]
 
-    def rows_received(self, halo: np.ndarray | None) -> dict[str, np.ndarray]:
-        """Count, for each collective, the (b, r) int64 rows of X that each rank receives in one product.
-
-        Args:
-            halo: ``Halos.counts``; None if no transport is HALO.
-        """
-        sizes, travelling = np.diff(self.in_rows.bounds, axis=1), self._rows_read(halo)
-        gathered = np.zeros((self.num_parts, len(self.stages)), np.int64)
-        for part in range(self.num_parts):
-            replica = self.reader(part, part)[0]
-            own = replica % self.in_rows.num_slices
-            travelling[part, part, own] = 0
-            if self.gathering_replica(part) is not None:
-                gathered[part, replica] = sizes[part].sum() - sizes[part, own]
-        blocks = travelling.sum(axis=2)
-        broadcast = blocks * (self.transports == BROADCAST)
-        np.fill_diagonal(broadcast, 0)
-        exchanged = blocks * ((self.transports == WHOLE) | (self.transports == HALO))
-        return {
-            "broadcast": self._sum_by_rank(broadcast),
-            "exchange": self._sum_by_rank(exchanged),
-            "gather": gathered,
-        }
-
-    def bytes_received(self, halo: np.ndarray | None, width: int, itemsize: int, wire: int) -> dict[str, np.ndarray]:
-        """Count, for each collective, the (b, r) int64 bytes that each rank receives in one product.
-
-        Args:
-            halo: ``Halos.counts``; None if no transport is HALO.
-            width: columns of X.
-            itemsize: bytes of one element of Y.
-            wire: bytes of one element of X as it travels.
-        """
-        return self.bytes_of_rows(halo, width * wire) | self.bytes_of_sums(width * itemsize)
-
-    def bytes_of_rows(self, halo: np.ndarray | None, row_bytes: int) -> dict[str, np.ndarray]:
-        """The part of ``bytes_received`` that are rows of X, which travel with ``row_bytes`` each."""
-        return {name: rows * row_bytes for name, rows in self.rows_received(halo).items()}
-
-    def bytes_of_sums(self, row_bytes: int) -> dict[str, np.ndarray]:
-        """The part of ``bytes_received`` that are partial sums of the replicas, see ``Halo.reduce``."""
-        replication, out = len(self.stages), np.diff(self.out_rows.bounds, axis=1)
-        if out.shape[1] > 1:
-            return {"reduce_scatter": (replication - 1) * out * row_bytes}
-        each = 2 * (replication - 1) * out * row_bytes // replication
-        return {"all_reduce": np.repeat(each, replication, axis=1)}
-
-    def bytes_of_targets(self, row_bytes: int) -> dict[str, np.ndarray]:
-        """Count the (b, r) int64 bytes of ``Halo.gather_targets``, which brings the rows of the other replicas."""
-        out = np.diff(self.out_rows.bounds, axis=1)
-        if out.shape[1] == 1:
-            return {}
-        return {"gather": (out.sum(axis=1, keepdims=True) - out) * row_bytes}
-
-    def bytes_of_maxima(self, row_bytes: int) -> dict[str, np.ndarray]:
-        """Count the (b, r) int64 bytes of ``Halo.maximum``, an all-reduce over the replicas."""
-        replication = len(self.stages)
-        each = 2 * (replication - 1) * self.out_rows.block_sizes[:, None] * row_bytes // replication
-        return {"all_reduce": np.repeat(each, replication, axis=1)}
-
-    def bytes_of_gradients(self, halo: np.ndarray | None, wire_bytes: int, row_bytes: int) -> dict[str, np.ndarray]:
-        """Count, for each collective, the (b, r) int64 bytes that each rank receives in ``Halo.push``: the gradients at
-        the rows that others have read of it.
-
-        Args:
-            halo: ``Halos.counts``; None if no transport is HALO.
-            wire_bytes, row_bytes: of a gradient as it travels, and as it is added.
-        """
-        sizes, replication = np.diff(self.in_rows.bounds, axis=1), len(self.stages)
-        read = self._rows_read(halo)
-        own, readers = np.arange(self.num_parts), self._readers()
-        if sizes.shape[1] > 1:
-            read[own, own, readers[own, own]] = 0
-            return {"push": read.sum(axis=0) * wire_bytes}
-        read[own, own] = 0
-        of_replicas = [(read[:, :, 0] * (readers == replica)).sum(axis=0) for replica in range(replication)]
-        each = 2 * (replication - 1) * sizes * row_bytes // replication  # the gradients of the copies are added
-        return {"push": np.stack(of_replicas, axis=1) * wire_bytes, "all_reduce": np.repeat(each, replication, axis=1)}
-
     def rows_by_place(self, halo: np.ndarray | None) -> np.ndarray:
         """(2 b r, num_places) int64: for the stages at each place in the lists of the replicas, the rows that each rank
         receives from others, then those that each rank sends.
 
         Args:
-            halo: see ``rows_received``.
+            halo: ``Halos.counts``; None if no transport is HALO.
         """
-        num_parts, replication, read = self.num_parts, len(self.stages), self._rows_read(halo)
+        num_parts, replication, read = self.num_parts, len(self.stages), self.rows_read(halo)
         num_slices, parts = self.in_rows.num_slices, np.arange(num_parts)
         received, sent = np.zeros((2, num_parts, replication, max(map(len, self.stages))), np.int64)
         for replica, stages in enumerate(self.stages):
@@ -169,7 +90,7 @@ class ProductLayout:
                 sent[sources, holders, place] += rows
         return np.concatenate([received, sent]).reshape(2 * num_parts * replication, -1)
 
-    def _rows_read(self, halo: np.ndarray | None) -> np.ndarray:
+    def rows_read(self, halo: np.ndarray | None) -> np.ndarray:
         """(b, b, m): entry [i, j, q] counts the rows of slice q of block j that block row i reads."""
         sizes = np.diff(self.in_rows.bounds, axis=1)  # (b, m)
         read = np.broadcast_to(sizes, (self.num_parts, *sizes.shape)).copy()
@@ -177,20 +98,6 @@ class ProductLayout:
             chosen = self.transports == HALO
             read[chosen] = halo[chosen]
         return read
-
-    def _readers(self) -> np.ndarray:
-        """(b, b): the replica of block row i (first index) that multiplies block column j (second), see ``reader``."""
-        replica_of = np.empty(self.num_parts, np.int64)
-        for replica, stages in enumerate(self.stages):
-            replica_of[stages] = replica
-        readers = np.empty((self.num_parts, self.num_parts), np.int64)
-        np.put_along_axis(readers, stage_sources(self.num_parts, self.stage_order), replica_of[None, :], axis=1)
-        return readers
-
-    def _sum_by_rank(self, blocks: np.ndarray) -> np.ndarray:
-        """Sum a (b, b) quantity by block row and block column over the blocks that each rank multiplies: (b, r)."""
-        by_stage = np.take_along_axis(blocks, stage_sources(self.num_parts, self.stage_order), axis=1)
-        return rank_sums(by_stage, self.stages)
 
 
 @dataclass(frozen=True, eq=False)

@@ -325,7 +325,7 @@ def test_an_estimate_counts_what_is_there(world_size: int, replication: int) -> 
         assert counted.products[name].rank_nnz.sum() == counted.products[name].nnz.sum()
     nnz = estimated.products["adj"].nnz
     assert nnz.sum() == pytest.approx(prepared.facts.nnz(self_loops=True), abs=nnz.size)
-    of = [traffic.products["adj"].bytes_received(None, 7, 4, 4) for traffic in (counted, estimated)]
+    of = [traffic.products["adj"].bytes_received(7, 4, 4) for traffic in (counted, estimated)]
     for name in of[0]:  # the replicas may divide the stages differently
         assert of[0][name].sum() == pytest.approx(of[1][name].sum(), abs=7 * 4 * len(of[0][name]))
 

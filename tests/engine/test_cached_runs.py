@@ -21,7 +21,7 @@ from fullgnn.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
 from fullgnn.prepare.source import arranged, prepare_here
 from fullgnn.prepare.statistics import kept_statistics
-from fullgnn.schemes.block import PropagatedInput
+from fullgnn.schemes.inputs import PropagatedInput
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph, layout_overrides

@@ -16,7 +16,7 @@ from fullgnn.engine import aggregate, fit, set_up
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.kernels.dense import host_rows
 from fullgnn.kernels.dense.host_rows import HostRows
-from fullgnn.schemes.block import PropagatedInput
+from fullgnn.schemes.inputs import PropagatedInput
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph, layout_overrides
 from tests.schemes import training

@@ -19,7 +19,7 @@ from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.features import InPlace
 from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.schemes import BlockRequest
-from fullgnn.schemes.block import InputRows
+from fullgnn.schemes.inputs import InputRows
 from fullgnn.telemetry.meter import Meter
 from tests.cases import minibatch_config
 from tests.sampling.test_blocks import CPU, NUM_FEATURES, Case, dense_product

@@ -15,7 +15,7 @@ from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import set_up
 from fullgnn.graph import Graph
-from fullgnn.schemes.block import PropagatedInput
+from fullgnn.schemes.inputs import PropagatedInput
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.meter import Meter
 from tests.cases import LAYOUTS, config, layout_overrides
