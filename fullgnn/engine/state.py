@@ -132,14 +132,14 @@ class TrainState:
         The names are ``model/<parameter>`` and ``optimizer/<number of the parameter>/<name of its state>``.
         """
         named, numbers = dict(self.model.named_parameters()), self._numbers()
-        found = {}
+        rows = {}
         for name in sharded_names(self.model):
             parameter = named[name]
-            found[f"model/{name}"] = parameter.detach()
+            rows[f"model/{name}"] = parameter.detach()
             for key, value in self.optimizer.state[parameter].items():
                 if isinstance(value, Tensor) and value.shape == parameter.shape:
-                    found[f"optimizer/{numbers[parameter]}/{key}"] = value
-        return found
+                    rows[f"optimizer/{numbers[parameter]}/{key}"] = value
+        return rows
 
     def best_rows(self) -> dict[str, Tensor]:
         """The sharded parameters at the best epoch, by ``model/<parameter>``; none before the first evaluation."""

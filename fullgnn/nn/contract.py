@@ -124,10 +124,10 @@ def check_contract(model: torch.nn.Module) -> None:
     Raises:
         ConfigError: one line that says what to add.
     """
-    name, found = type(model).__name__, contract_of(model).num_blocks
-    if not isinstance(found, int) or found < 1:
+    name, num_blocks = type(model).__name__, contract_of(model).num_blocks
+    if not isinstance(num_blocks, int) or num_blocks < 1:
         states = isinstance(model, StatesContract)
-        what = f"{name}.contract() states num_blocks={found}" if states else f"{name} has no method contract()"
+        what = f"{name}.contract() states num_blocks={num_blocks}" if states else f"{name} has no method contract()"
         raise ConfigError(
             f"{what}: a model has one that returns fullgnn.nn.Contract(num_blocks=...), with the number of blocks that"
             " its forward(x, blocks) reads, at least 1"
@@ -141,9 +141,11 @@ def block_request(model: torch.nn.Module, optimizations: OptimizationConfig) -> 
     """
     contracts = [*contracts_of(model)]
     return BlockRequest(
-        propagations=tuple(dict.fromkeys(one for contract in contracts for one in contract.propagations)),
+        propagations=tuple(
+            dict.fromkeys(propagation for contract in contracts for propagation in contract.propagations)
+        ),
         loss_rows=bool(optimizations.loss_rows_only),  # an ``auto`` that is not decided yet counts as true
-        edges=tuple(dict.fromkeys(one for contract in contracts for one in contract.edge_sets)),
+        edges=tuple(dict.fromkeys(edge_set for contract in contracts for edge_set in contract.edge_sets)),
         fold=optimizations.fold_normalization,
         joins_rows=any(contract.joins_rows for contract in contracts),
         num_blocks=contract_of(model).num_blocks or 1,  # a layer, which is no model, reads one

@@ -45,8 +45,8 @@ class BlockRequest:
     @property
     def self_loops(self) -> bool:
         """Whether a layer reads its targets' own rows, so that the exchange brings them."""
-        propagations, edges = self.propagations, self.edges
-        return any(one.self_loops for one in propagations) or any(one.self_loops for one in edges)
+        in_products = any(propagation.self_loops for propagation in self.propagations)
+        return in_products or any(edge_set.self_loops for edge_set in self.edges)
 
 
 @dataclass(frozen=True)

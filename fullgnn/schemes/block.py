@@ -404,12 +404,12 @@ class _Fetch(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, exchange: RowExchange) -> Tensor:
         ctx.exchange = exchange
-        found = x.new_empty(sum(exchange.num_rows), x.shape[1])
-        parts = found.split(exchange.num_rows) if exchange.num_rows else ()
+        fetched = x.new_empty(sum(exchange.num_rows), x.shape[1])
+        parts = fetched.split(exchange.num_rows) if exchange.num_rows else ()
         for step, rows in enumerate(exchange.arrivals(x.detach())):
             if rows is not None:
                 parts[step].copy_(rows)
-        return found
+        return fetched
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:

@@ -145,8 +145,8 @@ def lay_out(source: PreparedGraph, grid: Grid, request: BlockRequest) -> tuple[L
 def _halos(
     source: PreparedGraph, name: str, rows: RowDistribution, self_loops: bool, mask: np.ndarray | None = None
 ) -> Halos:
-    found = Halos(lambda part: source.part(part).arrays[name], rows)
-    return found.with_own_rows(mask) if self_loops else found
+    halos = Halos(lambda part: source.part(part).arrays[name], rows)
+    return halos.with_own_rows(mask) if self_loops else halos
 
 
 CODES = "codes"

@@ -57,10 +57,10 @@ def node_arrays(part: Part, rows: slice, request: BlockRequest) -> Arrays:
 def _features(part: Part, rows: slice, request: BlockRequest) -> NodeFeatures:
     """The features of some ``rows``, decoded if a codec has encoded them; sparse if ``request`` says so."""
     if request.codec is None:
-        found = part.features[rows]
-        if isinstance(found, np.ndarray):
-            return csr_array(found) if request.sparse else found
-        return found if request.sparse else to_dense(found, numpy_dtype(request.dtype))
+        features = part.features[rows]
+        if isinstance(features, np.ndarray):
+            return csr_array(features) if request.sparse else features
+        return features if request.sparse else to_dense(features, numpy_dtype(request.dtype))
     if state := part.codec_state:
         load(request.codec, state)
     encoded: Any = part.features[rows]
@@ -87,8 +87,8 @@ def sharded_graph(
 ) -> ShardedGraph:
     """The part of this rank, from its blocks and its ``node_arrays``. Dense features stay on the
     host."""
-    found, links, device = features_from_arrays(arrays), facts.nodes.links, block.source_id.device
-    features = SparseRows.of(found, request.dtype, device) if request.sparse else torch.from_numpy(found)
+    stored, links, device = features_from_arrays(arrays), facts.nodes.links, block.source_id.device
+    features = SparseRows.of(stored, request.dtype, device) if request.sparse else torch.from_numpy(stored)
     labels, masks = (torch.from_numpy(arrays[name]).to(device) for name in ("labels", "masks"))
     return ShardedGraph(
         block=block,
@@ -96,7 +96,7 @@ def sharded_graph(
         features=features,
         labels=labels,
         masks=masks,
-        num_features=found.shape[1],
+        num_features=stored.shape[1],
         num_classes=facts.num_classes,
         num_split_nodes=facts.num_split_nodes,
         num_blocks=request.num_blocks,
@@ -113,15 +113,15 @@ def row_sum_arrays(world: World, source: PreparedGraph, grid: "Grid", request: B
         DataError: a sum, or a normalised entry, is out of range; the same on every rank.
     """
     facts, (part, replica) = source.facts, grid.place(world.rank)
-    kinds = sorted({one.self_loops for one in request.propagations if one.needs_row_sums})
+    kinds = sorted({propagation.self_loops for propagation in request.propagations if propagation.needs_row_sums})
     everywhere = facts.weighted or not request.fold
     parts = range(facts.num_parts) if world.dry and everywhere else [part]
-    found = on_every_rank(
+    row_sums = on_every_rank(
         lambda: {(loops, number): _of_part(source, number, loops) for loops in kinds for number in parts}
     )
     if facts.weighted:
-        _refuse_unusable(request, kinds, found if replica == 0 or world.dry else {})
-    own = {key: one.total for key, one in found.items()}
+        _refuse_unusable(request, kinds, row_sums if replica == 0 or world.dry else {})
+    own = {key: sums.total for key, sums in row_sums.items()}
     if everywhere and not world.dry:
         for loops in kinds:
             whole = np.zeros(facts.num_nodes)
@@ -141,10 +141,14 @@ def _refuse_unusable(request: BlockRequest, kinds: list[bool], own: dict[tuple[b
         kinds: whether there are self-loops, for each kind of sum.
         own: what this rank has found; empty on a replica, whose rows another rank has too.
     """
-    everyone = all_gather_objects({key: one.unusable for key, one in own.items()})
+    everyone = all_gather_objects({key: sums.unusable for key, sums in own.items()})
     for loops in kinds:
-        cures = [one.without_sums for one in request.propagations if one.needs_row_sums and one.self_loops == loops]
-        refuse_unusable((one for found in everyone for key, one in found.items() if key[0] == loops), cures[0])
+        cure = next(
+            made.without_sums
+            for made in request.propagations
+            if (made.needs_row_sums, made.self_loops) == (True, loops)
+        )
+        refuse_unusable((sums for of_rank in everyone for key, sums in of_rank.items() if key[0] == loops), cure)
 
 
 def part_row_sums(source: PreparedGraph, number: int, self_loops: bool) -> np.ndarray:
@@ -153,9 +157,9 @@ def part_row_sums(source: PreparedGraph, number: int, self_loops: bool) -> np.nd
     Raises:
         DataError: nothing can be divided by a sum, or it is beyond float64.
     """
-    found = _of_part(source, number, self_loops)
-    refuse_unusable([found.unusable], Propagation.without_sums)
-    return found.total
+    sums = _of_part(source, number, self_loops)
+    refuse_unusable([sums.unusable], Propagation.without_sums)
+    return sums.total
 
 
 def _of_part(source: PreparedGraph, number: int, self_loops: bool) -> RowSums:
@@ -173,13 +177,13 @@ def _check(source: PreparedGraph, number: int, request: BlockRequest, sums: dict
     """Check the normalised entries of one part."""
     facts, dtype = source.facts, numpy_dtype(request.dtype)
     matrix = source.part(number).rows.matrix(facts.num_nodes).astype(np.float64)
-    unnormalized = (Propagation("none", one.self_loops) for one in request.edges)
-    for one in (*request.propagations, *unnormalized):
+    unnormalized = (Propagation("none", edge_set.self_loops) for edge_set in request.edges)
+    for propagation in (*request.propagations, *unnormalized):
         own = of_all = None
-        if one.needs_row_sums:
-            own = sums[one.self_loops, number]
-            of_all = np.concatenate([sums[one.self_loops, part] for part in range(facts.num_parts)])
-        check_rows(matrix, one, own, of_all, dtype, int(facts.partition.bounds[number]), _names(source))
+        if propagation.needs_row_sums:
+            own = sums[propagation.self_loops, number]
+            of_all = np.concatenate([sums[propagation.self_loops, part] for part in range(facts.num_parts)])
+        check_rows(matrix, propagation, own, of_all, dtype, int(facts.partition.bounds[number]), _names(source))
 
 
 def _names(source: PreparedGraph) -> Callable[[int], int]:

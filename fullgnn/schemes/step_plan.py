@@ -99,7 +99,7 @@ class StepPlans:
         """For each step of the product, the other ranks that read rows of this one."""
 
     def _staged(self, sources: list[int], halo: list[np.ndarray]) -> list[StepPlan]:
-        found = []
+        steps = []
         for position, (source, read) in enumerate(zip(sources, halo)):
             transport = self._transport(source)
             columns = read if transport == HALO else None
@@ -107,8 +107,8 @@ class StepPlans:
             step = StepPlan(transport, source, [(position, columns)], num_rows)
             if transport not in (OWN, BROADCAST):
                 step.parts.extend(self._parts(source, columns, 0))
-            found.append(step)
-        return found
+            steps.append(step)
+        return steps
 
     def _grouped(self, sources: list[int], halo: list[np.ndarray], pieces: Pieces) -> list[StepPlan]:
         if not sources:
@@ -134,7 +134,7 @@ class StepPlans:
 
     def _parts(self, source: int, columns: np.ndarray | None, begin: int) -> list[HeldRows]:
         """The holders of the rows ``columns`` of block ``source`` (None: all), which arrive from place ``begin`` on."""
-        found = []
+        parts = []
         for rank, held in self._rows.holders(source, self._replica, self._replication):
             index, where = None, held
             if columns is not None:
@@ -143,8 +143,8 @@ class StepPlans:
                 every = len(chosen) == held.stop - held.start
                 index = None if every and self._product.pieces is not None else self._tensor(chosen)
             if where.stop > where.start:
-                found.append(HeldRows(rank, index, slice(begin + where.start, begin + where.stop)))
-        return found
+                parts.append(HeldRows(rank, index, slice(begin + where.start, begin + where.stop)))
+        return parts
 
     def _holders(self, step: StepPlan) -> list[HeldRows]:
         if step.transport == OWN:
@@ -153,7 +153,7 @@ class StepPlans:
 
     def _readers(self, boundary: list[np.ndarray]) -> list[list[Reader]]:
         product, own = self._product, self._rows.num_own(self._part, self._replica)
-        found: list[list[Reader]] = [[] for _ in range(product.num_steps)]
+        readers: list[list[Reader]] = [[] for _ in range(product.num_steps)]
         for part, index in enumerate(boundary):
             transport = product.transports[part, self._part]
             if transport == OWN:
@@ -163,8 +163,8 @@ class StepPlans:
             holds = self._rows.num_slices > 1 or replica == self._replica
             if rank == self.rank or not holds or not (len(index) if transport == HALO else own):
                 continue
-            found[step].append(Reader(rank, part, self._tensor(index) if transport == HALO else None))
-        return found
+            readers[step].append(Reader(rank, part, self._tensor(index) if transport == HALO else None))
+        return readers
 
     def _tensor(self, index: np.ndarray) -> Tensor:
         return torch.from_numpy(index).to(self._device)

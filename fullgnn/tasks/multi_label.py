@@ -61,15 +61,15 @@ class MultiLabel(OwnLossStatesAnew):
 
     def measure(self, output: Tensor, graph: ShardedGraph, scheme: Scheme) -> dict[str, float | None]:
         """See ``Task.measure``."""
-        found: dict[str, float | None] = {}
+        metrics: dict[str, float | None] = {}
         if {"micro_f1", "macro_f1"} & set(self.metrics):
             predicted = self.prediction(output)
             counts = torch.stack([f1_counts(predicted[mask], graph.labels[mask]) for mask in graph.masks])
-            found |= f1_of_splits(counts, graph, scheme, every_label=True)
-        found |= _of_scores(self.metrics, output, graph.labels, graph, scheme)
+            metrics |= f1_of_splits(counts, graph, scheme, every_label=True)
+        metrics |= _of_scores(self.metrics, output, graph.labels, graph, scheme)
         if self._own is not None:
-            found |= self._own.measure(self.prediction(output), output, graph, scheme)
-        return by_split(self.metrics, found)
+            metrics |= self._own.measure(self.prediction(output), output, graph, scheme)
+        return by_split(self.metrics, metrics)
 
     def is_better(self, metric: float, best: float) -> bool:
         """See ``Task.is_better``: a larger score is better."""

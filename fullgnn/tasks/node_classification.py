@@ -161,21 +161,21 @@ class MultiClass(OwnLossStatesAnew):
 
     def measure(self, output: Tensor, graph: ShardedGraph, scheme: Scheme) -> dict[str, float | None]:
         """See ``Task.measure``."""
-        predicted, found = self.prediction(output), dict[str, float | None]()
+        predicted, metrics = self.prediction(output), dict[str, float | None]()
         if "accuracy" in self.metrics:
             num_right = scheme.sum_over_rows((graph.masks & (predicted == graph.labels)).sum(dim=1)).tolist()
             for split, count, total in zip(SPLITS, num_right, graph.num_split_nodes):
-                found[f"{split}_accuracy"] = count / total if total else None
+                metrics[f"{split}_accuracy"] = count / total if total else None
         if {"micro_f1", "macro_f1", BALANCED_ACCURACY} & set(self.metrics):
             of_masks = (class_f1_counts(predicted, graph.labels, mask, self.num_outputs) for mask in graph.masks)
-            found |= f1_of_splits(torch.stack([*of_masks]), graph, scheme, every_label=False)
+            metrics |= f1_of_splits(torch.stack([*of_masks]), graph, scheme, every_label=False)
         for name in set(OF_SCORES) & set(self.metrics):
             for split, mask in zip(SPLITS, graph.masks):
                 scores, targets = one_vs_rest(output[mask], graph.labels[mask])
-                found[f"{split}_{name}"] = mean_of_columns(name, scores, targets, scheme, every_column=True)
+                metrics[f"{split}_{name}"] = mean_of_columns(name, scores, targets, scheme, every_column=True)
         if self._own is not None:
-            found |= self._own.measure(predicted, output, graph, scheme)
-        return by_split(self.metrics, found)
+            metrics |= self._own.measure(predicted, output, graph, scheme)
+        return by_split(self.metrics, metrics)
 
     def confusion(self, output: Tensor, graph: ShardedGraph, scheme: Scheme) -> dict[str, list[list[int]]]:
         """See ``CountsConfusion``."""

@@ -173,12 +173,12 @@ def chosen_metrics(given: Sequence[str] | None, known: Sequence[str], own: Colle
     return (*names, *(name for name in own if name not in names))
 
 
-def by_split(names: Sequence[str], found: dict[str, float | None]) -> dict[str, float | None]:
+def by_split(names: Sequence[str], metrics: dict[str, float | None]) -> dict[str, float | None]:
     """The metrics ``names`` of every split, of those that were ``found``, in the order of ``Task.measure``.
 
     A metric that is not finite, since outputs are not, becomes None.
     """
-    values = {f"{split}_{name}": found[f"{split}_{name}"] for name in names for split in SPLITS}
+    values = {f"{split}_{name}": metrics[f"{split}_{name}"] for name in names for split in SPLITS}
     return {name: value if value is not None and math.isfinite(value) else None for name, value in values.items()}
 
 
