@@ -29,7 +29,10 @@ _UNDEFINED_IN_DRY_RUNS = re.compile(r"loss$|_accuracy$|^best_epoch$")
 def facts_of(module: str, folder: Path) -> dict[str, Any]:
     """What ``fullgnn.<module>`` has written to ``folder``."""
     if module == "plan":
-        return {"options": columns(hexed(json.loads((folder / "plan.json").read_text())))}
+        options = json.loads((folder / "plan.json").read_text())
+        for option in options:  # the recording is older than this field
+            assert option.pop("scheme") == ("1d" if option["replication"] == 1 else "1.5d")
+        return {"options": columns(hexed(options))}
     return _predictions(folder) if module == "predict" else _run(folder)
 
 
