@@ -5,7 +5,7 @@ import math
 import os
 import types
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, is_dataclass, make_dataclass
 from enum import Enum
 from typing import Any, Optional
@@ -13,14 +13,13 @@ from typing import Any, Optional
 import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fullgnn.config import Config, MinibatchConfig, conf_dir, target_of
 from fullgnn.config.explain import explain, is_user_error, not_a_choice, unknown_key, wrong_value
 from fullgnn.config.overrides import quote
 from fullgnn.config.schema import CHOICES, OF_SPLIT, SCHEMAS
-from fullgnn.config.updates import LENGTHS, WARMUP, check_updates
 from fullgnn.errors import ConfigError, quoted
 
 OPEN_GROUPS = (
@@ -48,33 +47,53 @@ OmegaConf.register_new_resolver("in_dry_run", _in_dry_run, replace=True)
 ConfigStore.instance().store(name="schema", node=Config)
 ConfigStore.instance().store(name="schema_minibatch", node=MinibatchConfig)
 
-_MINIMA = {
-    "train.epochs": 1,
-    "train.eval_every": 0,
-    "train.patience": 0,
-    "train.checkpoint_every": 0,
-    "train.checkpoint_every_batches": 0,
-    "loader.batch_size": 1,
-    "loader.num_workers": 0,
-    "loader.num_slots": 1,
-    "loader.slot_megabytes": 0.001,
-    "train.keep_checkpoints": 1,
-    "runtime.nproc": 1,
-    "runtime.threads": 1,
-    "runtime.timeout_s": 1,
-    "reorder.num_blocks": 1,
-    "reorder.cluster_size": 1,
-    "seed": 0,
-    "world_size": 1,
-    "rank": 0,
+WARMUP = {"warmup_epochs": int, "warmup_start": float}
+"""Keys of every schedule, which its target does not see, and their types."""
+
+LENGTHS = ("T_max", "total_iters", "total_steps")
+"""Names that torch's schedulers give to their number of epochs. Null means the number of epochs after the warm-up."""
+
+_RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
+    "optimizer.lr": (lambda value: 0 <= value < math.inf, "finite and at least 0"),
+    "optimizer.momentum": (lambda value: 0 <= value < math.inf, "finite and at least 0"),
+    "optimizer.weight_decay": (lambda value: 0 <= value < math.inf, "finite and at least 0"),
+    "optimizer.eps": (lambda value: 0 <= value < math.inf, "finite and at least 0"),
+    "optimizer.betas": (lambda value: 0 <= value < 1, "at least 0 and below 1"),
+    "schedule.warmup_epochs": (lambda value: value >= 0, "at least 0"),
+    "schedule.warmup_start": (lambda value: 0 < value <= 1, "above 0 and at most 1"),
+    "schedule.T_max": (lambda value: value >= 1, "at least 1"),
+    "schedule.total_iters": (lambda value: value >= 1, "at least 1"),
+    "schedule.step_size": (lambda value: value >= 1, "at least 1"),
+    "schedule.eta_min": (lambda value: 0 <= value < math.inf, "finite and at least 0"),
+    "schedule.gamma": (lambda value: 0 < value < math.inf, "finite and above 0"),
+    "schedule.factor": (lambda value: 0 <= value <= 1, "at least 0 and at most 1"),
+    "schedule.start_factor": (lambda value: 0 < value <= 1, "above 0 and at most 1"),
+    "schedule.end_factor": (lambda value: 0 <= value <= 1, "at least 0 and at most 1"),
+    "train.clip_norm": (lambda value: 0 < value < math.inf, "finite and above 0"),
 }
-_MAXIMA = {  # beyond which no machine is
-    "runtime.nproc": 4096,
-    "runtime.threads": 4096,
-    "runtime.timeout_s": 10**8,
-    "loader.num_workers": 4096,
-    "world_size": 10**6,
+
+_LIMITS: dict[str, tuple[float, float]] = {
+    "train.epochs": (1, math.inf),
+    "train.eval_every": (0, math.inf),
+    "train.patience": (0, math.inf),
+    "train.checkpoint_every": (0, math.inf),
+    "train.checkpoint_every_batches": (0, math.inf),
+    "train.keep_checkpoints": (1, math.inf),
+    "loader.batch_size": (1, math.inf),
+    "loader.num_workers": (0, 4096),
+    "loader.num_slots": (1, math.inf),
+    "loader.slot_megabytes": (0.001, math.inf),
+    "runtime.nproc": (1, 4096),
+    "runtime.threads": (1, 4096),
+    "runtime.timeout_s": (1, 10**8),
+    "reorder.num_blocks": (1, math.inf),
+    "reorder.cluster_size": (1, math.inf),
+    "seed": (0, math.inf),
+    "world_size": (1, 10**6),
+    "rank": (0, math.inf),
 }
+"""The least and the most that a number may be; the most is beyond what any machine has."""
+
 _SIMPLE = (bool, int, float, str, types.NoneType)
 
 
@@ -120,14 +139,12 @@ def load_config(cfg: DictConfig) -> Config:
             value = OmegaConf.select(cfg, key)
             if value not in choices and key.partition(".")[0] in cfg:
                 raise ConfigError(not_a_choice(key, value))
-        for key, minimum in _MINIMA.items():
+        for key, (least, most) in _LIMITS.items():
             value = OmegaConf.select(cfg, key)
-            if value is not None and not (value >= minimum and math.isfinite(value)):
-                raise ConfigError(f"{key}={value} is out of range: it must be finite and at least {minimum}")
-        for key, maximum in _MAXIMA.items():
-            value = OmegaConf.select(cfg, key)
-            if value is not None and value > maximum:
-                raise ConfigError(f"{key}={value} is out of range: it must be at most {maximum}")
+            if value is not None and not least <= value < math.inf:
+                raise ConfigError(f"{key}={value} is out of range: it must be finite and at least {least}")
+            if value is not None and value > most:
+                raise ConfigError(f"{key}={value} is out of range: it must be at most {most}")
         _check_whole_numbers(OmegaConf.to_container(cfg))
         if cfg.train.patience and not cfg.train.eval_every:
             raise ConfigError(
@@ -139,11 +156,17 @@ def load_config(cfg: DictConfig) -> Config:
             if "name" not in cfg[group]:
                 raise ConfigError(f"the YAML of {group} has no key name, which records need: add name: ... to it")
         cfg.reorder.method = _typed("reorder.method", cfg.reorder.method, schema)
-        check_updates(cfg)
+        _check_updates(cfg)
         cfg.run_dir = os.path.abspath(os.path.expanduser(cfg.run_dir))  # the one place: files name and compare it
         return typing.cast(Config, OmegaConf.to_object(cfg))
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error, schema)) from error
+
+
+def resolved_schedule(node: Mapping[str, Any], epochs: int) -> dict[str, Any]:
+    """The keys of ``schedule`` with every length that is null replaced by the number of epochs after the warm-up."""
+    rest = max(1, epochs - node.get("warmup_epochs", 0))
+    return {key: rest if key in LENGTHS and value is None else value for key, value in node.items()}
 
 
 def _check_whole_numbers(node: Any, place: str = "") -> None:
@@ -166,6 +189,22 @@ def _check_dry_run(cfg: DictConfig) -> None:
         raise ConfigError("runtime.dry_run=true needs the number of ranks: give world_size=...")
     elif cfg.rank >= cfg.world_size:
         raise ConfigError(f"rank={cfg.rank} is not one of {cfg.world_size} ranks: choose 0 to {cfg.world_size - 1}")
+
+
+def _check_updates(cfg: DictConfig) -> None:
+    """Check the ranges of numbers, and what keys of ``optimizer``, ``schedule`` and ``train`` need from each other."""
+    for key, (fits, words) in _RANGES.items():
+        value = OmegaConf.select(cfg, key)
+        for number in value if isinstance(value, ListConfig) else [value]:
+            if isinstance(number, (int, float)) and not fits(number):
+                raise ConfigError(f"{key}={value} is out of range: it must be {words}")
+    warmup = cfg.schedule.get("warmup_epochs", 0)
+    if warmup > cfg.train.epochs and not cfg.runtime.dry_run:  # a dry run has few epochs
+        raise ConfigError(
+            f"schedule.warmup_epochs={warmup} is longer than the training: train.epochs={cfg.train.epochs}"
+        )
+    if cfg.optimizer.get("nesterov") and not cfg.optimizer.get("momentum"):
+        raise ConfigError("optimizer.nesterov=true needs a momentum: give optimizer.momentum, such as 0.9")
 
 
 def _check_keys(cfg: DictConfig, part: Any, schema: type[Config], prefix: str = "") -> None:

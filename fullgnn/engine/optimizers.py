@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import ConstantLR, LinearLR, LRScheduler, SequentialLR
 
 from fullgnn.config import Config, build, target_of
-from fullgnn.config.updates import WARMUP, resolved_schedule
+from fullgnn.config.compose import WARMUP, resolved_schedule
 from fullgnn.errors import ConfigError
 
 _CLIP_CHUNK = 1024

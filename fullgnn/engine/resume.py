@@ -19,9 +19,9 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from fullgnn.config import Config
+from fullgnn.config.compose import resolved_schedule
 from fullgnn.config.overrides import quote
 from fullgnn.config.trust import CALLING, calls_of, check_calls, plain_config
-from fullgnn.config.updates import resolved_schedule
 from fullgnn.distributed import broadcast_object, from_rank0
 from fullgnn.distributed.store import attempt
 from fullgnn.engine.checkpoints import fitting

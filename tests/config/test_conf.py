@@ -11,9 +11,8 @@ import yaml
 from omegaconf import OmegaConf
 
 from fullgnn.config import Config, MinibatchConfig, conf_dir
-from fullgnn.config.compose import compose, load_config
+from fullgnn.config.compose import WARMUP, compose, load_config
 from fullgnn.config.schema import OF_SPLIT
-from fullgnn.config.updates import WARMUP
 from fullgnn.errors import ConfigError
 from fullgnn.graph.datasets.common_split import SPLIT_KEYS
 from tests.cases import GROUPS as CHOSEN
