@@ -25,9 +25,8 @@ from fullgnn.distributed import (
     stop_requests,
 )
 from fullgnn.engine.checkpoints import Checkpoints, progress_of, restore
-from fullgnn.engine.checks import check_deterministic, check_preparation, check_training_data
+from fullgnn.engine.checks import check_deterministic, check_preparation, check_training_data, replay_for
 from fullgnn.engine.command import TrainingCommand
-from fullgnn.engine.cuda_graph import replay_for
 from fullgnn.engine.fit import Steps, fit
 from fullgnn.engine.optimizers import check_optimizer
 from fullgnn.engine.outputs import end_if_stopped, epoch_outputs, write_predictions, write_to

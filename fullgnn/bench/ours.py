@@ -9,7 +9,7 @@ from torch import Tensor
 from fullgnn.bench.problem import Problem
 from fullgnn.config import Config, build
 from fullgnn.distributed import World
-from fullgnn.engine.cuda_graph import replay_for
+from fullgnn.engine.checks import replay_for
 from fullgnn.engine.run import set_up
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Graph

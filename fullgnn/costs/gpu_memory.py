@@ -17,7 +17,7 @@ from fullgnn.costs.statistics import PlannedJob
 from fullgnn.costs.trace import Gemm, Trace, trace_epoch
 from fullgnn.distributed import World
 from fullgnn.engine.aggregate import OFFLOAD_SHARE
-from fullgnn.engine.cuda_graph import replay_for
+from fullgnn.engine.checks import replay_for
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.dense.host_rows import CHUNK_BYTES
 from fullgnn.kernels.support.aligned import aligned_stride, pads_rows

@@ -17,7 +17,7 @@ from fullgnn.costs.predict import communication_s
 from fullgnn.costs.statistics import counted_job
 from fullgnn.costs.trace import trace_epoch
 from fullgnn.distributed import World, dry_world
-from fullgnn.engine.cuda_graph import replay_for
+from fullgnn.engine.checks import replay_for
 from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.run import set_up, with_supported_optimizations
 from fullgnn.engine.step_runner import StepRunner

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from fullgnn.room import import_on_use
 
 if TYPE_CHECKING:
-    from fullgnn.engine.checks import check_deterministic, check_preparation, check_training_data
-    from fullgnn.engine.cuda_graph import replay_for
+    from fullgnn.engine.checks import check_deterministic, check_preparation, check_training_data, replay_for
     from fullgnn.engine.evaluate import evaluate, predict
     from fullgnn.engine.fit import FitResult, Steps, fit
     from fullgnn.engine.memory import peak_process_bytes

@@ -1,4 +1,4 @@
-"""Capture the training step as a CUDA graph on all ranks: the conditions, and how a failed capture is undone."""
+"""Capture the training step as a CUDA graph on all ranks, and undo a capture that failed on one of them."""
 
 import copy
 import logging
@@ -9,8 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fullgnn.distributed import World, all_gather_objects
-from fullgnn.kernels.support.cuda_graph import CudaGraph
+from fullgnn.distributed import all_gather_objects
 
 log = logging.getLogger(__name__)
 
@@ -45,17 +44,6 @@ class Replay:
 
 
 EAGER = Replay(None, "no CUDA graph was requested")
-
-
-def replay_for(choice: str, world: World) -> Replay:
-    """Decide from ``runtime.cuda_graph`` (``choice``), the device and the backend whether the step may be replayed."""
-    if choice == "never":
-        return Replay(None, "runtime.cuda_graph=never")
-    if world.device.type != "cuda":
-        return Replay(None, "the device is a CPU")
-    if world.size > 1 and world.backend != "nccl":
-        return Replay(None, f"the ranks exchange over {world.backend}, which a CUDA graph cannot capture")
-    return Replay(CudaGraph)
 
 
 class StateSnapshot:

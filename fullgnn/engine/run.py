@@ -22,8 +22,7 @@ from fullgnn.codecs import NOTHING, FirstLayer, State, Told, asks_for_first_laye
 from fullgnn.config import Config, OptimizationConfig, build
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.distributed.collectives import NOT_WITHOUT_OTHERS
-from fullgnn.engine.checks import check_deterministic, check_goal, check_model_fits
-from fullgnn.engine.optimizations import applicable
+from fullgnn.engine.checks import applicable, check_deterministic, check_goal, check_model_fits
 from fullgnn.engine.state import TrainState, place_rows
 from fullgnn.errors import DataError, UnsupportedError
 from fullgnn.graph import Graph

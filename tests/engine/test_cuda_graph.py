@@ -26,7 +26,8 @@ from torch.utils._pytree import tree_iter
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import cuda_graph, fit, set_up, step_runner, summary
-from fullgnn.engine.cuda_graph import EAGER_EPOCHS, REPLAYED, Replay, replay_for
+from fullgnn.engine.checks import replay_for
+from fullgnn.engine.cuda_graph import EAGER_EPOCHS, REPLAYED, Replay
 from fullgnn.engine.fit import FitResult
 from fullgnn.engine.memory import _strided
 from fullgnn.engine.state import TrainState

@@ -10,7 +10,7 @@ import torch
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import fit, optimizations, set_up
-from fullgnn.engine.optimizations import applicable
+from fullgnn.engine.checks import applicable
 from fullgnn.engine.run import with_supported_optimizations
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.models import GAT, GCN, GIN, MLP, NGCN, SGC

@@ -14,8 +14,8 @@ import torch
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import Run, fit
+from fullgnn.engine.checks import applicable
 from fullgnn.engine.evaluate import all_logits, loss_logits
-from fullgnn.engine.optimizations import applicable
 from fullgnn.engine.run import build_model
 from fullgnn.engine.state import FlatGradients, place_rows
 from fullgnn.engine.step_runner import StepRunner

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import optimizations, set_up
+from fullgnn.engine import checks, set_up
 from fullgnn.engine.run import build_model
 from fullgnn.graph import Graph
 from fullgnn.kernels.dense import sparse_rows

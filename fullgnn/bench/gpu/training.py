@@ -23,8 +23,7 @@ from fullgnn.bench.problem import Problem, first_weights
 from fullgnn.config import Config
 from fullgnn.config.overrides import quote
 from fullgnn.distributed import World, world_of_one
-from fullgnn.engine.cuda_graph import replay_for
-from fullgnn.engine.optimizations import applicable
+from fullgnn.engine.checks import applicable, replay_for
 from fullgnn.engine.run import Run, build_model, make_scheme, prepare_input
 from fullgnn.engine.step_runner import Launched, StepRunner
 from fullgnn.graph import Graph
