@@ -18,7 +18,7 @@ from fullgnn.config import Config
 from fullgnn.distributed import default_nproc, world_here
 from fullgnn.distributed.guest import RequestContext, as_guest, signals_of_guest
 from fullgnn.distributed.launch import environment
-from fullgnn.engine.resume import finished_run
+from fullgnn.engine.run_folder import finished_run
 from fullgnn.errors import ConfigError, TrainingStopped, message_of
 from fullgnn.given_model import GivenModel
 from fullgnn.storage.memory import too_little

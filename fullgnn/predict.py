@@ -60,7 +60,6 @@ from fullgnn.distributed.command import help_with_keys, run_command
 from fullgnn.engine.checkpoints import fitting
 from fullgnn.engine.checks import check_preparation
 from fullgnn.engine.evaluate import predict as predict_outputs
-from fullgnn.engine.outputs import named_table, write_named
 from fullgnn.engine.prediction import (
     WEIGHTS,
     Trained,
@@ -72,7 +71,7 @@ from fullgnn.engine.prediction import (
     load_parameters,
     read_trained,
 )
-from fullgnn.engine.prediction_table import CSV, PARQUET, STEM
+from fullgnn.engine.prediction_table import CSV, PARQUET, STEM, named_table, write_named
 from fullgnn.engine.row_files import write_rows
 from fullgnn.engine.run import Run, distribute, learn, make_scheme, prepare_input
 from fullgnn.errors import ConfigError, DataError, message_of, quoted

@@ -10,8 +10,9 @@ Without torchrun the command starts its ranks itself. In all three, each rank ca
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -29,17 +30,19 @@ from fullgnn.engine.checks import check_deterministic, check_preparation, check_
 from fullgnn.engine.command import TrainingCommand
 from fullgnn.engine.fit import Steps, fit
 from fullgnn.engine.optimizers import check_optimizer
-from fullgnn.engine.outputs import end_if_stopped, epoch_outputs, write_predictions, write_to
-from fullgnn.engine.resume import (
+from fullgnn.engine.run import planner_of, set_up
+from fullgnn.engine.run_folder import (
     check_place,
     check_run_dir,
+    end_if_stopped,
+    epoch_outputs,
     finished_before,
     finished_record,
     keep_graph,
+    kept_dataset,
     open_folder,
-    with_kept_graph,
+    write_to,
 )
-from fullgnn.engine.run import planner_of, set_up
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.engine.summary import codec_of, log_inexact, make_record
 from fullgnn.prepare.process import PreparationWorker, own_process_of_rank0
@@ -111,13 +114,14 @@ def train(world: World, cfg: Config, make_steps: Callable[[Meter], Steps], calle
     if (finished := finished_before(cfg)) is not None:
         return finished
     checkpoint, meter = check_run(world, cfg), Meter(world.device)
+    dataset = kept_dataset(cfg)
     with meter.interval("setup"):
         steps = make_steps(meter)
     with closing(steps):
         with meter.interval("setup"):
             resumed_after, record = go_on(steps, checkpoint)
         if record is None:
-            record = train_and_report(steps, checkpoint, meter.take(), resumed_after, caller)
+            record = train_and_report(steps, dataset, checkpoint, meter.take(), resumed_after, caller)
     run = steps.run
     if run.state.best is not None:
         run.model.load_state_dict(run.state.best.model)
@@ -164,21 +168,27 @@ def go_on(steps: Steps, checkpoint: Path | None) -> tuple[int | None, RunRecord 
 
 
 def train_and_report(
-    steps: Steps, checkpoint: Path | None, setup: Cost, resumed_after: int | None, caller: Caller
+    steps: Steps,
+    dataset: dict[str, Any],
+    checkpoint: Path | None,
+    setup: Cost,
+    resumed_after: int | None,
+    caller: Caller,
 ) -> RunRecord:
     """Open the run folder, train, and write what the run leaves. Every rank calls it.
 
     Args:
+        dataset: the dataset as the files of the run name it, see ``kept_dataset``.
         checkpoint: on rank 0, what the run goes on from; None: it begins anew.
         setup: cost of this rank before the first epoch.
         resumed_after: see ``RunRecord``.
     """
     run, state, world = steps.run, steps.run.state, steps.run.world
-    loaded, run.cfg = run.cfg, with_kept_graph(run.cfg)
+    cfg = replace(run.cfg, dataset=dataset)
 
     def open_run_folder() -> RunFolder:
-        folder = open_folder(run.cfg, checkpoint, state.epoch, state.batches.count)
-        keep_graph(loaded, run.cfg)
+        folder = open_folder(cfg, checkpoint, state.epoch, state.batches.count)
+        keep_graph(run.cfg.dataset, cfg)
         return folder
 
     with ExitStack() as stack:
@@ -186,14 +196,16 @@ def train_and_report(
         if folder is not None:
             stack.callback(folder.close)
         request = stack.enter_context(caller.stop_requests())
-        checkpoints = Checkpoints(run.cfg, world, run.scheme, run.nodes, run.codec_state)
-        with epoch_outputs(world, run.cfg, folder, state.epoch + 1, request) as outputs:
+        checkpoints = Checkpoints(cfg, world, run.scheme, run.nodes, run.codec_state)
+        with epoch_outputs(world, cfg, folder, state.epoch + 1, request) as outputs:
             result = fit(steps, outputs, checkpoints, request)
-        end_if_stopped(run.cfg, state, result, request)
+        end_if_stopped(cfg, state, result, request)
         record = steps.complete(make_record(steps.full, setup, result, resumed_after), result)
         if (statistics := steps.full.statistics) is not None:
             write_to(folder, lambda folder: folder.write_structure(vars(statistics.structure)))
-        if run.cfg.train.save_predictions:
+        if cfg.train.save_predictions:
+            from fullgnn.engine.prediction_table import write_predictions
+
             write_predictions(steps.full, result, folder)
         write_to(folder, lambda folder: folder.write_record(record))
         if folder is not None:

@@ -37,7 +37,7 @@ from fullgnn.distributed.joining import end_after_traceback, end_process
 from fullgnn.distributed.launch import use_default_handlers
 from fullgnn.engine.checks import check_preparation, check_training_data
 from fullgnn.engine.optimizers import check_optimizer
-from fullgnn.engine.resume import check_run_dir, finished_run
+from fullgnn.engine.run_folder import check_run_dir, finished_run
 from fullgnn.errors import ConfigError, FullGNNError, RankFailed
 from fullgnn.startup import end_with_launcher
 from fullgnn.storage.memory import too_little

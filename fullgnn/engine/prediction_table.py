@@ -1,4 +1,5 @@
-"""Predictions as a table for other programs, with the names of nodes and classes: a Parquet or a CSV file.
+"""The predictions of a run, in ``predictions.npz`` and as a table for other programs, with the names of nodes and
+classes: a Parquet or a CSV file.
 
 node           the name of the node, or its number where the nodes have no names; the rows are in original order
 prediction     the name or the number of the predicted class, missing where an output is NaN; in a regression, the
@@ -7,15 +8,24 @@ probability    of the predicted class, by the softmax of the outputs; only with 
 prediction_*   in place of the two, where a node has several labels or values: a column for each, by name or number
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from fullgnn.config.schema import TABLES
+from fullgnn.distributed import from_rank0
+from fullgnn.engine.evaluate import predict
+from fullgnn.engine.fit import FitResult
 from fullgnn.engine.kept_names import KeptNames
+from fullgnn.engine.row_files import write_rows
+from fullgnn.engine.run import Run
+from fullgnn.engine.run_folder import write_to
 from fullgnn.graph.node_names import Texts
+from fullgnn.storage.record import RunFolder
 from fullgnn.storage.temporary import replacing, writing_to
 
 _ROWS_AT_ONCE = 1 << 17
@@ -23,16 +33,61 @@ AUTO, PARQUET, CSV, NEVER = TABLES
 STEM = "predictions"
 
 
-def table_name(choice: str, has_names: bool) -> str | None:
-    """The name of the file of a table; None: there is none.
+def write_predictions(run: Run, result: FitResult, folder: RunFolder | None) -> None:
+    """Write what the model of the best epoch predicts for all nodes, whose rows arrive part by part.
+
+    Every rank calls it.
 
     Args:
-        choice: one of ``TABLES``.
-        has_names: whether the nodes or the classes have names.
+        folder: on rank 0.
     """
+    if result.best is None:
+        return
+    run.model.load_state_dict(result.best.model)
+    output = predict(run)
+    rows = {"prediction": run.task.prediction(output), "logits": output}
+    with ExitStack() as stack:
+
+        def make_place() -> Path:
+            assert folder is not None  # on rank 0
+            with writing_to("run_dir", folder.path):
+                return Path(stack.enter_context(TemporaryDirectory(dir=folder.path, prefix=".predictions-")))
+
+        place = from_rank0(make_place) or Path()
+        write_rows(run.scheme, place, rows, run.facts.num_nodes)
+        files = {name: place / f"{name}.npy" for name in rows}
+        write_to(folder, lambda folder: folder.write_predictions(files))
+        table = named_table(run, run.cfg.train.prediction_table)
+        if table is not None:
+            write_to(folder, lambda folder: write_named(folder.path / table, run, [*files.values()]))
+
+
+def named_table(run: Run, choice: str, class_names: tuple[str, ...] | None = None) -> str | None:
+    """The name of the file with the named predictions of ``run``; None: there is none. Equal on every rank.
+
+    Args:
+        choice: ``train.prediction_table``, one of ``TABLES``.
+        class_names: those that the model was trained with; None: those of the graph.
+    """
+    nodes = run.facts.nodes
+    has_names = bool(nodes.node_names) or (class_names or nodes.labels.class_names) is not None
     if choice == NEVER or (choice == AUTO and not has_names):
         return None
     return f"{STEM}.{CSV if choice == CSV else PARQUET}"
+
+
+def write_named(path: Path, run: Run, files: Sequence[Path], class_names: tuple[str, ...] | None = None) -> None:
+    """Write the table of the predictions in the ``.npy`` files of predictions and outputs, on rank 0.
+
+    Args:
+        class_names: those that the model was trained with; None: those of the graph.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    names = class_names or run.facts.nodes.labels.class_names
+    prediction, outputs = (np.load(file, mmap_mode="r", allow_pickle=False) for file in files)
+    write_table(path, run.names, names, prediction, outputs)
 
 
 def write_table(

@@ -21,7 +21,7 @@ from fullgnn.config.compose import compose, load_config
 from fullgnn.config.trust import CALLING, calls_of, check_calls, choices_of, plain_config, trusted_node
 from fullgnn.costs.hardware import read_hardware
 from fullgnn.engine.prediction import Trained, read_trained
-from fullgnn.engine.resume import check_run_dir
+from fullgnn.engine.run_folder import check_run_dir
 from fullgnn.errors import ConfigError, DataError, FullGNNError
 from fullgnn.predict import Request, check_no_download, check_request, load_request, prediction_config
 from fullgnn.storage import temporary

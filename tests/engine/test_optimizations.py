@@ -9,7 +9,7 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import fit, optimizations, set_up
+from fullgnn.engine import checks, fit, set_up
 from fullgnn.engine.checks import applicable
 from fullgnn.engine.run import with_supported_optimizations
 from fullgnn.engine.step_runner import StepRunner
@@ -87,7 +87,7 @@ NORM = "model.norm=batch reads every row of the last layer; set model.norm=layer
 @pytest.fixture
 def logged(caplog):
     """Returns the lines that ``applicable`` has logged; a line is logged once in a process."""
-    optimizations._log_once.cache_clear()
+    checks._log_once.cache_clear()
     caplog.set_level(logging.INFO, "fullgnn")
     return lambda: [record.getMessage() for record in caplog.records]
 

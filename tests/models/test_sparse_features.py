@@ -87,11 +87,11 @@ def test_options_equal_those_with_dense_features(
 
 
 def kind_of(world: World, cfg: Config, graph: Graph, least_numbers: int) -> bool:
-    before, optimizations.LEAST_NUMBERS = optimizations.LEAST_NUMBERS, least_numbers
+    before, checks.LEAST_NUMBERS = checks.LEAST_NUMBERS, least_numbers
     try:
         job = set_up(cfg, world, Meter(world.device), graph)
     finally:
-        optimizations.LEAST_NUMBERS = before
+        checks.LEAST_NUMBERS = before
     return isinstance(job.graph.features, SparseRows)
 
 

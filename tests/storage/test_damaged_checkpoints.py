@@ -28,7 +28,7 @@ from fullgnn.config import Config, build
 from fullgnn.config.trust import plain_config
 from fullgnn.engine.checkpoints import check_graph, fitting
 from fullgnn.engine.prediction import Trained, read_trained
-from fullgnn.engine.resume import check_run_dir
+from fullgnn.engine.run_folder import check_run_dir
 from fullgnn.engine.saved import check_best, check_state
 from fullgnn.engine.state import TrainState, place_rows
 from fullgnn.errors import DataError

@@ -7,8 +7,8 @@ from pathlib import Path
 import numba
 import pytest
 
-from fullgnn.engine import outputs
-from fullgnn.engine.outputs import CompilingRemark
+from fullgnn.engine import run_folder
+from fullgnn.engine.run_folder import CompilingRemark
 from fullgnn.kernels.support import compile_time
 from fullgnn.kernels.support.compile_time import compile_clock, waited
 from fullgnn.telemetry.meter import Cost, EpochRecord
@@ -54,7 +54,7 @@ def test_a_remark_is_of_the_first_epoch(caplog, monkeypatch) -> None:
         remark.close()
         took = [f"compiling kernels took {seconds:.1f} s of the first epoch; later runs find them in a cache"]
         begins = ["compiling kernels for this machine, which takes some seconds ..."]
-        assert caplog.messages == begins * (seconds > 1) + took * (seconds >= outputs.LEAST_COMPILING_S)
+        assert caplog.messages == begins * (seconds > 1) + took * (seconds >= run_folder.LEAST_COMPILING_S)
 
 
 @pytest.mark.sample(8)

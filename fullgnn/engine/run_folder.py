@@ -1,8 +1,10 @@
-"""Which run a run goes on with, and what it leaves in the run folder. Only rank 0 looks at the files.
+"""What a run finds in its folder, and what it leaves there. Only rank 0 looks at the files.
 
 resume=never   a new run, in a folder without one
 resume=auto    the run in ``run_dir``: from its latest checkpoint, or anew if it has none
 resume=PATH    another run, or a checkpoint of one; its epochs are copied to ``run_dir``
+
+The epochs are written as they come, and a run that stops says how to go on with it.
 
 The graph of ``train_graph`` stays beside its run, so that the run can be predicted with, and gone on with. Until the
 set-up has ended it is a temporary file, since a run that fails before its training leaves nothing; from then on it is
@@ -11,8 +13,9 @@ set-up has ended it is a temporary file, since a run that fails before its train
 
 import logging
 import shutil
-from collections.abc import Mapping
-from dataclasses import replace
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +25,28 @@ from fullgnn.config import Config
 from fullgnn.config.compose import resolved_schedule
 from fullgnn.config.overrides import quote
 from fullgnn.config.trust import CALLING, calls_of, check_calls, plain_config
-from fullgnn.distributed import broadcast_object, from_rank0
+from fullgnn.distributed import StopRequest, World, broadcast_object, from_rank0
 from fullgnn.distributed.store import attempt
-from fullgnn.engine.checkpoints import fitting
+from fullgnn.engine.checkpoints import fitting, progress_of
+from fullgnn.engine.fit import EpochOutput, FitResult
 from fullgnn.engine.state import TrainState
-from fullgnn.errors import ConfigError, DataError, quoted, reason_of
+from fullgnn.errors import ConfigError, DataError, TrainingStopped, quoted, reason_of
 from fullgnn.graph.datasets import CONTENTS, UNKNOWN, contents_of
+from fullgnn.kernels.support.compile_time import compile_clock
 from fullgnn.storage.checkpoint import STATE, check, find, read
 from fullgnn.storage.folder import CHECKPOINTS, GRAPH, check_folder, checkpoints, has_own_graph, remove_after
-from fullgnn.storage.record import RunFolder, RunRecord, read_record
+from fullgnn.storage.record import RunFolder, RunRecord, read_record, unwritable
 from fullgnn.storage.temporary import replacing, writing_to
 from fullgnn.storage.text import parse_yaml, read_text
+from fullgnn.telemetry.log import Progress
+from fullgnn.telemetry.meter import EpochRecord
 
 log = logging.getLogger(__name__)
 
 AUTO, NEVER = "auto", "never"
+
+LEAST_COMPILING_S = 0.5
+"""Compiling that takes less is not logged."""
 
 _FIXED = (
     "model",
@@ -127,18 +137,153 @@ def finished_record(cfg: Config, state: TrainState) -> RunRecord | None:
     return read_record(folder)
 
 
-def how_to_resume(cfg: Config, progress: str, unwritten: str) -> str:
-    """The last line of a run that was asked to stop.
+def kept_dataset(cfg: Config) -> dict[str, Any]:
+    """``cfg.dataset`` as the files of the run have it: a graph of ``train_graph`` lies in the run folder. Other
+    datasets stay where they are."""
+    digest = contents_of(cfg.dataset.get(CONTENTS), cfg.dataset.get("path"))
+    if digest is None:
+        return cfg.dataset
+    path = str(Path(cfg.run_dir).absolute() / GRAPH)
+    contents = UNKNOWN if digest == UNKNOWN else f"{digest} {path}"
+    return {**cfg.dataset, "path": path, CONTENTS: contents}
+
+
+def check_place(cfg: Config, checkpoint: Path | None) -> None:
+    """Refuse to replace a ``graph.npz`` of the user's. Only rank 0 calls it, before anything is loaded.
 
     Args:
-        progress: how far the training has come, see ``progress_of``.
-        unwritten: why there is no checkpoint of it; empty if there is one.
+        checkpoint: from which the run goes on, whose graph must be the same.
+
+    Raises:
+        ConfigError: there is such a file in the run folder.
     """
+    folder = Path(cfg.run_dir).absolute()
+    goes_on = checkpoint is not None and checkpoint.parent.parent == folder
+    if kept_dataset(cfg) != cfg.dataset and (folder / GRAPH).exists() and not goes_on and not has_own_graph(folder):
+        raise ConfigError(
+            f"run_dir={cfg.run_dir} holds a {GRAPH} that train_graph has not written, and the graph of this run would"
+            " replace it: move it, or choose another run_dir"
+        )
+
+
+def keep_graph(loaded: Mapping[str, Any], cfg: Config) -> None:
+    """Move the file of the graph from where a run has ``loaded`` it to where it is kept. Only rank 0 calls it.
+
+    Args:
+        loaded: ``cfg.dataset`` before it was the ``kept_dataset``.
+
+    Raises:
+        ConfigError: the run folder cannot be written, or has too little room.
+    """
+    if loaded == cfg.dataset or loaded["path"] == cfg.dataset["path"]:
+        return
+    with writing_to("run_dir", cfg.run_dir), replacing(Path(cfg.dataset["path"])) as temporary:
+        shutil.move(loaded["path"], temporary)
+
+
+@contextmanager
+def epoch_outputs(
+    world: World, cfg: Config, folder: RunFolder | None, first: int, request: StopRequest
+) -> Iterator[list[EpochOutput]]:
+    """Where the record of each epoch goes, inside the ``with`` block. Every rank calls it.
+
+    Args:
+        folder: on rank 0.
+        first: number of the first epoch.
+        request: asks all ranks to stop when a file of rank 0 cannot be written.
+    """
+    events = None
+    if cfg.train.tensorboard:
+        from fullgnn.telemetry.events import EventFiles
+
+        events = from_rank0(lambda: EventFiles(Path(cfg.run_dir), first))
+    simulated = f"rank {world.rank} of {world.size}, simulated" if world.dry else ""
+    progress = Progress(cfg.train.epochs, visible=world.rank == 0 or world.dry, first=first, simulated=simulated)
+    files = _Files(Path(cfg.run_dir), [one for one in (folder, events) if one is not None], request)
+    compiling = CompilingRemark()
+    try:
+        yield [compiling, progress, files]
+    finally:  # also where the training diverges
+        compiling.close()
+        progress.close()
+        if events is not None:
+            with files.writing():
+                events.close()
+
+
+class _Files:
+    """The files of a run that grow with each epoch. One that cannot be written ends the training, on all ranks."""
+
+    def __init__(self, run_dir: Path, files: list[EpochOutput], request: StopRequest):
+        self._run_dir, self._files, self._request = run_dir, files, request
+
+    def add_epoch(self, record: EpochRecord) -> None:
+        with self.writing():
+            for file in self._files:
+                if self._request.problem is None:
+                    file.add_epoch(record)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Note an ``OSError`` of the block as the reason to stop."""
+        try:
+            yield
+        except OSError as error:
+            self._request.problem = self._request.problem or unwritable(self._run_dir, error)
+
+
+def write_to(folder: RunFolder | None, write: Callable[[RunFolder], None]) -> None:
+    """Let rank 0, which has the ``folder``, write to it. Every rank calls it.
+
+    Raises:
+        ConfigError: it cannot be written; the same on every rank.
+    """
+    from_rank0(lambda: None if folder is None else write(folder))
+
+
+class CompilingRemark:
+    """Logs that the kernels of the first epoch are being compiled, and how long it took; nothing if a cache has them.
+
+    It counts from its construction to the first epoch that is read, with its evaluation.
+    """
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._clock = self._stack.enter_context(compile_clock(_tell_of_compiling))
+
+    def add_epoch(self, record: EpochRecord) -> None:
+        if self._clock.seconds >= LEAST_COMPILING_S:
+            kept = "later runs find them in a cache" if self._clock.is_kept else "no folder is writable that keeps them"
+            log.info("compiling kernels took %.1f s of the first epoch; %s", self._clock.seconds, kept)
+        self.close()
+
+    def close(self) -> None:
+        self._stack.close()
+        self._clock.seconds = 0.0
+
+
+def _tell_of_compiling() -> None:
+    log.info("compiling kernels for this machine, which takes some seconds ...")
+
+
+def end_if_stopped(cfg: Config, state: TrainState, result: FitResult, request: StopRequest) -> None:
+    """Raise if the training ended before its last epoch, or rank 0 could not write what it left. Every rank calls it.
+
+    Raises:
+        ConfigError: rank 0 could not write to the run folder; the same on every rank.
+        TrainingStopped: a signal has asked a rank to stop; the message says how to go on.
+    """
+    from_rank0(request.raise_problem)
+    if not result.stopped:
+        return
+    line = f"stopped at {progress_of(state)}"
     if cfg.runtime.dry_run:
-        return f"stopped at {progress} of a dry run"
-    if unwritten:
-        return f"stopped at {progress}, without a checkpoint of it: {unwritten}"
-    return f"stopped at {progress}; resume with: resume=auto run_dir={quote(cfg.run_dir)}"
+        line += " of a dry run"
+    elif result.unwritten:
+        line += f", without a checkpoint of it: {result.unwritten}"
+    else:
+        line += f"; resume with: resume=auto run_dir={quote(cfg.run_dir)}"
+    raise TrainingStopped(line, signal=request.signal or signal.SIGTERM)
 
 
 def _checkpoint(cfg: Config, quiet: bool) -> Path | None:
@@ -207,45 +352,3 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             found[f"{prefix}{key}"] = value
     return found
-
-
-def with_kept_graph(cfg: Config) -> Config:
-    """``cfg`` as the files of its run have it: a graph of ``train_graph`` lies in the run folder. Other datasets stay
-    where they are."""
-    digest = contents_of(cfg.dataset.get(CONTENTS), cfg.dataset.get("path"))
-    if digest is None:
-        return cfg
-    path = str(Path(cfg.run_dir).absolute() / GRAPH)
-    contents = UNKNOWN if digest == UNKNOWN else f"{digest} {path}"
-    return replace(cfg, dataset={**cfg.dataset, "path": path, CONTENTS: contents})
-
-
-def check_place(cfg: Config, checkpoint: Path | None) -> None:
-    """Refuse to replace a ``graph.npz`` of the user's. Only rank 0 calls it, before anything is loaded.
-
-    Args:
-        checkpoint: from which the run goes on, whose graph must be the same.
-
-    Raises:
-        ConfigError: there is such a file in the run folder.
-    """
-    folder = Path(cfg.run_dir).absolute()
-    goes_on = checkpoint is not None and checkpoint.parent.parent == folder
-    if with_kept_graph(cfg) != cfg and (folder / GRAPH).exists() and not goes_on and not has_own_graph(folder):
-        raise ConfigError(
-            f"run_dir={cfg.run_dir} holds a {GRAPH} that train_graph has not written, and the graph of this run would"
-            " replace it: move it, or choose another run_dir"
-        )
-
-
-def keep_graph(loaded: Config, kept: Config) -> None:
-    """Move the file of the graph from where a run has ``loaded`` it to where it is ``kept``. Only rank 0 calls it.
-
-    Raises:
-        ConfigError: the run folder cannot be written, or has too little room.
-    """
-    source, target = loaded.dataset.get("path"), kept.dataset.get("path")
-    if source == target:
-        return
-    with writing_to("run_dir", kept.run_dir), replacing(Path(target)) as temporary:
-        shutil.move(source, temporary)
