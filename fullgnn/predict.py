@@ -78,7 +78,7 @@ from fullgnn.errors import ConfigError, DataError, message_of, quoted
 from fullgnn.graph import check_dataset
 from fullgnn.graph.datasets import dataset_files
 from fullgnn.prepare.process import PreparationWorker, own_process_of_rank0
-from fullgnn.prepare.source import prepared_graph
+from fullgnn.prepare.source import Preparation, prepared_graph
 from fullgnn.schemes.options import num_parts
 from fullgnn.storage.folder import CHECKPOINTS
 from fullgnn.storage.record import strict_json
@@ -396,7 +396,7 @@ def trained_run(
         FullGNNError: a user error, such as a graph that does not fit, or an unknown ``layer``; the same on every rank.
     """
     parts, meter = num_parts(cfg.scheme, world.size), Meter(world.device)
-    with prepared_graph(cfg, world, parts, work, told=Told(trained.codec_state)) as prepared:
+    with prepared_graph(Preparation(cfg, parts, told=Told(trained.codec_state)), world, work) as prepared:
         facts = prepared.facts.nodes
         links = facts.links and replace(facts.links, num_train=max(1, facts.links.num_train))  # none are trained with
         run = learn(cfg, world, meter, replace(facts, labels=trained.labels, links=links))

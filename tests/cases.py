@@ -15,7 +15,7 @@ from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import World
 from fullgnn.graph import Graph
 from fullgnn.graph.labels import LabelFacts
-from fullgnn.prepare.source import prepared_graph
+from fullgnn.prepare.source import Preparation, prepared_graph
 from fullgnn.schemes.base import BlockRequest, Scheme, ShardedGraph
 from fullgnn.tasks import MultiClass
 from fullgnn.telemetry.meter import EpochRecord
@@ -87,7 +87,8 @@ class Calling:
 def sharded(world: World, cfg: Config, scheme: Scheme, request: BlockRequest, graph: Graph) -> ShardedGraph:
     """This rank's part of ``graph``, in the dtype of ``cfg``. Every rank calls it."""
     request = replace(request, dtype=getattr(torch, cfg.runtime.dtype))
-    with prepared_graph(cfg, world, scheme.num_parts, graph=graph if world.rank == 0 else None) as prepared:
+    preparation = Preparation(cfg, scheme.num_parts, graph if world.rank == 0 else None)
+    with prepared_graph(preparation, world) as prepared:
         return scheme.shard(prepared, request)
 
 

@@ -14,7 +14,7 @@ from fullgnn.config import Config
 from fullgnn.costs.layout import PlannedLayout
 from fullgnn.costs.statistics import GraphStatistics, PlannedJob
 from fullgnn.engine.run import told
-from fullgnn.prepare.source import key_of_files
+from fullgnn.prepare.source import Preparation
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.schemes.pieces import Pieces
 from fullgnn.schemes.rows import RowDistribution
@@ -34,7 +34,7 @@ def key_of_job(cfg: Config, world_size: int, near_bytes: int, cache: Cache) -> s
     Args:
         near_bytes: see ``Hardware``; the cache for which the order of the nodes was judged.
     """
-    graph = key_of_files(cfg, world_size // cfg.scheme["replication"], cache, told(cfg))
+    graph = Preparation(cfg, world_size // cfg.scheme["replication"], told=told(cfg)).key_of_files()
     if not graph:
         return ""
     return cache.key(

@@ -15,7 +15,7 @@ from fullgnn.costs.predict import Prediction, predict
 from fullgnn.costs.statistics import GraphStatistics, PlannedJob, counted_job, estimated_job
 from fullgnn.graph import Graph
 from fullgnn.prepare.prepared import PreparedGraph
-from fullgnn.prepare.source import arranged
+from fullgnn.prepare.source import Preparation
 from fullgnn.prepare.statistics import block_rows
 from fullgnn.reorder.cache_model import hit_rate
 from fullgnn.schemes.options import is_own, replications
@@ -143,7 +143,7 @@ class Search:
         key = cfg.reorder.name, world_size // cfg.scheme.get("replication", 1)
         if key not in self._prepared:
             self._prepared.clear()  # one graph at a time: they may be large
-            prepared = arranged(cfg, key[1], graph())
+            prepared = Preparation(cfg, key[1], graph()).in_memory()
             self._prepared[key] = prepared, locality(prepared, cfg, hardware.near_bytes)
         return self._prepared[key]
 

@@ -24,7 +24,7 @@ from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Graph
 from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.prepare.prepared import PreparedGraph
-from fullgnn.prepare.source import arranged
+from fullgnn.prepare.source import Preparation
 from fullgnn.schemes.options import num_parts
 from fullgnn.telemetry.meter import Meter
 
@@ -85,7 +85,7 @@ def prepare_for(cfg: Config, world_size: int, graph: Graph | None = None) -> Pre
     """The prepared graph of a job of ``world_size`` ranks; jobs with as many block rows and the same order can share
     it."""
     cfg = with_supported_optimizations(cfg)
-    return arranged(cfg, num_parts(cfg.scheme, world_size), graph)
+    return Preparation(cfg, num_parts(cfg.scheme, world_size), graph).in_memory()
 
 
 def _waiting_ms(cfg: Config, prepared: PreparedGraph, ranks: list[RankRun], hardware: Hardware) -> list[float]:

@@ -32,7 +32,7 @@ from fullgnn.nn.contract import block_request
 from fullgnn.prepare.facts import GraphFacts, NodeFacts
 from fullgnn.prepare.prepared import PreparedGraph, needed_row_ratio
 from fullgnn.prepare.process import PreparationWorker
-from fullgnn.prepare.source import prepared_graph
+from fullgnn.prepare.source import Preparation, prepared_graph
 from fullgnn.schemes.base import BlockRequest, Scheme, ShardedGraph, check_offers
 from fullgnn.storage.cache import Cache
 from fullgnn.tasks import Task, build_task, log_default_metric, takes_links
@@ -155,7 +155,7 @@ def set_up(
     cfg = planner.with_scheme(cfg, world, work)
     parts = num_parts(cfg.scheme, world.size)
     opened: AbstractContextManager[PreparedGraph] = (
-        prepared_graph(cfg, world, parts, work, graph, to_train=trains, told=told(cfg))
+        prepared_graph(Preparation(cfg, parts, graph, trains, told=told(cfg)), world, work)
         if prepared is None
         else nullcontext(prepared)
     )

@@ -23,7 +23,7 @@ from fullgnn.graph.datasets import check_dataset
 from fullgnn.graph.remarks import say
 from fullgnn.prepare.facts import edge_cut
 from fullgnn.prepare.folder import open_folder
-from fullgnn.prepare.source import Places, prepare_folder
+from fullgnn.prepare.source import Places, Preparation
 from fullgnn.schemes.base import CHOOSE_SCHEME
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.telemetry.screen import percent
@@ -44,7 +44,7 @@ def run(arguments: list[str]) -> None:
     check_dataset(cfg.dataset)
     torch.set_num_threads(cfg.runtime.threads or len(os.sched_getaffinity(0)))
     with Places() as places:
-        path, _ = prepare_folder(cfg, num_parts_of(cfg), places.new(), told=told(cfg))
+        path, _ = Preparation(cfg, num_parts_of(cfg), told=told(cfg)).in_folder(places.new())
         facts = open_folder(path).facts
         kept = path.is_relative_to(os.path.abspath(os.path.expanduser(cfg.runtime.cache_dir)))
     say(facts.nodes.name, facts.remarks)

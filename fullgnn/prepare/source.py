@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -57,36 +57,174 @@ FILES = "files"
 the cache, these are replaced, and nothing is computed from them."""
 
 
+@dataclass(frozen=True)
+class Preparation:
+    """A graph that is to be cut into block rows, and all that the result depends on.
+
+    Every method raises a ``FullGNNError`` for a user error.
+    """
+
+    cfg: Config
+    num_parts: int
+    graph: Graph | None = None
+    """On rank 0, the graph that replaces ``cfg.dataset``."""
+    to_train: bool = False
+    """Whether a graph without labelled training nodes is refused, before it is ordered."""
+    identity: dict[str, Any] | None = None
+    """On rank 0, ``dataset_identity`` before ``graph`` was loaded, if that is the graph of ``cfg.dataset``; None:
+    ``graph`` is known by its arrays."""
+    told: Told = NOTHING
+    """On rank 0, what the codec of ``cfg`` is told."""
+
+    @property
+    def cache(self) -> Cache:
+        return Cache(self.cfg.runtime.cache_dir)
+
+    def here(self) -> PreparedGraph:
+        """The prepared graph, for this process alone. With a cache it is a folder there; otherwise it is in memory."""
+        if self.cache.folder is not None:
+            with Places() as places:
+                path, was_kept = self.in_folder(places.new())
+                _loaded.cache_clear()
+                prepared = _opened(path, was_kept)
+                if path.parent.name == KIND:
+                    return prepared
+            # An order that takes the place of another one is not kept.
+        return self.in_memory()
+
+    def in_memory(self) -> PreparedGraph:
+        """The prepared graph in the memory of this process."""
+        graph, load_time_s = self._load()
+        if self.graph is None:
+            _loaded.cache_clear()
+        return self._arrange(graph, load_time_s)
+
+    def in_folder(self, temporary: Path) -> tuple[Path, bool]:
+        """Find the prepared graph in the cache, or make it there, or in the folder ``temporary`` if there is no cache.
+
+        Returns:
+            the folder, and whether it was there.
+        """
+        cache, key = self.cache, ""
+        cache.check()
+        identity = self._identity()
+        if identity is not None:
+            key = self._key(**identity)
+            if kept := _kept(cache, key):
+                return kept, True
+            self._say_what_changed(identity)
+        graph, load_time_s = self._load()
+        if not key and cache.folder is not None:
+            key = self._key(name=graph.name, **graph_to_arrays(graph))
+            if kept := _kept(cache, key):
+                return kept, True
+        prepared = self._arrange(graph, load_time_s)
+        announce(
+            f"{graph.name}: {self.num_parts} parts are written, and their blocks built", graph.num_edges, ["writing"]
+        )
+        used, asked = prepared.facts.methods, (self.cfg.partition, self.cfg.reorder.method)
+        if cache.folder is None or (used.partition, used.reorder) != tuple(name_of(build(node)) for node in asked):
+            return write_folder(prepared, temporary), False
+        written = write_folder(replace(prepared, key=key), cache.folder / KIND / key)
+        if identity is not None and identity["files"]:
+            stats = np.array([file[1:] for file in identity["files"]], np.int64)
+            cache.store(FILES, self._key_of_paths(identity), {"stats": stats})
+        return written, False
+
+    def key_of_files(self) -> str:
+        """The key of the prepared graph if it is known by its configuration and files; empty if its loader does not
+        name the files, or there is no cache."""
+        identity = self._identity()
+        return "" if identity is None else self._key(**identity)
+
+    def _identity(self) -> dict[str, Any] | None:
+        """By which files the graph is known; None: by its arrays, or there is no cache."""
+        if self.cache.folder is None:
+            return None
+        return self.identity if self.graph is not None else dataset_identity(self.cfg.dataset)
+
+    def _load(self) -> tuple[Graph, float]:
+        """``graph``, or that of ``cfg.dataset``, without what the task holds out, and how long it took in seconds."""
+        begin, cfg = time.perf_counter(), self.cfg
+        graph = loaded_dataset(cfg.dataset) if self.graph is None else self.graph
+        if self.to_train:
+            refuse_without_examples(cfg.task, f"the graph {graph.name}", lacks_examples(graph))
+        return held_out(cfg.task, graph), time.perf_counter() - begin
+
+    def _arrange(self, graph: Graph, load_time_s: float) -> PreparedGraph:
+        from fullgnn.prepare.arrange import arrange  # imported here, since a run often finds a prepared graph
+
+        pairs = takes_links(self.cfg.task)
+        with within_memory(f"the prepared graph {graph.name}"):
+            return arrange(self.cfg, self.num_parts, graph, self.cache, pairs, load_time_s, self.told)
+
+    def _key(self, **what: Any) -> str:
+        """The key of the prepared graph ``what``, with these settings."""
+        return self.cache.key(**what, **self._settings())
+
+    def _settings(self) -> dict[str, Any]:
+        from fullgnn.partition import contiguous, nnz
+        from fullgnn.reorder import degree, none, rcm, slashburn
+
+        cfg, without_seed = self.cfg, (contiguous, nnz, none, degree, rcm, slashburn)
+        functions = base_function(build(cfg.partition)), base_function(build(cfg.reorder.method))
+        settings = {
+            "prepared_format": FORMAT,
+            "partition_node": cfg.partition,
+            "reorder_node": asdict(cfg.reorder),
+            "num_parts": self.num_parts,
+            "order_seed": None if all(function in without_seed for function in functions) else cfg.seed,
+            "task_node": [PAIRS, cfg.task] if takes_links(cfg.task) else None,
+        }
+        if build_codec(cfg.codec) is None:
+            return settings
+        return settings | {"codec_node": cfg.codec, "dtype": cfg.runtime.dtype} | self.told.identity(cfg.codec)
+
+    def _key_of_paths(self, identity: dict[str, Any]) -> str:
+        """The key of what was last prepared of the same files with the same settings, whatever the files held."""
+        paths = [path for path, *_ in identity["files"]]
+        return replace(self, told=NOTHING)._key(dataset=identity["dataset"], paths=paths)
+
+    def _say_what_changed(self, identity: dict[str, Any]) -> None:
+        """Log which files have changed since the graph was prepared with the same settings, if it was."""
+        if not identity["files"]:
+            return
+
+        def kept_stats(arrays: dict[str, np.ndarray]) -> list[list[int]]:
+            stats = arrays["stats"]
+            if stats.dtype != np.int64 or stats.shape != (len(identity["files"]), 3):
+                raise ValueError("it is of other files")
+            return stats.tolist()
+
+        kept = self.cache.load(FILES, self._key_of_paths(identity), kept_stats)
+        for before, (path, *stats) in zip(kept or [], identity["files"]):
+            changes = []
+            for what, old, new in zip(("size", "modified", "changed"), before, stats):
+                if old != new:
+                    show = str if what == "size" else _time
+                    changes.append(f"{what} {show(old)} -> {show(new)}")
+            if changes:
+                said = ", ".join(changes)
+                log.info("%s is another file than when it was prepared (%s): it is prepared anew", path, said)
+
+
 @contextmanager
 def prepared_graph(
-    cfg: Config,
-    world: World,
-    num_parts: int,
-    work: PreparationWorker | None = None,
-    graph: Graph | None = None,
-    to_train: bool = False,
-    said: Collection[str] = (),
-    identity: dict[str, Any] | None = None,
-    told: Told = NOTHING,
+    preparation: Preparation, world: World, work: PreparationWorker | None = None, said: Collection[str] = ()
 ) -> Iterator[PreparedGraph]:
-    """The graph of ``cfg`` in ``num_parts`` block rows, as this rank reads it inside the ``with`` block.
+    """The graph of a ``preparation``, as this rank reads it inside the ``with`` block.
 
     Every rank calls it, and leaves the block together with the others or with the same error.
 
     Args:
         work: on rank 0, where the whole graph is loaded, and which is closed then; None: in this process.
-        graph: on rank 0, the graph that replaces ``cfg.dataset``.
-        to_train: whether a graph without labelled training nodes is refused, before it is ordered.
         said: names of the remarks on the graph that the run has logged already.
-        identity: on rank 0, ``dataset_identity`` before ``graph`` was loaded, if that is the graph of ``cfg.dataset``;
-            None: ``graph`` is known by its arrays.
-        told: on rank 0, what the codec of ``cfg`` is told.
 
     Raises:
         FullGNNError: a user error, the same on every rank.
     """
     if world.size == 1 or world.dry:
-        prepared = prepare_here(cfg, num_parts, graph, to_train, identity, told)
+        prepared = preparation.here()
         _say_others(prepared.facts, said)
         yield prepared
         return
@@ -96,9 +234,7 @@ def prepared_graph(
 
         load_compiler()  # takes a while, as long as rank 0 works
     with Places() as places:
-        made = from_rank0(
-            lambda: work.call(prepare_folder, cfg, num_parts, places.new(), graph, to_train, identity, told)
-        )
+        made = from_rank0(lambda: work.call(preparation.in_folder, places.new()))
         work.close()
         _loaded.cache_clear()
         path, was_kept = broadcast_object(made)
@@ -107,111 +243,6 @@ def prepared_graph(
         _say_others(prepared.facts, said)
         yield prepared
         all_gather_objects(None)  # all ranks have read what they need
-
-
-def _say_others(facts: GraphFacts, said: Collection[str]) -> None:
-    """Log the remarks on a graph that have not been ``said``."""
-    say(facts.nodes.name, {name: count for name, count in facts.remarks.items() if name not in said})
-
-
-def prepare_here(
-    cfg: Config,
-    num_parts: int,
-    graph: Graph | None = None,
-    to_train: bool = False,
-    identity: dict[str, Any] | None = None,
-    told: Told = NOTHING,
-) -> PreparedGraph:
-    """The graph of ``cfg``, or ``graph``, in ``num_parts`` block rows, for this process alone.
-
-    With a cache it is a folder there; otherwise it is in memory. ``prepared_graph`` explains ``identity``
-    and ``told``.
-    """
-    if Cache(cfg.runtime.cache_dir).folder is None:
-        return arranged(cfg, num_parts, graph, to_train, told)
-    with Places() as places:
-        path, was_kept = prepare_folder(cfg, num_parts, places.new(), graph, to_train, identity, told)
-        _loaded.cache_clear()
-        found = _opened(path, was_kept)
-        if path.parent.name == KIND:
-            return found
-    # An order that takes the place of another one is not kept.
-    return arranged(cfg, num_parts, graph, to_train, told)
-
-
-def prepare_folder(
-    cfg: Config,
-    num_parts: int,
-    temporary: Path,
-    graph: Graph | None = None,
-    to_train: bool = False,
-    identity: dict[str, Any] | None = None,
-    told: Told = NOTHING,
-) -> tuple[Path, bool]:
-    """Find the prepared graph in the cache, or make it there, or in the folder ``temporary`` if there is no cache.
-
-    Args:
-        identity, told: see ``prepared_graph``.
-
-    Returns:
-        the folder, and whether it was there.
-
-    Raises:
-        FullGNNError: a user error.
-    """
-    cache = Cache(cfg.runtime.cache_dir)
-    cache.check()
-    if graph is None and cache.folder is not None:
-        identity = dataset_identity(cfg.dataset)
-    key = _key_of_identity(cfg, num_parts, cache, identity, told)
-    if found := _kept(cache, key):
-        return found, True
-    _say_what_changed(cfg, num_parts, cache, identity)
-    begin = time.perf_counter()
-    graph = _graph(cfg, graph, to_train)
-    load_time_s = time.perf_counter() - begin
-    key = key or _key_of_arrays(cfg, num_parts, cache, graph, told)
-    if found := _kept(cache, key):
-        return found, True
-    from fullgnn.prepare.arrange import arrange  # imported here, since a run often finds a prepared graph
-
-    with within_memory(f"the prepared graph {graph.name}"):
-        prepared = arrange(cfg, num_parts, graph, cache, takes_links(cfg.task), load_time_s, told)
-    announce(f"{graph.name}: {num_parts} parts are written, and their blocks built", graph.num_edges, ["writing"])
-    used = prepared.facts.methods.partition, prepared.facts.methods.reorder
-    if cache.folder is None or used != (name_of(build(cfg.partition)), name_of(build(cfg.reorder.method))):
-        return write_folder(prepared, temporary), False
-    written = write_folder(replace(prepared, key=key), cache.folder / KIND / key)
-    _remember_files(cfg, num_parts, cache, identity)
-    return written, False
-
-
-def _opened(path: Path, was_kept: bool) -> PreparedGraph:
-    """The graph in a folder; if an earlier run has prepared it, this run took no time for it."""
-    found = open_folder(path)
-    if not was_kept:
-        return found
-    methods = replace(found.facts.methods, partition_time_s=0.0, reorder_time_s=0.0)
-    return replace(found, facts=replace(found.facts, methods=methods, load_time_s=0.0, prepare_time_s=0.0))
-
-
-def arranged(
-    cfg: Config,
-    num_parts: int,
-    graph: Graph | None = None,
-    to_train: bool = False,
-    told: Told = NOTHING,
-) -> PreparedGraph:
-    """The graph of ``cfg``, or ``graph``, in ``num_parts`` block rows, in the memory of this process."""
-    from fullgnn.prepare.arrange import arrange
-
-    begin, given = time.perf_counter(), graph
-    graph = _graph(cfg, graph, to_train)
-    load_time_s, cache = time.perf_counter() - begin, Cache(cfg.runtime.cache_dir)
-    if given is None:
-        _loaded.cache_clear()
-    with within_memory(f"the prepared graph {graph.name}"):
-        return arrange(cfg, num_parts, graph, cache, takes_links(cfg.task), load_time_s, told)
 
 
 def loaded_dataset(node: dict[str, Any]) -> Graph:
@@ -224,12 +255,18 @@ def _loaded(node: str, identity: str) -> Graph:
     return load_dataset(json.loads(node))
 
 
-def _graph(cfg: Config, graph: Graph | None, to_train: bool) -> Graph:
-    """``graph``, or that of ``cfg.dataset``, without what the task holds out."""
-    graph = loaded_dataset(cfg.dataset) if graph is None else graph
-    if to_train:
-        refuse_without_examples(cfg.task, f"the graph {graph.name}", lacks_examples(graph))
-    return held_out(cfg.task, graph)
+def _say_others(facts: GraphFacts, said: Collection[str]) -> None:
+    """Log the remarks on a graph that have not been ``said``."""
+    say(facts.nodes.name, {name: count for name, count in facts.remarks.items() if name not in said})
+
+
+def _opened(path: Path, was_kept: bool) -> PreparedGraph:
+    """The graph in a folder; if an earlier run has prepared it, this run took no time for it."""
+    opened = open_folder(path)
+    if not was_kept:
+        return opened
+    methods = replace(opened.facts.methods, partition_time_s=0.0, reorder_time_s=0.0)
+    return replace(opened, facts=replace(opened.facts, methods=methods, load_time_s=0.0, prepare_time_s=0.0))
 
 
 def _kept(cache: Cache, key: str) -> Path | None:
@@ -243,86 +280,9 @@ def _kept(cache: Cache, key: str) -> Path | None:
     return path
 
 
-def key_of_files(cfg: Config, num_parts: int, cache: Cache, told: Told = NOTHING) -> str:
-    """The key of a prepared graph that is known by its configuration and files; empty if its loader does not name the
-    files, or the ``cache`` has no folder."""
-    identity = None if cache.folder is None else dataset_identity(cfg.dataset)
-    return _key_of_identity(cfg, num_parts, cache, identity, told)
-
-
-def _key_of_identity(
-    cfg: Config,
-    num_parts: int,
-    cache: Cache,
-    identity: dict[str, Any] | None,
-    told: Told = NOTHING,
-) -> str:
-    return "" if identity is None else cache.key(**identity, **_of_preparation(cfg, num_parts, told))
-
-
-def _key_of_arrays(cfg: Config, num_parts: int, cache: Cache, graph: Graph, told: Told = NOTHING) -> str:
-    """The key of a graph that is known by its arrays."""
-    if cache.folder is None:
-        return ""
-    return cache.key(name=graph.name, **graph_to_arrays(graph), **_of_preparation(cfg, num_parts, told))
-
-
-def _key_of_paths(cfg: Config, num_parts: int, cache: Cache, identity: dict[str, Any]) -> str:
-    """The key of what was last prepared of the same files with the same settings, whatever the files held."""
-    paths = [path for path, *_ in identity["files"]]
-    return cache.key(dataset=identity["dataset"], paths=paths, **_of_preparation(cfg, num_parts))
-
-
-def _remember_files(cfg: Config, num_parts: int, cache: Cache, identity: dict[str, Any] | None) -> None:
-    """Keep the sizes and times of the files of which a graph has been prepared, for ``_say_what_changed``."""
-    if identity is not None and identity["files"]:
-        stats = np.array([one[1:] for one in identity["files"]], np.int64)
-        cache.store(FILES, _key_of_paths(cfg, num_parts, cache, identity), {"stats": stats})
-
-
-def _say_what_changed(cfg: Config, num_parts: int, cache: Cache, identity: dict[str, Any] | None) -> None:
-    """Log which files have changed since the graph was prepared with the same settings, if it was."""
-    if identity is None or not identity["files"]:
-        return
-
-    def kept_stats(arrays: dict[str, np.ndarray]) -> list[list[int]]:
-        stats = arrays["stats"]
-        if stats.dtype != np.int64 or stats.shape != (len(identity["files"]), 3):
-            raise ValueError("it is of other files")
-        return stats.tolist()
-
-    kept = cache.load(FILES, _key_of_paths(cfg, num_parts, cache, identity), kept_stats)
-    for before, (path, *stats) in zip(kept or [], identity["files"]):
-        changes = []
-        for what, old, new in zip(("size", "modified", "changed"), before, stats):
-            if old != new:
-                changes.append(f"{what} {old} -> {new}" if what == "size" else f"{what} {_time(old)} -> {_time(new)}")
-        if changes:
-            log.info("%s is another file than when it was prepared (%s): it is prepared anew", path, ", ".join(changes))
-
-
 def _time(nanoseconds: int) -> str:
     seconds, rest = divmod(int(nanoseconds), 10**9)
     return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(seconds))}.{rest:09d}"
-
-
-def _of_preparation(cfg: Config, num_parts: int, told: Told = NOTHING) -> dict[str, Any]:
-    from fullgnn.partition import contiguous, nnz
-    from fullgnn.reorder import degree, none, rcm, slashburn
-
-    without_seed = contiguous, nnz, none, degree, rcm, slashburn
-    functions = base_function(build(cfg.partition)), base_function(build(cfg.reorder.method))
-    known = {
-        "prepared_format": FORMAT,
-        "partition_node": cfg.partition,
-        "reorder_node": asdict(cfg.reorder),
-        "num_parts": num_parts,
-        "order_seed": None if all(function in without_seed for function in functions) else cfg.seed,
-        "task_node": [PAIRS, cfg.task] if takes_links(cfg.task) else None,
-    }
-    if build_codec(cfg.codec) is None:
-        return known
-    return known | {"codec_node": cfg.codec, "dtype": cfg.runtime.dtype} | told.identity(cfg.codec)
 
 
 class Places(ExitStack):

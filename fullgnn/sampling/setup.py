@@ -22,7 +22,7 @@ from fullgnn.graph import Graph, dataset_identity, load_dataset
 from fullgnn.graph.remarks import noted, say
 from fullgnn.nn.contract import contract_of, contracts_of
 from fullgnn.prepare.facts import NodeFacts
-from fullgnn.prepare.source import prepared_graph
+from fullgnn.prepare.source import Preparation, prepared_graph
 from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.caches import Accesses, CacheNothing
 from fullgnn.sampling.features import Cached, Decoded, FeatureSource, HostRows, InPlace, SparseInPlace
@@ -125,7 +125,7 @@ def _distributor(
 
     Args:
         graph: on rank 0.
-        identity: on rank 0, see ``prepared_graph``.
+        identity: on rank 0, see ``Preparation``.
         reads_exact: whether the features of the evaluation are exact, since the codec encodes products.
     """
     full, state = copy(run), run.codec_state
@@ -141,11 +141,10 @@ def _distributor(
         whole = given.pop()  # it is not held any longer
         said = () if whole is None else whole.remarks.keys()
         parts = full.scheme.num_parts
-        with prepared_graph(
-            full.cfg, full.world, parts, graph=whole, said=said, identity=identity, told=known
-        ) as prepared:
+        preparation = Preparation(full.cfg, parts, whole, identity=identity, told=known)
+        with prepared_graph(preparation, full.world, said=said) as prepared:
             distribute(full, prepared)
-        del whole
+        del whole, preparation
         prepare_input(full)
         return full
 

@@ -123,12 +123,12 @@ def test_curves_are_those_of_the_decoded_features(
 
 def test_a_prepared_folder_holds_codes(files: dict[str, Path], tmp_path: Path) -> None:
     from fullgnn.prepare.folder import open_folder
-    from fullgnn.prepare.source import prepare_folder
+    from fullgnn.prepare.source import Preparation
 
     sizes = {}
     for kind, more in (("plain", []), ("codes", CODEC)):
         cfg = config(files["whole"], tmp_path / "run", *more)
-        path, _ = prepare_folder(cfg, 2, tmp_path / kind)
+        path, _ = Preparation(cfg, 2).in_folder(tmp_path / kind)
         sizes[kind] = sum(file.stat().st_size for file in path.glob("part_*/features.npy"))
         part = open_folder(path).part(1)
         assert (part.codec_state is None) == (kind == "plain")

@@ -18,7 +18,7 @@ from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph
 from fullgnn.plan.config import load_plan
-from fullgnn.prepare.source import arranged
+from fullgnn.prepare.source import Preparation
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, layout_overrides
 
@@ -70,7 +70,7 @@ def case(replication: int, overrides: list[str]) -> Config:
 
 def counted(cfg: Config, world_size: int) -> PlannedJob:
     num_parts = world_size // cfg.scheme["replication"]
-    return counted_job(cfg, world_size, arranged(cfg, num_parts, bipartite()))
+    return counted_job(cfg, world_size, Preparation(cfg, num_parts, bipartite()).in_memory())
 
 
 def wire(memory_bytes: int = 1 << 34) -> Hardware:

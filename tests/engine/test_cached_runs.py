@@ -19,7 +19,7 @@ from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
-from fullgnn.prepare.source import arranged, prepare_here
+from fullgnn.prepare.source import Preparation
 from fullgnn.prepare.statistics import kept_statistics
 from fullgnn.schemes.inputs import PropagatedInput
 from fullgnn.storage.cache import Cache
@@ -257,7 +257,7 @@ def test_the_product_knows_the_whole_order_and_every_bound(tmp_path: Path) -> No
     """The key covers more than a rank's own rows, because sums are in the order of all columns."""
     contiguous, others = ["partition=contiguous", "reorder=none"], (["reorder=shuffle"], ["partition=nnz"])
     first, *changed_keys = [
-        prepare_here(case(tmp_path, 1, *contiguous, *change), 3, GRAPH).key for change in ([], *others)
+        Preparation(case(tmp_path, 1, *contiguous, *change), 3, GRAPH).here().key for change in ([], *others)
     ]
     assert first and first not in changed_keys
 
@@ -287,15 +287,19 @@ def test_only_a_partitioner_that_looks_at_training_nodes_asks_for_them(tmp_path:
     other = changed(train_mask=OTHER_MASK)
     for count, partition in enumerate(("contiguous", "nnz", "random"), start=1):
         for graph in (GRAPH, other):
-            prepare_here(case(tmp_path, 1, f"partition={partition}", "reorder=rcm"), 3, graph)
+            Preparation(case(tmp_path, 1, f"partition={partition}", "reorder=rcm"), 3, graph).here()
             assert files(tmp_path) == (count, 0)
 
 
 def test_the_order_is_that_of_two_level(tmp_path: Path) -> None:
     for scope, partition in (("block", "metis"), ("block", "random"), ("whole", "nnz")):
         cfg = case(tmp_path, 1, f"partition={partition}", "reorder=rcm", f"reorder.scope={scope}")
-        plain = arranged(replace(cfg, runtime=replace(cfg.runtime, cache_dir=None)), 3, GRAPH)
-        computed, loaded, only_order = prepare_here(cfg, 3, GRAPH), prepare_here(cfg, 3, GRAPH), arranged(cfg, 3, GRAPH)
+        plain = Preparation(replace(cfg, runtime=replace(cfg.runtime, cache_dir=None)), 3, GRAPH).in_memory()
+        computed, loaded, only_order = (
+            Preparation(cfg, 3, GRAPH).here(),
+            Preparation(cfg, 3, GRAPH).here(),
+            Preparation(cfg, 3, GRAPH).in_memory(),
+        )
         for found in (computed, loaded, only_order):
             ids = [np.concatenate([part.node_id for part in graph.parts()]) for graph in (found, plain)]
             assert np.array_equal(*ids) and ids[0].dtype == ids[1].dtype == np.int64
@@ -311,11 +315,11 @@ def test_a_fallback_is_not_kept(tmp_path: Path, monkeypatch) -> None:
     with monkeypatch.context() as broken:
         broken.setitem(sys.modules, "pymetis", None)
         for _ in range(2):
-            prepared = prepare_here(cfg, 3, GRAPH)
+            prepared = Preparation(cfg, 3, GRAPH).here()
             used = prepared.facts.methods
             assert (used.partition, used.reorder) == ("nnz", "rcm") and files(tmp_path) == (0, 0)
             assert prepared.key == "" and not list(tmp_path.glob("prepared/*"))
-    used = prepare_here(cfg, 3, GRAPH).facts.methods
+    used = Preparation(cfg, 3, GRAPH).here().facts.methods
     assert (used.partition, used.reorder) == ("metis", "metis") and files(tmp_path) == (1, 0)
 
 

@@ -13,7 +13,7 @@ from fullgnn.engine.run import with_supported_optimizations
 from fullgnn.graph import Graph
 from fullgnn.inspection.ranks import _hardware, layouts_of, run_of
 from fullgnn.prepare.facts import edge_cut
-from fullgnn.prepare.source import arranged
+from fullgnn.prepare.source import Preparation
 from tests.cases import config
 from tests.inspection.graphs import random_graph
 
@@ -37,7 +37,7 @@ def test_they_are_those_of_a_graph_that_is_cut(keys: list[str], num_nodes: int, 
         num_parts = one.world_size // one.replication
         scheme = dict(cfg.scheme) | {"replication": one.replication, "fetch": "stages"}
         same = replace(cfg, scheme=scheme)
-        prepared = arranged(same, num_parts, graph)
+        prepared = Preparation(same, num_parts, graph).in_memory()
         job = counted_job(same, one.world_size, prepared)
         expected = predict(job, _hardware(cfg))
         assert one.tensor_bytes == expected.peak_tensor_bytes

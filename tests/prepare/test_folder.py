@@ -16,11 +16,10 @@ from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph
 from fullgnn.graph.sparse_features import to_dense
 from fullgnn.prepare import folder as folders
-from fullgnn.prepare import source
 from fullgnn.prepare.facts import GraphFacts
 from fullgnn.prepare.folder import LAYOUT, open_folder, write_folder
 from fullgnn.prepare.prepared import LISTS, PreparedGraph
-from fullgnn.prepare.source import arranged, prepare_folder, prepare_here
+from fullgnn.prepare.source import Preparation
 from fullgnn.tasks import takes_links
 from tests.cases import config, dense_graph
 from tests.costs.test_links import bipartite
@@ -34,7 +33,7 @@ def case(cache: Path | None, *overrides: str) -> Config:
 
 
 def made(kind: str, num_parts: int, path: Path | None = None) -> PreparedGraph:
-    prepared = arranged(case(None), num_parts, dense_graph(kind).graph())
+    prepared = Preparation(case(None), num_parts, dense_graph(kind).graph()).in_memory()
     return prepared if path is None else open_folder(write_folder(prepared, path))
 
 
@@ -83,7 +82,7 @@ def test_the_parts_are_those_of_the_dense_matrix(tmp_path: Path, kind: str, num_
 
 def test_a_folder_keeps_facts_and_pairs(tmp_path: Path) -> None:
     cfg = case(None, "task=link_ranking", "model=lightgcn")
-    prepared = arranged(cfg, 3, bipartite())
+    prepared = Preparation(cfg, 3, bipartite()).in_memory()
     opened = open_folder(write_folder(prepared, tmp_path / "graph"))
     assert opened.facts.to_json() == prepared.facts.to_json() and opened.facts.nodes == prepared.facts.nodes
     for one, other in zip(prepared.parts(), opened.parts()):
@@ -177,7 +176,7 @@ def _killed_while_it_writes(cfg: Config, place: Path) -> None:
         return write(file, array)
 
     folders.write_npy = write_some
-    prepare_folder(cfg, 2, place, GRAPH)
+    Preparation(cfg, 2, GRAPH).in_folder(place)
 
 
 def test_a_killed_preparation_leaves_nothing_that_is_read(tmp_path: Path) -> None:
@@ -188,10 +187,10 @@ def test_a_killed_preparation_leaves_nothing_that_is_read(tmp_path: Path) -> Non
     assert process.exitcode == -signal.SIGKILL
     (left,) = (tmp_path / "cache" / "prepared").iterdir()
     assert left.name.startswith(".") and not (left / LAYOUT).exists() and list(left.rglob("*.npy"))
-    path, was_kept = prepare_folder(cfg, 2, tmp_path / "x", GRAPH)
+    path, was_kept = Preparation(cfg, 2, GRAPH).in_folder(tmp_path / "x")
     assert not was_kept and path != left
     read_all(path)
-    assert prepare_folder(cfg, 2, tmp_path / "x", GRAPH) == (path, True)
+    assert Preparation(cfg, 2, GRAPH).in_folder(tmp_path / "x") == (path, True)
 
 
 def _prepare_together(cfg: Config, place: Path, barrier, results) -> None:
@@ -202,7 +201,7 @@ def _prepare_together(cfg: Config, place: Path, barrier, results) -> None:
         return rename(self, target)
 
     Path.rename = rename_together
-    results.put(prepare_folder(cfg, 2, place, GRAPH))
+    results.put(Preparation(cfg, 2, GRAPH).in_folder(place))
 
 
 def test_two_jobs_that_prepare_the_same_graph_at_once_share_one_folder(tmp_path: Path) -> None:
@@ -222,7 +221,7 @@ def test_two_jobs_that_prepare_the_same_graph_at_once_share_one_folder(tmp_path:
 
 def test_the_key_covers_what_the_folder_depends_on(tmp_path: Path) -> None:
     def key(*overrides: str, num_parts: int = 2, graph: Graph | None = GRAPH) -> str:
-        return prepare_here(case(tmp_path, *overrides), num_parts, graph).key
+        return Preparation(case(tmp_path, *overrides), num_parts, graph).here().key
 
     first = key()
     same = [key("model.hidden_channels=3"), key("normalization=row"), key("self_loops=false"), key("scheme=1.5d")]
@@ -247,22 +246,23 @@ def test_a_file_that_changes_is_prepared_anew(tmp_path: Path) -> None:
     for kind in ("symmetric", "directed", "directed"):
         dense_graph(kind).graph().save(file)
         os.utime(file, ns=(0, len(keys)))  # a clock with coarse ticks could give both the same time
-        keys.append(prepare_here(cfg, 2).key)
-        assert prepare_here(cfg, 2).facts.load_time_s == 0
-        assert prepare_here(cfg, 2).facts.symmetric == (kind == "symmetric")
+        keys.append(Preparation(cfg, 2).here().key)
+        assert Preparation(cfg, 2).here().facts.load_time_s == 0
+        assert Preparation(cfg, 2).here().facts.symmetric == (kind == "symmetric")
     assert len(set(keys)) == 3 and len(list((tmp_path / "cache" / "prepared").iterdir())) == 3
 
 
 def test_pairs_of_an_older_definition_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pairs of a directed graph had a direction once. Folders without pairs are as they were."""
-    now, graph = source._of_preparation, dense_graph("directed").graph()
+    now, graph = Preparation._settings, dense_graph("directed").graph()
 
-    def before(cfg: Config, num_parts: int, *state: Any) -> dict[str, Any]:
-        return now(cfg, num_parts, *state) | {"task_node": cfg.task if takes_links(cfg.task) else None}
+    def before(preparation: Preparation) -> dict[str, Any]:
+        task = preparation.cfg.task
+        return now(preparation) | {"task_node": task if takes_links(task) else None}
 
     for overrides, same in ((["task=link_prediction"], False), ([], True)):
         cfg = case(tmp_path, *overrides)
-        monkeypatch.setattr(source, "_of_preparation", before)
-        old = prepare_here(cfg, 2, graph).key
-        monkeypatch.setattr(source, "_of_preparation", now)
-        assert (prepare_here(cfg, 2, graph).key == old) == same
+        monkeypatch.setattr(Preparation, "_settings", before)
+        old = Preparation(cfg, 2, graph).here().key
+        monkeypatch.setattr(Preparation, "_settings", now)
+        assert (Preparation(cfg, 2, graph).here().key == old) == same

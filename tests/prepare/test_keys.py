@@ -16,7 +16,7 @@ from fullgnn.costs.kept import key_of_job
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.graph.datasets import karate, load_cached
 from fullgnn.prepare import source
-from fullgnn.prepare.source import prepare_here
+from fullgnn.prepare.source import Preparation
 from fullgnn.storage.cache import Cache
 from tests.cases import config
 
@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def features_of(cfg: Config) -> np.ndarray:
-    (part,) = prepare_here(cfg, 1).parts()
+    (part,) = Preparation(cfg, 1).here().parts()
     rows = part.arrays["features"]
     return np.asarray(rows[np.argsort(part.node_id)])
 
@@ -81,8 +81,8 @@ def test_other_settings_and_other_files_are_not_called_changed(
     club().save(tmp_path / "other.npz")
     cache = f"runtime.cache_dir={tmp_path}/cache"
     for path, order in ((file, "none"), (file, "rcm"), (tmp_path / "other.npz", "none")):
-        prepare_here(config("dataset=npz", f"dataset.path={path}", cache, f"reorder={order}"), 1)
-    prepare_here(config("dataset=karate", cache), 1)
+        Preparation(config("dataset=npz", f"dataset.path={path}", cache, f"reorder={order}"), 1).here()
+    Preparation(config("dataset=karate", cache), 1).here()
     assert "another file" not in caplog.text
 
 
@@ -110,10 +110,12 @@ def prepares(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Graph | No
 
     def start(cfg: Config, overrides: list[str]) -> None:
         assert load_config(compose(*overrides)).dataset == cfg.dataset  # ranks that are started compose it
-        prepare_here(cfg, 2, to_train=True)
+        Preparation(cfg, 2, to_train=True).here()
 
     monkeypatch.setattr(api, "start", start)
-    monkeypatch.setattr(api, "run", lambda cfg: start(cfg, []) if not cfg else prepare_here(cfg, 2, to_train=True))
+    monkeypatch.setattr(
+        api, "run", lambda cfg: start(cfg, []) if not cfg else Preparation(cfg, 2, to_train=True).here()
+    )
     return loaded
 
 

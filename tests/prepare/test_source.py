@@ -149,7 +149,7 @@ class _Remembers(PreparationWorker):
 
 def closed(world: World, cfg: Config) -> int:
     work = _Remembers()
-    with prepared_graph(cfg, world, world.size, work):
+    with prepared_graph(source.Preparation(cfg, world.size), world, work):
         return work.times
 
 
@@ -164,9 +164,9 @@ def test_a_graph_that_was_looked_at_is_not_loaded_again(monkeypatch: pytest.Monk
     cfg = config("dataset=karate", "scheme=1d")
     graph = source.loaded_dataset(cfg.dataset)
     for num_parts in (1, 2):
-        source.arranged(cfg, num_parts, graph)  # as a planner does
+        source.Preparation(cfg, num_parts, graph).in_memory()  # as a planner does
     assert source.loaded_dataset(cfg.dataset) is graph
-    source.arranged(cfg, 2)
+    source.Preparation(cfg, 2).in_memory()
     assert loaded == ["karate"] and source.loaded_dataset(cfg.dataset) is not graph
 
 
@@ -198,7 +198,7 @@ def _end_this_by(number: signal.Signals) -> None:
 
 
 def refused(world: World, cfg: Config) -> str:
-    with pytest.raises(FullGNNError) as caught, prepared_graph(cfg, world, 3):
+    with pytest.raises(FullGNNError) as caught, prepared_graph(source.Preparation(cfg, 3), world):
         pass
     return str(caught.value)
 

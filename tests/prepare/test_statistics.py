@@ -8,7 +8,7 @@ import pytest
 from fullgnn.graph import Graph
 from fullgnn.kernels.spmm.tiles import DENSITY_BINS, DENSITY_BOUNDS, TILE
 from fullgnn.prepare.prepared import PreparedGraph
-from fullgnn.prepare.source import arranged
+from fullgnn.prepare.source import Preparation
 from fullgnn.prepare.statistics import Statistics, count_statistics
 from fullgnn.reorder.structure import cells
 from tests.cases import config
@@ -56,7 +56,7 @@ def by_area(adj: np.ndarray, bounds: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("self_loops", [False, True])
 def test_statistics_equal_those_of_the_dense_matrix(self_loops: bool, weighted: bool) -> None:
     graph = uneven_graph(weighted)
-    prepared = arranged(config("partition=nnz"), 4, graph)
+    prepared = Preparation(config("partition=nnz"), 4, graph).in_memory()
     found, bounds = count_statistics(prepared, self_loops), prepared.facts.partition.bounds
     adj, stored = pattern(prepared, self_loops), pattern(prepared, False)
     assert found.tile_density == pytest.approx(tiles_of(adj, bounds), rel=1e-12)
@@ -68,7 +68,7 @@ def test_statistics_equal_those_of_the_dense_matrix(self_loops: bool, weighted: 
 
 
 def test_statistics_are_arrays_and_back() -> None:
-    made = count_statistics(arranged(config("dataset=karate"), 2), self_loops=True)
+    made = count_statistics(Preparation(config("dataset=karate"), 2).in_memory(), self_loops=True)
     again = Statistics.from_arrays(made.to_arrays())
     assert again.tile_density == made.tile_density
     assert all(np.array_equal(value, vars(again.structure)[name]) for name, value in vars(made.structure).items())

@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from fullgnn.graph import Graph
-from fullgnn.prepare.source import arranged
+from fullgnn.prepare.source import Preparation
 from fullgnn.prepare.statistics import count_structure
 from fullgnn.reorder.structure import MAX_CELLS, cells
 from tests.cases import config
@@ -33,14 +33,14 @@ def test_cells_cut_the_nodes_evenly_and_count_every_edge(num_nodes: int, num_cel
     dense, graph = directed(num_nodes)
     bounds = cells(num_nodes).bounds
     assert len(bounds) == num_cells + 1 and np.ptp(np.diff(bounds)) <= 1
-    counted = count_structure(arranged(config(), 1, graph), self_loops=False).cell_nnz_before
+    counted = count_structure(Preparation(config(), 1, graph).in_memory(), self_loops=False).cell_nnz_before
     assert counted.dtype == np.int64 and np.array_equal(counted, sums(dense, bounds))
 
 
 @pytest.mark.parametrize("num_parts", [1, 3])
 def test_a_prepared_graph_knows_where_its_non_zeros_were_and_are(num_parts: int) -> None:
     dense, graph = directed(150)
-    prepared = arranged(config("reorder=degree", "partition=random"), num_parts, graph)
+    prepared = Preparation(config("reorder=degree", "partition=random"), num_parts, graph).in_memory()
     structure = count_structure(prepared, self_loops=True)
     order = np.concatenate([part.node_id for part in prepared.parts()])
     assert not np.array_equal(order, np.arange(150))

@@ -14,7 +14,7 @@ from fullgnn.distributed import World, dry_world, world_of_one
 from fullgnn.prepare import statistics
 from fullgnn.prepare.facts import edge_cut
 from fullgnn.prepare.folder import open_folder
-from fullgnn.prepare.source import prepare_folder
+from fullgnn.prepare.source import Preparation
 from fullgnn.report.content import COUNTED_BY
 from fullgnn.report.runs import read_runs
 from fullgnn.storage.record import read_record
@@ -107,7 +107,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path | None, bool]]:
 def graph(tmp_path: Path) -> Path:
     """The folder of a prepared graph of two block rows."""
     cfg = config("dataset=karate", f"runtime.cache_dir={tmp_path / 'cache'}")
-    return prepare_folder(cfg, 2, tmp_path / "temporary")[0]
+    return Preparation(cfg, 2).in_folder(tmp_path / "temporary")[0]
 
 
 def run_of(graph: Path, path: Path, seed: int = 0, self_loops: bool = True, **changes: Any) -> Path:
@@ -143,7 +143,7 @@ def test_runs_of_one_graph_are_counted_once(
 def test_seeds_have_the_mean_of_their_graphs(undrawn, tmp_path: Path, graph: Path) -> None:
     """Where an order depends on the seed, each seed has a graph of its own."""
     ordered = ["reorder=metis", "reorder.cluster_size=5", "seed=1", f"runtime.cache_dir={tmp_path / 'cache'}"]
-    other, _ = prepare_folder(config("dataset=karate", *ordered), 2, tmp_path / "temporary")
+    other, _ = Preparation(config("dataset=karate", *ordered), 2).in_folder(tmp_path / "temporary")
     runs = [run_of(path, tmp_path / f"s{seed}", seed) for seed, path in enumerate((graph, other))]
     (run,), _ = read_runs(runs)
     alone = [read_runs([path])[0][0].record["tile_density"] for path in runs]

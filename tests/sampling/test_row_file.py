@@ -15,7 +15,7 @@ import torch
 from fullgnn.codecs import BFloat16, Codec, Features, Unencoded
 from fullgnn.distributed import World, world_of_one
 from fullgnn.errors import ConfigError
-from fullgnn.prepare.source import prepare_folder
+from fullgnn.prepare.source import Preparation
 from fullgnn.sampling import row_file
 from fullgnn.sampling.row_file import RowFiles
 from fullgnn.sampling.setup import set_up_sampled
@@ -232,7 +232,7 @@ def test_rows_lie_beside_the_graph_that_was_prepared_for_the_evaluation(
     keys = [*MODELS["sage"], "codec._target_=tests.sampling.test_features.Counted", "loader.map_features=true"]
     cache = tmp_path / "cache"
     cfg = case(graph_files["directed"], tmp_path / "found", *keys, f"runtime.cache_dir={cache}")
-    (prepared, was_there), before = prepare_folder(cfg, size, tmp_path / "unused"), {}
+    (prepared, was_there), before = Preparation(cfg, size).in_folder(tmp_path / "unused"), {}
     assert not was_there
     for turn in range(2):
         cfg.run_dir = str(tmp_path / f"run{turn}")

@@ -36,7 +36,7 @@ from fullgnn.predict import Request, _run_nodes, load_request, prediction_config
 from fullgnn.prepare import folder as folders
 from fullgnn.prepare.facts import Fingerprint
 from fullgnn.prepare.folder import LAYOUT, open_folder, write_folder
-from fullgnn.prepare.source import arranged
+from fullgnn.prepare.source import Preparation
 from fullgnn.prepare.statistics import whole_matrix
 from fullgnn.storage import checkpoint as files
 from fullgnn.storage.record import read_epochs, read_record
@@ -151,7 +151,7 @@ def test_what_was_written_before_is_read_with_the_same_bits() -> None:
     for file in sorted(EPOCH.glob("*.pt")):
         _assert_equal(load(file), torch.load(file, weights_only=True))
     files.check(EPOCH)
-    again, opened = arranged(settings(), 1), open_folder(BEFORE / "prepared")
+    again, opened = Preparation(settings(), 1).in_memory(), open_folder(BEFORE / "prepared")
     assert opened.facts.nodes == again.facts.nodes
     for name, array in again.part(0).arrays.items():
         assert np.array_equal(opened.part(0).arrays[name], array[:]), name
@@ -195,7 +195,9 @@ def test_a_damaged_checkpoint_is_named_or_whole(tmp_path: Path, block: int, ever
 @pytest.mark.parametrize("block", range(NUM_CASES // BLOCK))
 def test_a_damaged_prepared_graph_is_named_or_whole(tmp_path: Path, block: int, every_case: bool) -> None:
     path = tmp_path / "whole"
-    write_folder(arranged(config("partition=random", "reorder=rcm"), 2, dense_graph("weighted").graph()), path)
+    write_folder(
+        Preparation(config("partition=random", "reorder=rcm"), 2, dense_graph("weighted").graph()).in_memory(), path
+    )
     _try_damages(path, tmp_path / "damaged", use_prepared, block, every_case)
 
 
@@ -246,7 +248,9 @@ def test_an_edited_checkpoint_is_named_or_used(tmp_path: Path, block: int, every
 def test_an_edited_prepared_graph_is_named_or_used(tmp_path: Path, block: int, every_case: bool) -> None:
     """Values of all kinds in layout.json, and arrays of all kinds with right checksums."""
     path = tmp_path / "graph"
-    write_folder(arranged(config("partition=random", "reorder=rcm"), 2, dense_graph("directed").graph()), path)
+    write_folder(
+        Preparation(config("partition=random", "reorder=rcm"), 2, dense_graph("directed").graph()).in_memory(), path
+    )
     about = folders.read_layout(path)
     names = sorted(about["files"])
     for seed in range(block * BLOCK, (block + 1) * BLOCK) if every_case else range(7 * block, 7 * block + 3):
@@ -493,7 +497,7 @@ def test_deep_and_repeated_texts_are_refused(tmp_path: Path) -> None:
 
 def test_a_digit_of_layout_json_is_compared(tmp_path: Path) -> None:
     path = tmp_path / "graph"
-    write_folder(arranged(config("partition=random"), 2, dense_graph("directed").graph()), path)
+    write_folder(Preparation(config("partition=random"), 2, dense_graph("directed").graph()).in_memory(), path)
     about = json.loads((path / LAYOUT).read_text())
     (path / LAYOUT).write_text(json.dumps(about | {"facts": about["facts"] | {"load_time_s": 0.25}}))
     with pytest.raises(DataError, match=rf"damaged: {path}/layout.json \(checksum\): delete the folder {path}, and"):

@@ -14,7 +14,7 @@ from fullgnn.engine.fit import fit
 from fullgnn.engine.run import set_up
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.prepare.folder import open_folder
-from fullgnn.prepare.source import prepare_folder
+from fullgnn.prepare.source import Preparation
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.result import Bars, Cell, Result, Series, TableRow, number
 from fullgnn.reproduce.sparsification.apart import codec_keys, full_batch_keys, map_graph, sampled_keys, write_graph
@@ -90,7 +90,7 @@ def train(cfg: Config, one: Case, codec: Sequence[str]) -> dict[str, Fresh]:
 
 def prepare(folder: Path, num_classes: int, keys: list[str]) -> None:
     """Write the prepared graph of full-batch training, in one part, to ``folder``."""
-    prepare_folder(_config(keys), 1, folder / "prepared", map_graph(folder, num_classes))
+    Preparation(_config(keys), 1, map_graph(folder, num_classes)).in_folder(folder / "prepared")
 
 
 def train_full_batch(folder: Path, keys: list[str]) -> Reads:

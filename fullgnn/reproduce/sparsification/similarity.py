@@ -15,7 +15,7 @@ from fullgnn.engine.evaluate import predict
 from fullgnn.engine.run import set_up
 from fullgnn.graph import Graph
 from fullgnn.models.stack import Stack
-from fullgnn.prepare.source import arranged
+from fullgnn.prepare.source import Preparation
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.result import Bars, Cell, Result, Series, TableRow, number
 from fullgnn.reproduce.sparsification.accuracy_config import Config, Model
@@ -69,7 +69,7 @@ def outputs(
     """
     config = load_config(compose(*overrides, "optimizations.cache_aggregation=false"))
     with quiet(), world_of_one(config.runtime) as world:
-        prepared = arranged(config, 1, graph, told=known)
+        prepared = Preparation(config, 1, graph, told=known).in_memory()
         run = set_up(config, world, Meter(world.device), prepared=prepared)
         if weights is not None:
             run.model.load_state_dict(weights)

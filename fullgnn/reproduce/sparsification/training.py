@@ -24,7 +24,7 @@ from fullgnn.engine.run import set_up
 from fullgnn.engine.run import told as told_by_model
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Graph
-from fullgnn.prepare.source import arranged
+from fullgnn.prepare.source import Preparation
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.sparsification.accuracy_config import CodecRows, Config, Model
 from fullgnn.reproduce.sparsification.data import with_split
@@ -161,7 +161,7 @@ def full_batch(graph: Graph, overrides: Sequence[str], known: Told) -> FitResult
     """
     config = load_config(compose(*overrides))
     with quiet(), world_of_one(config.runtime) as world:
-        prepared = arranged(config, 1, graph, told=known)
+        prepared = Preparation(config, 1, graph, told=known).in_memory()
         return fit(StepRunner(set_up(config, world, Meter(world.device), prepared=prepared)))
 
 
