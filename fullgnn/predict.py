@@ -39,7 +39,7 @@ from omegaconf.errors import OmegaConfBaseException
 from fullgnn.codecs import Told
 from fullgnn.config import Config, RuntimeConfig
 from fullgnn.config.compose import compose, load_config
-from fullgnn.config.keys import CONFIG_FLAGS, check_choices, config_folders, load_keys
+from fullgnn.config.keys import CONFIG_FLAGS, check_choices, config_folders, help_with_keys, load_keys
 from fullgnn.config.overrides import quote
 from fullgnn.config.schema import TABLES
 from fullgnn.config.trust import Calls, as_text, calls_of, check_calls, restored, trusted_node
@@ -56,7 +56,7 @@ from fullgnn.distributed import (
     under_torchrun,
     warn_of_crowding,
 )
-from fullgnn.distributed.command import help_with_keys, run_command
+from fullgnn.distributed.joining import run_command
 from fullgnn.engine.checkpoints import fitting
 from fullgnn.engine.checks import check_preparation
 from fullgnn.engine.evaluate import predict as predict_outputs

@@ -1,4 +1,4 @@
-"""What a process does at its start, before it spends seconds on imports.
+"""What a process does at its start, before it spends seconds on imports, and how it was started.
 
 Ctrl-C ends a command with one line. A rank makes sure that it ends with its launcher, however that ends: no rank trains
 on without one. This module therefore imports nothing that takes long.
@@ -11,8 +11,9 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 LAUNCHER_PID = "FULLGNN_LAUNCHER_PID"
 """Environment variable of a rank that fullgnn has started: the process id of its launcher."""
@@ -68,6 +69,60 @@ def imported() -> None:
     _imported.set()
     if signal.getsignal(signal.SIGINT) is _stop:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def answers(arguments: list[str], help_text: Callable[[], str]) -> bool:
+    """Print, on rank 0, ``help_text()`` folded to 80 columns for ``-h`` or ``--help``, the version for ``--version``.
+
+    Returns:
+        whether the ``arguments`` ask for one of the two; the command then has nothing else to do.
+    """
+    asked = next((flag for flag in arguments if flag in ("-h", "--help", "--version")), None)
+    if asked is not None and int(os.environ.get("RANK", 0)) == 0:
+        from fullgnn.telemetry.folded_help import folded_help
+        from fullgnn.version import __version__
+
+        print(f"fullgnn {__version__}" if asked == "--version" else folded_help(help_text()))
+    return asked is not None
+
+
+class Tasks(NamedTuple):
+    """The processes that a launcher has started from one command line, seen from one of them."""
+
+    launcher: str
+    variable: str  # of the environment, in which the launcher says how many there are
+    number: int
+    task: int  # this process; counts from 0
+    num_machines: int
+
+    @property
+    def per_machine(self) -> int:
+        return -(-self.number // self.num_machines)
+
+
+def tasks_of(environment: Mapping[str, str]) -> Tasks | None:
+    """The tasks of which a process with this ``environment`` is one; None: it is alone.
+
+    An sbatch script and the shell of salloc are alone, whatever the number of tasks of their job is: only a process of
+    a job step has ``SLURM_STEP_NUM_TASKS``. mpirun of Open MPI may start its processes from a step of Slurm, so Open
+    MPI's variables come first. srun may set the variables of PMI too, so Slurm's come before those.
+    """
+
+    def number(name: str, default: int) -> int:
+        text = environment.get(name, "")
+        return int(text) if text.isascii() and text.isdigit() else default
+
+    for launcher, size, task, local_size in (
+        ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+        ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", ""),
+        ("mpiexec", "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"),
+    ):
+        tasks = number(size, 1)
+        if tasks > 1:
+            machines = -(-tasks // max(1, number(local_size, tasks)))
+            machines = number("SLURM_STEP_NUM_NODES", 1) if launcher == "srun" else machines
+            return Tasks(launcher, size, tasks, number(task, 0), max(1, machines))
+    return None
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -18,11 +18,12 @@ from fullgnn.bench import collectives, epoch, sampling, spmm
 from fullgnn.bench.config import DEFAULT_PRESET, BenchConfig, load_bench, preset_config, presets, run_config
 from fullgnn.bench.environment import check_threads, restart_unless, variables
 from fullgnn.bench.record import make_record, make_table, write
+from fullgnn.config.keys import help_with_keys
 from fullgnn.config.overrides import quote
 from fullgnn.distributed import check_tasks, from_rank0, init_world, launch_workers, under_torchrun
-from fullgnn.distributed.command import help_with_keys, make_folder, run_command
+from fullgnn.distributed.joining import run_command
 from fullgnn.distributed.launch import environment
-from fullgnn.storage.temporary import writing_to
+from fullgnn.storage.temporary import make_folder, writing_to
 from fullgnn.telemetry.machine import warn_if_busy
 
 OPERATIONS = {

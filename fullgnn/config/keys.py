@@ -59,6 +59,11 @@ def config_folders(arguments: list[str]) -> tuple[list[str], list[str]]:
     return folders, others
 
 
+def help_with_keys(description: str | None, name: str) -> str:
+    """The help of a command: its ``description`` and the file ``conf/<name>.yaml``, which explains every key."""
+    return f"{description}\n{(conf_dir() / f'{name}.yaml').read_text()}"
+
+
 def choices(group: str, folders: Iterable[str] = ()) -> list[str]:
     """The names of the YAML files of a configuration group, with those in ``folders`` of the user."""
     files = [path for folder in (conf_dir(), *map(Path, folders)) for path in (folder / group).glob("*.yaml")]

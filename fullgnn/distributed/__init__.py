@@ -18,13 +18,12 @@ if TYPE_CHECKING:
         send_arrays,
         sum_of_all,
     )
-    from fullgnn.distributed.command import check_tasks
     from fullgnn.distributed.dry import CountingAxis, dry_world
     from fullgnn.distributed.failure import WorkerError, report_bug, report_failure, wait_for_others
     from fullgnn.distributed.gpu_wait import wait_for_gpu
     from fullgnn.distributed.joining import init_world, is_group_left_behind, world_here, world_of_one
     from fullgnn.distributed.launch import StopRequest, can_fork, fork_workers, launch_workers, stop_requests
-    from fullgnn.distributed.mesh import World, default_nproc, product_precision, warn_of_crowding
+    from fullgnn.distributed.mesh import World, check_tasks, default_nproc, product_precision, warn_of_crowding
     from fullgnn.distributed.outer_launcher import SeveralTasksError
     from fullgnn.distributed.shared_memory import SharedSlots, can_share_memory
     from fullgnn.distributed.store import under_torchrun

@@ -1,4 +1,4 @@
-"""Join the job that torchrun's environment describes, and leave it at the end.
+"""Join the job that torchrun's environment describes, leave it at the end, and end the process of a command.
 
 A rank that joins agrees with the others over the key-value store before there is a process group: on what their
 machines support, on where each of them runs, and on the GPUs that they use. It leaves with the process group destroyed,
@@ -26,9 +26,10 @@ raise a ``FullGNNError`` on one rank only: hence a rank waits until all have lef
 import json
 import logging
 import os
+import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -37,8 +38,18 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
+from fullgnn import startup
 from fullgnn.config import RuntimeConfig
-from fullgnn.distributed.failure import WAIT_S, is_lost_connection, is_timeout
+from fullgnn.distributed.failure import (
+    WAIT_S,
+    WorkerError,
+    is_lost_connection,
+    is_timeout,
+    report_bug,
+    report_failure,
+    report_lost_rank,
+    wait_for_others,
+)
 from fullgnn.distributed.mesh import (
     NCCL_VARIABLES,
     NCCL_VARIABLES_OF_SEVERAL_MACHINES,
@@ -51,10 +62,14 @@ from fullgnn.distributed.mesh import (
     resolve,
     set_defaults,
 )
+from fullgnn.distributed.outer_launcher import SeveralTasksError
 from fullgnn.distributed.presence import LostRank, Presence, Process, join
 from fullgnn.distributed.store import AbsentRank, another_connection, is_file, job_store, under_torchrun
-from fullgnn.errors import ConfigError, FullGNNError, RankFailed, UnsupportedError
-from fullgnn.startup import end_with_launcher
+from fullgnn.errors import ConfigError, FullGNNError, RankFailed, TrainingStopped, UnsupportedError, message_of
+from fullgnn.storage.memory import too_little
+from fullgnn.telemetry.log import setup_logging
+
+log = logging.getLogger(__name__)
 
 _GRACE_S = 3.0
 """Seconds that a rank waits before it reports that another rank, whose process runs, does not answer: that rank may be
@@ -97,7 +112,7 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
         LostRank: a rank has not joined, or does not answer any more, in the ``with`` block too.
     """
     if under_torchrun():
-        end_with_launcher()
+        startup.end_with_launcher()
     place = _Place.of_environment()
     device_type, backend, problem = resolve(runtime)
     prepare_environment(runtime)  # before CUDA starts, which may be to tell the GPU's id
@@ -319,3 +334,66 @@ def end_after_traceback() -> None:
             end_process(1)
 
     sys.excepthook = show
+
+
+def run_command(run: Callable[[list[str]], object], help_text: Callable[[], str], flags: Collection[str] = ()) -> None:
+    """The ``main`` of a command: call ``run`` with the command's arguments.
+
+    Args:
+        flags: further ones that the command has, such as ``--config-dir``.
+
+    ``--help`` and ``--version`` are answered instead. A user error ends the process with a message of one line and
+    status 1, on every rank; a bug ends the process with a traceback.
+    """
+    setup_logging(int(os.environ.get("RANK", 0)))
+    arguments = sys.argv[1:]
+    if startup.answers(arguments, help_text):
+        return
+    startup.imported()
+    try:
+        given = [argument for argument in arguments if argument.startswith("-")]
+        if unknown := [flag for flag in given if flag.partition("=")[0] not in flags]:
+            raise ConfigError(f"{unknown[0]} is not known: give key=value, or --help for the keys")
+        run(arguments)
+    except KeyboardInterrupt:
+        end_process(128 + signal.SIGINT)
+    except Exception as error:
+        end_command(error)
+
+
+def end_command(error: Exception) -> NoReturn:
+    """End a command by ``error``: with one line and status 1 if it is a user's, otherwise by raising it again."""
+    fail_if_known(error, "the work of this process")
+    if under_torchrun():
+        report_bug(error)
+        end_after_traceback()
+    raise error
+
+
+def fail_if_known(error: Exception, what: str) -> None:
+    """``fail`` if ``error`` is a user error, or says that memory was too little for ``what``; return if it is a bug."""
+    if isinstance(error, FullGNNError):
+        fail(error)
+    if (shortage := too_little(error, what)) is not None:
+        fail(RankFailed(str(shortage)))
+
+
+def fail(error: FullGNNError) -> NoReturn:
+    """Log ``error`` in one line and end this process with status 1, or 128 + the signal that stopped the training."""
+    if isinstance(error, TrainingStopped):
+        log.info("%s", message_of(error))  # on rank 0 only: it is no error
+        if under_torchrun():
+            wait_for_others()
+        end_process(128 + error.signal)
+    if isinstance(error, LostRank):
+        report_lost_rank(error)
+        end_process(1)
+    if isinstance(error, SeveralTasksError) and error.task > 0:
+        error.wait_for_first_task()
+    elif not (isinstance(error, WorkerError) and error.is_logged):
+        log.error("%s", message_of(error))
+    if under_torchrun():
+        report_failure(error)
+        if not isinstance(error, RankFailed) and not is_group_left_behind():
+            wait_for_others()
+    end_process(1)

@@ -25,12 +25,11 @@ import torch
 
 from fullgnn.config import RuntimeConfig
 from fullgnn.distributed.failure import REASON_FILE, is_lost_connection, report_bug, worker_error
-from fullgnn.distributed.joining import end_process
+from fullgnn.distributed.joining import end_process, fail_if_known
 from fullgnn.distributed.mesh import num_threads
 from fullgnn.distributed.store import STORE_FILE
-from fullgnn.errors import FullGNNError, RankFailed
+from fullgnn.errors import FullGNNError
 from fullgnn.startup import LAUNCHER_PID, end_with_launcher
-from fullgnn.storage.memory import too_little
 from fullgnn.storage.temporary import temporary_folder
 from fullgnn.telemetry.log import setup_logging
 
@@ -87,19 +86,14 @@ def _exit_status(process: ForkProcess) -> int | None:
 def _rank(variables: dict[str, str], function: Callable[..., object], args: tuple[object, ...]) -> None:
     """Run ``function(*args)`` as a new process would: signals end it, a user error ends it with one line and status 1,
     and a bug is reported with its traceback."""
-    from fullgnn.distributed.command import fail  # which imports this module
-
     use_default_handlers()
     os.environ |= variables
     end_with_launcher()
     setup_logging(int(os.environ["RANK"]))
     try:
         function(*args)
-    except FullGNNError as error:
-        fail(error)
     except Exception as error:
-        if (shortage := too_little(error, "the work of this rank")) is not None:
-            fail(RankFailed(str(shortage)))
+        fail_if_known(error, "the work of this rank")
         report_bug(error)
         traceback.print_exc()
         end_process(1)

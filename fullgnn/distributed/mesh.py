@@ -17,7 +17,9 @@ import torch
 import torch.distributed as dist
 
 from fullgnn.config import RuntimeConfig
+from fullgnn.distributed.store import under_torchrun
 from fullgnn.errors import ConfigError, FullGNNError, UnsupportedError
+from fullgnn.startup import tasks_of
 
 log = logging.getLogger(__name__)
 
@@ -165,6 +167,23 @@ def num_threads(runtime: RuntimeConfig, local_size: int) -> int:
 def num_cores() -> int:
     """CPU cores on which this process may run."""
     return len(os.sched_getaffinity(0))
+
+
+def check_tasks(runtime: RuntimeConfig | None, one_process: bool = False) -> None:
+    """Refuse to go on as one of several tasks. Called by a command before it starts ranks, or works without ranks.
+
+    Args:
+        runtime: None if the command has no such keys; then it is always refused.
+        one_process: whether the command is one process that torchrun must not start, such as a sweep.
+
+    Raises:
+        SeveralTasksError: ``runtime.independent_tasks`` does not allow it; the message ends with the line to type.
+    """
+    tasks = tasks_of(os.environ)
+    if tasks is not None and not under_torchrun() and not (runtime is not None and runtime.independent_tasks):
+        from fullgnn.distributed.outer_launcher import refusal  # which imports this module
+
+        raise refusal(tasks, runtime, one_process)
 
 
 def warn_of_crowding(nproc: int, runtime: RuntimeConfig) -> None:

@@ -14,12 +14,12 @@ import shutil
 import socket
 import sys
 import time
-from dataclasses import dataclass
 
 from fullgnn.config import RuntimeConfig
 from fullgnn.config.overrides import SWEEP_REPORT
 from fullgnn.distributed.mesh import default_nproc
 from fullgnn.errors import ConfigError
+from fullgnn.startup import Tasks
 
 KEY = "runtime.independent_tasks"
 
@@ -38,21 +38,6 @@ class SeveralTasksError(ConfigError):
     def wait_for_first_task(self) -> None:
         """Give the first task the time to log this error for all tasks."""
         time.sleep(FIRST_TASK_S)
-
-
-@dataclass(frozen=True)
-class Tasks:
-    """The processes that a launcher has started from one command line, seen from one of them."""
-
-    launcher: str
-    variable: str  # of the environment, in which the launcher says how many there are
-    number: int
-    task: int  # this process; counts from 0
-    num_machines: int
-
-    @property
-    def per_machine(self) -> int:
-        return -(-self.number // self.num_machines)
 
 
 def refusal(tasks: Tasks, runtime: RuntimeConfig | None, one_process: bool) -> SeveralTasksError:

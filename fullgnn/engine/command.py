@@ -28,17 +28,15 @@ from fullgnn.distributed import (
     default_nproc,
     fork_workers,
     launch_workers,
-    report_bug,
     under_torchrun,
     warn_of_crowding,
 )
-from fullgnn.distributed.command import answers, fail
-from fullgnn.distributed.joining import end_after_traceback, end_process
+from fullgnn.distributed.joining import end_command, end_process, fail
 from fullgnn.distributed.launch import use_default_handlers
 from fullgnn.engine.checks import check_preparation, check_training_data
 from fullgnn.engine.optimizers import check_optimizer
 from fullgnn.engine.run_folder import check_run_dir, finished_run
-from fullgnn.errors import ConfigError, FullGNNError, RankFailed
+from fullgnn.errors import ConfigError, FullGNNError
 from fullgnn.startup import end_with_launcher
 from fullgnn.storage.memory import too_little
 from fullgnn.storage.record import RunRecord, read_record
@@ -65,7 +63,7 @@ class TrainingCommand:
         """Start the ranks of one job on this machine, wait for them, and read their record.
 
         Args:
-            overrides: the command-line arguments with which a new process composes ``cfg``.
+            overrides: the command-line arguments with which a new process composes ``cfg``; a fork needs none.
             fork: whether the ranks are forks of this process; see ``can_fork``.
 
         Raises:
@@ -101,13 +99,12 @@ class TrainingCommand:
         A user error ends it with one line and status 1, a bug with its traceback.
         """
         setup_logging(int(os.environ.get("RANK", 0)))
-        if answers(sys.argv[1:], self.help):
+        if startup.answers(sys.argv[1:], self.help):
             return
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra passes errors on to the handlers below
-        sys.argv[1:] = defer_keys_of_swept_groups(sys.argv[1:])
         sweeps = not {"-m", "--multirun", "hydra.mode=MULTIRUN"}.isdisjoint(sys.argv)
         if sweeps:
-            sys.argv.append(SWEEP_REPORT)
+            sys.argv[1:] = [*defer_keys_of_swept_groups(sys.argv[1:]), SWEEP_REPORT]
         if under_torchrun():
             use_default_handlers()  # a signal ends the rank silently, outside of stop_requests()
             end_with_launcher()
@@ -138,16 +135,14 @@ class TrainingCommand:
             if sweep:
                 composed.run_dir = launcher.runtime.output_dir
             cfg = load_config(composed)
-            return self.start(cfg, worker_arguments(launcher, cfg.run_dir), fork=can_fork())
-        except FullGNNError as error:
-            return error if sweep else fail(error)
+            fork = can_fork()
+            return self.start(cfg, [] if fork else worker_arguments(launcher, cfg.run_dir), fork)
         except Exception as error:
-            if (shortage := too_little(error, "the work of this process")) is not None:
-                return shortage if sweep else fail(RankFailed(str(shortage)))
-            if under_torchrun():  # a bug
-                report_bug(error)
-                end_after_traceback()
             if not sweep:
-                raise
-            log.exception("job %s failed", launcher.job.num)
-            return error
+                end_command(error)
+            if isinstance(error, FullGNNError):
+                return error
+            shortage = too_little(error, "the work of this process")
+            if shortage is None:
+                log.exception("job %s failed", launcher.job.num)
+            return shortage or error

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from fullgnn.distributed import from_rank0
-from fullgnn.distributed.command import make_folder
 from fullgnn.schemes.base import Scheme
-from fullgnn.storage.temporary import replacing, writing_to
+from fullgnn.storage.temporary import make_folder, replacing, writing_to
 
 
 def write_rows(scheme: Scheme, folder: Path, rows: Mapping[str, Tensor], num_nodes: int) -> None:

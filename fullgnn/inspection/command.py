@@ -4,8 +4,9 @@ import logging
 from pathlib import Path
 
 from fullgnn.config.compose import compose, load_config
+from fullgnn.config.keys import help_with_keys
 from fullgnn.distributed import check_tasks
-from fullgnn.distributed.command import help_with_keys, make_folder, run_command
+from fullgnn.distributed.joining import run_command
 from fullgnn.errors import ConfigError
 from fullgnn.graph import load_dataset
 from fullgnn.graph.datasets import check_dataset
@@ -14,7 +15,7 @@ from fullgnn.inspection.findings import Inspection
 from fullgnn.inspection.inspection import look_at, run_for
 from fullgnn.inspection.page import page
 from fullgnn.storage.record import strict_json
-from fullgnn.storage.temporary import write_text, writing_to
+from fullgnn.storage.temporary import make_folder, write_text, writing_to
 from fullgnn.telemetry.screen import screen_width
 
 log = logging.getLogger("fullgnn.inspect")

@@ -20,13 +20,13 @@ import torch
 
 from fullgnn.config import RuntimeConfig
 from fullgnn.config.compose import compose, load_config
-from fullgnn.config.keys import CONFIG_FLAGS, config_folders
+from fullgnn.config.keys import CONFIG_FLAGS, config_folders, help_with_keys
 from fullgnn.costs.effort import needed_part
 from fullgnn.costs.hardware import DEFAULT_CACHE, Hardware, load_hardware, warn_if_busy, whole_machine
 from fullgnn.costs.search import Search, best
 from fullgnn.costs.statistics import check_plannable
 from fullgnn.distributed import check_tasks
-from fullgnn.distributed.command import help_with_keys, make_folder, run_command
+from fullgnn.distributed.joining import run_command
 from fullgnn.engine.run import may_multiply_sparse
 from fullgnn.errors import ConfigError
 from fullgnn.graph import load_dataset
@@ -34,7 +34,7 @@ from fullgnn.plan.config import load_plan, run_keys
 from fullgnn.plan.page import SPARSE_FEATURES, page, scaling_page
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.record import strict_json
-from fullgnn.storage.temporary import write_text, writing_to
+from fullgnn.storage.temporary import make_folder, write_text, writing_to
 from fullgnn.telemetry.screen import screen_width
 
 log = logging.getLogger("fullgnn.plan")

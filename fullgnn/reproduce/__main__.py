@@ -19,15 +19,16 @@ from pathlib import Path
 import torch
 
 from fullgnn.bench.harness import reason_of
+from fullgnn.config.keys import help_with_keys
 from fullgnn.distributed import check_tasks, product_precision
-from fullgnn.distributed.command import help_with_keys, make_folder, run_command
+from fullgnn.distributed.joining import run_command
 from fullgnn.errors import FullGNNError
 from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.reproduce.config import ALL, TargetConfig, load_target, module_of, split_arguments, targets
 from fullgnn.reproduce.page import make_record, table_text, write
 from fullgnn.reproduce.plot import check_installed
 from fullgnn.storage.cache import Cache
-from fullgnn.storage.temporary import write_text, writing_to
+from fullgnn.storage.temporary import make_folder, write_text, writing_to
 from fullgnn.telemetry.machine import warn_if_busy
 
 log = logging.getLogger("fullgnn.reproduce")  # also when this file is __main__

@@ -46,6 +46,20 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def make_folder(path: str | Path, key: str = "out") -> Path:
+    """Create the folder ``path`` before a command does its work, so that a wrong path fails at once.
+
+    Raises:
+        ConfigError: the folder cannot be created; the message names ``key``, the configuration key of the path.
+    """
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{key}={path} cannot be created ({error.strerror}): choose another folder") from error
+    return folder
+
+
 @contextmanager
 def writing_to(key: str, folder: object) -> Iterator[None]:
     """Turn an ``OSError`` of the ``with`` block into a user error about the ``folder`` that a ``key`` names.

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fullgnn.distributed import outer_launcher
-from fullgnn.distributed.command import tasks_of
 from fullgnn.distributed.outer_launcher import Tasks
+from fullgnn.startup import tasks_of
 from fullgnn.storage.record import read_record
 from tests.commands import OWN, environment, run_command
 from tests.slurm import SALLOC, SBATCH, SRUN, STEP
