@@ -18,6 +18,10 @@ from typing import NamedTuple, NoReturn
 LAUNCHER_PID = "FULLGNN_LAUNCHER_PID"
 """Environment variable of a rank that fullgnn has started: the process id of its launcher."""
 
+STORE_FILE = "FULLGNN_STORE_FILE"
+"""Environment variable of a rank that fullgnn has started: the path of the file that is the store of its job."""
+
+
 COMMANDS = (
     "train",
     "train_minibatch",
@@ -47,6 +51,17 @@ def is_command() -> bool:
     module = given[given.index("-m") + 1] if "-m" in given[:-1] else ""
     script = os.path.basename(sys.argv[0])
     return module.removeprefix("fullgnn.") in COMMANDS or script.startswith("fullgnn-")
+
+
+def under_torchrun() -> bool:
+    """Whether this process is a rank that torchrun, ``launch_workers`` or ``fork_workers`` has started."""
+    return "TORCHELASTIC_RUN_ID" in os.environ or STORE_FILE in os.environ
+
+
+def attempt() -> int:
+    """torchrun's count of restarts on this machine. All machines start their ranks again when a rank has failed, but
+    only the machine of that rank counts it, so that the counts of several machines differ."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
 
 
 def begin() -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fullgnn.distributed.mesh import World, check_tasks, default_nproc, product_precision, warn_of_crowding
     from fullgnn.distributed.outer_launcher import SeveralTasksError
     from fullgnn.distributed.shared_memory import SharedSlots, can_share_memory
-    from fullgnn.distributed.store import under_torchrun
+    from fullgnn.startup import under_torchrun
 
 __all__ = [
     "Axis",

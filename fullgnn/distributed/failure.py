@@ -15,8 +15,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from fullgnn.distributed.presence import LostRank
-from fullgnn.distributed.store import job_store
+from fullgnn.distributed.presence import LostRank, job_store
 from fullgnn.errors import FullGNNError, message_of
 
 log = logging.getLogger(__name__)

@@ -63,9 +63,10 @@ from fullgnn.distributed.mesh import (
     set_defaults,
 )
 from fullgnn.distributed.outer_launcher import SeveralTasksError
-from fullgnn.distributed.presence import LostRank, Presence, Process, join
-from fullgnn.distributed.store import AbsentRank, another_connection, is_file, job_store, under_torchrun
+from fullgnn.distributed.presence import LostRank, Presence, Process, another_connection, is_file, job_store, join
+from fullgnn.distributed.store import AbsentRank
 from fullgnn.errors import ConfigError, FullGNNError, RankFailed, TrainingStopped, UnsupportedError, message_of
+from fullgnn.startup import under_torchrun
 from fullgnn.storage.memory import too_little
 from fullgnn.telemetry.log import setup_logging
 

@@ -27,9 +27,8 @@ from fullgnn.config import RuntimeConfig
 from fullgnn.distributed.failure import REASON_FILE, is_lost_connection, report_bug, worker_error
 from fullgnn.distributed.joining import end_process, fail_if_known
 from fullgnn.distributed.mesh import num_threads
-from fullgnn.distributed.store import STORE_FILE
 from fullgnn.errors import FullGNNError
-from fullgnn.startup import LAUNCHER_PID, end_with_launcher
+from fullgnn.startup import LAUNCHER_PID, STORE_FILE, end_with_launcher
 from fullgnn.storage.temporary import temporary_folder
 from fullgnn.telemetry.log import setup_logging
 

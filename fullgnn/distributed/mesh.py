@@ -17,9 +17,8 @@ import torch
 import torch.distributed as dist
 
 from fullgnn.config import RuntimeConfig
-from fullgnn.distributed.store import under_torchrun
 from fullgnn.errors import ConfigError, FullGNNError, UnsupportedError
-from fullgnn.startup import tasks_of
+from fullgnn.startup import tasks_of, under_torchrun
 
 log = logging.getLogger(__name__)
 

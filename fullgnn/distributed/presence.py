@@ -1,4 +1,9 @@
-"""Wait for other ranks for as long as they work, and notice the ranks that are lost.
+"""The key-value store in which the ranks of a job find each other, wait for each other, and notice ranks that are lost.
+
+torchrun keeps one store while its ranks run, also when it starts them again (``--max-restarts``); ranks that fullgnn
+has started share a file instead. Keys that are written there stay. So each start of the ranks has its own key prefix,
+and in it each use of the store, since a script may train several times: the name of the use and a counter. All ranks
+use the store for the same purposes in the same order, so that their counters agree.
 
 Rank 0 may prepare a graph for hours while the others have nothing to do. A collective would end them after
 ``runtime.timeout_s`` seconds, which is meant for ranks that are lost. The ranks therefore meet in the key-value store
@@ -26,14 +31,68 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from fullgnn.distributed.store import agree_on_token
 from fullgnn.errors import FullGNNError
+from fullgnn.startup import STORE_FILE
 
 LOOK_S = 1.0
 """Seconds between two looks at the other ranks."""
 BEAT_S = 1.0
 """Seconds between two heartbeats."""
 
+_connection: dist.Store | None = None  # kept, because a store that rank 0 hosts lives as long as this object
+_token = ""  # distinguishes this start of the ranks from earlier ones; the same on all ranks
+_uses: Counter[str] = Counter()
+
 _FIRST_NAP_S, _LONGEST_NAP_S = 2e-4, 1e-2  # between two looks at a store that is a file
+
+
+def is_file() -> bool:
+    """Whether the store of the job is a file, which all its ranks, on one machine, share."""
+    return STORE_FILE in os.environ
+
+
+def job_store(use: str, timeout_s: float) -> dist.Store:
+    """Connect to the store of the job that the environment describes, with a new key prefix for this ``use``.
+
+    The first call on a rank returns when rank 0 has called this function too, and on rank 0 when all ranks have.
+
+    Args:
+        timeout_s: seconds after which connecting, or waiting for a key, raises RuntimeError.
+
+    Raises:
+        AbsentRank: a rank has not come in that time.
+    """
+    global _connection, _token
+    _uses[use] += 1
+    if _connection is None:
+        connection = _connect(timeout_s)
+        _token = "" if is_file() else agree_on_token(connection, *_place(), timeout_s)
+        _connection = connection
+    return _prefixed(_connection, use, timeout_s)
+
+
+def another_connection(use: str, timeout_s: float) -> dist.Store:
+    """The store that the latest ``job_store`` of this ``use`` has returned, over a connection of its own: a thread that
+    shares a connection would wait while another thread waits for a key."""
+    return _prefixed(_connect(timeout_s), use, timeout_s)
+
+
+def _connect(timeout_s: float) -> dist.Store:
+    if path := os.environ.get(STORE_FILE):
+        return dist.FileStore(path)
+    return next(dist.rendezvous("env://", *_place(), timeout=timedelta(seconds=timeout_s)))[0]
+
+
+def _place() -> tuple[int, int]:
+    """This process's rank, and the number of ranks."""
+    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def _prefixed(connection: dist.Store, use: str, timeout_s: float) -> dist.Store:
+    store = dist.PrefixStore(f"fullgnn/{_token}/{use}/{_uses[use]}", connection)
+    store.set_timeout(timedelta(seconds=timeout_s))
+    return store
 
 
 class LostRank(FullGNNError):

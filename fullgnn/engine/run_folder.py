@@ -26,13 +26,13 @@ from fullgnn.config.compose import resolved_schedule
 from fullgnn.config.overrides import quote
 from fullgnn.config.trust import CALLING, calls_of, check_calls, plain_config
 from fullgnn.distributed import StopRequest, World, broadcast_object, from_rank0
-from fullgnn.distributed.store import attempt
 from fullgnn.engine.checkpoints import fitting, progress_of
 from fullgnn.engine.fit import EpochOutput, FitResult
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import ConfigError, DataError, TrainingStopped, quoted, reason_of
 from fullgnn.graph.datasets import CONTENTS, UNKNOWN, contents_of
 from fullgnn.kernels.support.compile_time import compile_clock
+from fullgnn.startup import attempt
 from fullgnn.storage.checkpoint import STATE, check, find, read
 from fullgnn.storage.folder import CHECKPOINTS, GRAPH, check_folder, checkpoints, has_own_graph, remove_after
 from fullgnn.storage.record import RunFolder, RunRecord, read_record, unwritable
