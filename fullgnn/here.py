@@ -21,8 +21,8 @@ from fullgnn.distributed.launch import environment
 from fullgnn.engine.run_folder import finished_run
 from fullgnn.errors import ConfigError, TrainingStopped, message_of
 from fullgnn.given_model import GivenModel
-from fullgnn.storage.memory import too_little
 from fullgnn.storage.record import RunRecord, read_record
+from fullgnn.telemetry.machine import too_little
 from fullgnn.train import COMMAND, Caller, run_on
 
 log = logging.getLogger(__name__)

@@ -16,9 +16,9 @@ from fullgnn.bench.environment import variables
 from fullgnn.bench.harness import Method, Missing, attempt
 from fullgnn.distributed import World, world_of_one
 from fullgnn.distributed.launch import environment
-from fullgnn.engine.memory import forget_peak_process_bytes, peak_process_bytes
 from fullgnn.errors import UnsupportedError
 from fullgnn.telemetry.log import setup_logging
+from fullgnn.telemetry.machine import forget_peak_process_bytes, peak_process_bytes
 
 Found = tuple[list[Method], list[Missing]]
 Build = Callable[[BenchConfig, World], Found]

@@ -18,9 +18,9 @@ from fullgnn.bench.ours import trainer
 from fullgnn.bench.peers import EPOCH, set_up
 from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph, peer_weights
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0
-from fullgnn.engine.memory import forget_peak_process_bytes, peak_process_bytes
 from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph
+from fullgnn.telemetry.machine import forget_peak_process_bytes, peak_process_bytes
 
 
 def run(cfg: BenchConfig, world: World) -> Outcome:

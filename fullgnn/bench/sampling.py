@@ -22,9 +22,9 @@ from fullgnn.config import MinibatchConfig
 from fullgnn.config.compose import compose, load_config
 from fullgnn.costs.trace import Operations
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0
-from fullgnn.engine.memory import TensorPeak
 from fullgnn.graph import Graph
 from fullgnn.graph.workloads import WORKLOADS
+from fullgnn.kernels.support.trials import TensorPeak
 from fullgnn.nn import set_epoch
 from fullgnn.sampling.batches import batch_of, epoch_order, num_batches
 from fullgnn.sampling.loader import Minibatch

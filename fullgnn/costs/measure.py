@@ -47,7 +47,6 @@ from fullgnn.costs.hardware import (
 from fullgnn.distributed import Axis, SharedSlots, World, broadcast_object, can_share_memory, from_rank0, init_world
 from fullgnn.distributed.joining import run_command
 from fullgnn.distributed.mesh import num_cores
-from fullgnn.engine.memory import forget_peak_process_bytes
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph.links import LinkFacts, Lists
 from fullgnn.kernels.dense.dense import matmul
@@ -57,6 +56,7 @@ from fullgnn.kernels.spmm import AutoKernel, LocalCSR
 from fullgnn.kernels.support.process import keep_freed_memory, return_freed_memory
 from fullgnn.tasks.draws import TRAINING, draw, stream_key
 from fullgnn.telemetry import machine
+from fullgnn.telemetry.machine import forget_peak_process_bytes
 from fullgnn.telemetry.meter import Meter
 from fullgnn.telemetry.timing import JobClock, copy_rate
 

@@ -18,11 +18,11 @@ from fullgnn.costs.statistics import counted_job
 from fullgnn.costs.trace import trace_epoch
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine.checks import replay_for
-from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.run import set_up, with_supported_optimizations
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Graph
 from fullgnn.kernels.support.process import keep_freed_memory
+from fullgnn.kernels.support.trials import TensorPeak
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.prepare.source import Preparation
 from fullgnn.schemes.options import num_parts

@@ -31,7 +31,6 @@ from fullgnn.costs.link_step import MadeUpDirectory, made_up_step
 from fullgnn.costs.statistics import PlannedJob, estimated_job
 from fullgnn.distributed import CountingAxis, SharedSlots
 from fullgnn.engine.evaluate import all_logits, loss_logits
-from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.run import Run, build_model
 from fullgnn.engine.state import place_rows, split_parameters
 from fullgnn.engine.step_runner import StepRunner
@@ -40,6 +39,7 @@ from fullgnn.graph.labels import LabelFacts
 from fullgnn.kernels.edges.index import Transposed, transpose
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support.aligned import like_rows, zero_padded
+from fullgnn.kernels.support.trials import TensorPeak
 from fullgnn.nn import contract_of, set_epoch, set_spmm_order
 from fullgnn.nn.contract import block_request
 from fullgnn.partition.counts import columns_read

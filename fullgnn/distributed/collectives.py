@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fullgnn.distributed.presence import present
 from fullgnn.errors import FullGNNError, UnsupportedError
-from fullgnn.storage.memory import within_memory
+from fullgnn.telemetry.machine import within_memory
 from fullgnn.telemetry.meter import Meter
 
 T = TypeVar("T")

@@ -67,8 +67,8 @@ from fullgnn.distributed.presence import LostRank, Presence, Process, another_co
 from fullgnn.distributed.store import AbsentRank
 from fullgnn.errors import ConfigError, FullGNNError, RankFailed, TrainingStopped, UnsupportedError, message_of
 from fullgnn.startup import under_torchrun
-from fullgnn.storage.memory import too_little
 from fullgnn.telemetry.log import setup_logging
+from fullgnn.telemetry.machine import too_little
 
 log = logging.getLogger(__name__)
 

@@ -38,9 +38,9 @@ from fullgnn.engine.optimizers import check_optimizer
 from fullgnn.engine.run_folder import check_run_dir, finished_run
 from fullgnn.errors import ConfigError, FullGNNError
 from fullgnn.startup import end_with_launcher
-from fullgnn.storage.memory import too_little
 from fullgnn.storage.record import RunRecord, read_record
 from fullgnn.telemetry.log import setup_logging
+from fullgnn.telemetry.machine import too_little
 
 log = logging.getLogger(__name__)
 

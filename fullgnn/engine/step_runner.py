@@ -30,13 +30,13 @@ from fullgnn.engine.cuda_graph import EAGER, EAGER_EPOCHS, REPLAYED, Replay, Sta
 from fullgnn.engine.ending import Watch
 from fullgnn.engine.evaluate import evaluate
 from fullgnn.engine.fit import FitResult
-from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.optimizers import device_rates, is_replayable
 from fullgnn.engine.rehearse import rehearse
 from fullgnn.engine.run import Run
 from fullgnn.engine.summary import closing_table, comparison_table
 from fullgnn.engine.train_step import AsyncNumbers, defers_reads, train_step
 from fullgnn.kernels.support import gpu
+from fullgnn.kernels.support.trials import TensorPeak
 from fullgnn.nn import set_epoch
 from fullgnn.schemes.block import SumsRows
 from fullgnn.storage.record import RunRecord

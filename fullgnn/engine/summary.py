@@ -15,12 +15,11 @@ from fullgnn.engine.cuda_graph import EAGER_EPOCHS, REPLAYED
 from fullgnn.engine.ending import ended_by
 from fullgnn.engine.evaluate import confusion_of
 from fullgnn.engine.fit import FitResult
-from fullgnn.engine.memory import peak_process_bytes
 from fullgnn.engine.run import Run
 from fullgnn.engine.state import split_parameters
 from fullgnn.prepare.facts import GraphFacts, edge_cut
 from fullgnn.storage.record import RunRecord
-from fullgnn.telemetry.machine import git_commit, hardware, versions
+from fullgnn.telemetry.machine import git_commit, hardware, peak_process_bytes, versions
 from fullgnn.telemetry.meter import Cost
 from fullgnn.telemetry.screen import folded, format_table, num_bytes, percent, shares
 

@@ -10,7 +10,7 @@ from scipy.sparse import coo_array, csr_array, issparse
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import check_num_nodes, to_integers, to_numpy
 from fullgnn.graph.sparse_features import is_sparse
-from fullgnn.storage.memory import check_fits
+from fullgnn.telemetry.machine import check_fits
 
 _BYTES_OF_NODE = 8 + 8 + 3  # its row start, label and masks
 MAX_INT32 = np.iinfo(np.int32).max

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, issparse
 
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import check_features, features_dtype, first_line, read_only
-from fullgnn.storage.memory import check_fits
+from fullgnn.telemetry.machine import check_fits
 
 NodeFeatures: TypeAlias = np.ndarray | csr_array
 """(num_nodes, num_features) features, dense or sparse."""

@@ -21,7 +21,7 @@ from fullgnn.inspection.odd import odd
 from fullgnn.inspection.passes import Passes
 from fullgnn.inspection.ranks import layouts_of, run_of
 from fullgnn.inspection.structure import structure_of
-from fullgnn.storage.memory import within_memory
+from fullgnn.telemetry.machine import within_memory
 
 
 @one_line_errors

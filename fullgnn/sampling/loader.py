@@ -31,7 +31,6 @@ import torch
 from torch import Tensor
 
 from fullgnn.distributed import all_gather_objects, on_every_rank
-from fullgnn.engine.memory import left_bytes
 from fullgnn.errors import UnsupportedError
 from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.features import FeatureSource, InPlace
@@ -41,6 +40,7 @@ from fullgnn.sampling.transfer import Transfer
 from fullgnn.sampling.workers import Piece, Workers
 from fullgnn.schemes.block import Block
 from fullgnn.schemes.inputs import Input
+from fullgnn.telemetry.machine import left_bytes
 from fullgnn.telemetry.meter import Meter
 from fullgnn.telemetry.screen import num_bytes
 

@@ -19,7 +19,6 @@ from fullgnn.engine.cuda_graph import StateSnapshot
 from fullgnn.engine.ending import Watch
 from fullgnn.engine.evaluate import evaluate
 from fullgnn.engine.fit import FitResult
-from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.rehearse import rehearse
 from fullgnn.engine.run import Run
 from fullgnn.engine.state import Batches
@@ -27,6 +26,7 @@ from fullgnn.engine.train_step import AsyncNumbers, defers_reads
 from fullgnn.errors import ConfigError
 from fullgnn.graph.remarks import noted
 from fullgnn.kernels.support import gpu
+from fullgnn.kernels.support.trials import TensorPeak
 from fullgnn.nn import set_epoch
 from fullgnn.sampling.data_parallel import DataParallel
 from fullgnn.sampling.loader import Loader, Minibatch

@@ -37,7 +37,7 @@ from fullgnn.sampling.features import FeatureSource
 from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.sample import Sample
 from fullgnn.startup import LAUNCHER_PID, end_with_launcher
-from fullgnn.storage.memory import too_little
+from fullgnn.telemetry.machine import too_little
 
 ALIGNED = 64  # bytes
 

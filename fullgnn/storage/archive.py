@@ -12,7 +12,7 @@ import numpy as np
 
 from fullgnn.errors import quoted
 from fullgnn.storage.arrays import DamagedArray, Header, damage, mapped, read_header, read_values
-from fullgnn.storage.memory import check_fits
+from fullgnn.telemetry.machine import check_fits
 
 _MAX_RATIO = 1040  # deflate cannot pack 1032 bytes into less than one
 _LOCAL_HEADER = 30  # bytes, that of a member of an archive before its name

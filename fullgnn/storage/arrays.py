@@ -20,7 +20,7 @@ from typing import BinaryIO, Protocol
 import numpy as np
 
 from fullgnn.errors import FullGNNError, quoted
-from fullgnn.storage.memory import check_fits
+from fullgnn.telemetry.machine import check_fits
 
 MAGIC = b"\x93NUMPY"
 """How every .npy begins."""

@@ -1,17 +1,33 @@
-"""Facts about the machine of a run: hardware, installed versions, cache and memory sizes, load."""
+"""Facts about the machine of a run: hardware, installed versions, cache sizes, load, and memory.
 
+How much memory is left is asked before something is read whose size a file or a key has announced. Memory that is too
+little is a user error.
+"""
+
+import errno
 import logging
+import math
 import os
 import platform
 import re
+import resource
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from fullgnn.errors import DataError, message_of, quoted
+
 log = logging.getLogger(__name__)
+
+ALWAYS = 1 << 24
+"""Bytes that are never asked for."""
+
+_GROUP = Path("/sys/fs/cgroup")
 
 
 def versions(*others: str) -> dict[str, str | None]:
@@ -96,17 +112,108 @@ def memory_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = Path("/sys/fs/cgroup/memory.max")
-    text = limit.read_text().strip() if limit.exists() else ""
-    return min(total, int(text)) if text.isdigit() else total
+    limit = _text(_GROUP / "memory.max")
+    return min(total, int(limit)) if limit.isdigit() else total
 
 
 def available_memory(device: torch.device) -> int:
     """Bytes that may still be allocated on ``device``."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    with open("/proc/meminfo") as lines:
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    return _of_machine()
+
+
+def free_bytes() -> int:
+    """Bytes that this process may still use: the least that the machine, its container and its own limit leave."""
+    left = [_of_machine(), _of_container(), _of_limit()]
+    return min(max(0, one) for one in left)
+
+
+def check_fits(num_bytes: int, what: str, cure: str) -> None:
+    """Refuse what would need more memory than there is.
+
+    Args:
+        what: the start of the message, such as ``graph.npz: array 'labels'``.
+
+    Raises:
+        DataError: one line with both numbers of bytes.
+    """
+    if num_bytes > ALWAYS and num_bytes > (free := free_bytes()):
+        raise DataError(f"{what} needs {num_bytes} bytes of memory, and {free} are free: {cure}")
+
+
+@contextmanager
+def within_memory(what: str) -> Iterator[None]:
+    """Turn an error of the block that says that memory was too little into a user error in one line.
+
+    Args:
+        what: the start of the message, such as ``dataset cora``.
+
+    Raises:
+        DataError: memory was too little.
+    """
+    try:
+        yield
+    except Exception as error:
+        if (shortage := too_little(error, what)) is not None:
+            raise shortage from error
+        raise
+
+
+def too_little(error: BaseException, what: str) -> DataError | None:
+    """The user error that stands for ``error``, if that says that memory was too little; None: it says something else.
+
+    It has the bytes that were wanted, where the error says them, and those left.
+    """
+    message = message_of(error)
+    if isinstance(error, torch.OutOfMemoryError):  # of a GPU; its first sentences have the bytes
+        return DataError(
+            f"{what} does not fit into the memory of the GPU ({quoted(message)}): take more GPUs, a smaller model, or"
+            " less data; python -m fullgnn.plan shows what a rank needs"
+        )
+    of_torch = isinstance(error, RuntimeError) and "can't allocate memory" in message
+    of_system = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    if not (isinstance(error, MemoryError) or of_torch or of_system):
+        return None
+    shape: Any = getattr(error, "shape", None)  # of an array of numpy
+    dtype: Any = getattr(error, "dtype", None)
+    wanted = re.search(r"tried to allocate (\d+) bytes", message)
+    if shape is not None and dtype is not None:
+        reason = f"{math.prod(shape) * dtype.itemsize} more bytes were wanted"
+    else:
+        reason = f"{wanted[1]} more bytes were wanted" if wanted else quoted(message)
+    return DataError(
+        f"{what} does not fit into memory ({reason}{', and ' if reason else ''}{free_bytes()} bytes are free): take a"
+        " machine with more memory, a smaller model, or less data"
+    )
+
+
+def peak_process_bytes() -> int:
+    """Peak resident memory of this process since it started, or since ``forget_peak_process_bytes``, in bytes."""
+    peak = _fields(Path("/proc/self/status")).get("VmHWM")  # ru_maxrss would carry over the parent's peak
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss if peak is None else peak) * 1024
+
+
+def forget_peak_process_bytes() -> None:
+    """Let ``peak_process_bytes`` count from now on, where the system can do this."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def left_bytes(device: torch.device, num_sharing: int, peak_bytes: int) -> int:
+    """Bytes of the ``device`` of a rank that are free even where its tensors take ``peak_bytes``.
+
+    On a GPU this is its memory without what other processes, and all but the allocator of this one, hold now. On a CPU
+    it is what the machine, its container and the limit of the process leave now; a process that keeps the memory that
+    it frees (``keep_freed_memory``) holds its peak already. Ranks that share the device have equal parts.
+
+    Args:
+        num_sharing: ``World.ranks_per_device``.
+    """
+    if device.type != "cuda":
+        return free_bytes() // num_sharing
+    free, _ = torch.cuda.mem_get_info(device)
+    return free // num_sharing + torch.cuda.memory_reserved(device) - peak_bytes
 
 
 def warn_if_busy() -> float:
@@ -125,3 +232,39 @@ def _num_bytes(text: str) -> int:
     """Convert a size such as ``32768K``, as the Linux kernel writes it, to bytes."""
     number, unit = re.fullmatch(r"(\d+)([KMG]?)", text).groups()  # type: ignore[union-attr]
     return int(number) << {"": 0, "K": 10, "M": 20, "G": 30}[unit]
+
+
+def _of_machine() -> int:
+    found = _fields(Path("/proc/meminfo")).get("MemAvailable")
+    return 1 << 62 if found is None else found * 1024
+
+
+def _of_container() -> int:
+    """Bytes below the limit of the control group. Its cached files do not count: they make place."""
+    limit, used = _text(_GROUP / "memory.max"), _text(_GROUP / "memory.current")
+    if not (limit.isdigit() and used.isdigit()):
+        return 1 << 62
+    cached = _fields(_GROUP / "memory.stat").get("file", 0)
+    return int(limit) - int(used) + cached
+
+
+def _of_limit() -> int:
+    """Bytes below ``ulimit -v``."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return 1 << 62
+    used = _fields(Path("/proc/self/status")).get("VmSize", 0) * 1024
+    return limit - used
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """The numbers of a file with a name and a number a line."""
+    rows: list[Any] = [line.replace(":", " ").split() for line in _text(path).splitlines()]
+    return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:  # not Linux, or no container
+        return ""

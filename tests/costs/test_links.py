@@ -12,11 +12,11 @@ from fullgnn.costs.statistics import PlannedJob, counted_job, estimated_job
 from fullgnn.costs.trace import trace_epoch
 from fullgnn.distributed import World
 from fullgnn.engine import set_up
-from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.run import with_supported_optimizations
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph
+from fullgnn.kernels.support.trials import TensorPeak
 from fullgnn.plan.config import load_plan
 from fullgnn.prepare.source import Preparation
 from fullgnn.telemetry.meter import Meter

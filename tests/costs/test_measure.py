@@ -16,9 +16,9 @@ from fullgnn.costs import hardware, measure
 from fullgnn.costs.hardware import Hardware, Link, cached_hardware, load_hardware
 from fullgnn.costs.measure import Sizes, line, measured_hardware, random_pattern
 from fullgnn.distributed import Axis, World, can_share_memory, launch_workers
-from fullgnn.engine.memory import peak_process_bytes
 from fullgnn.errors import FullGNNError, UnsupportedError
 from fullgnn.telemetry import machine
+from fullgnn.telemetry.machine import peak_process_bytes
 from fullgnn.telemetry.meter import Meter
 from fullgnn.telemetry.timing import JobClock
 

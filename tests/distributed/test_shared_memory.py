@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fullgnn.distributed import SharedSlots, World, can_share_memory
-from fullgnn.engine.memory import TensorPeak
+from fullgnn.kernels.support.trials import TensorPeak
 
 ROUNDS = 200
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)

@@ -29,11 +29,11 @@ from fullgnn.engine import cuda_graph, fit, set_up, step_runner, summary
 from fullgnn.engine.checks import replay_for
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS, REPLAYED, Replay
 from fullgnn.engine.fit import FitResult
-from fullgnn.engine.memory import _strided
 from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.cuda_graph import CudaGraph
+from fullgnn.kernels.support.trials import _strided
 from fullgnn.telemetry.meter import Cost, EpochRecord, Meter
 from fullgnn.train import run_on
 from tests.cases import Calling, config, layout_overrides

@@ -13,10 +13,10 @@ from fullgnn.distributed import World
 from fullgnn.engine import evaluate, fit, set_up
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS, Replay
 from fullgnn.engine.fit import FitResult
-from fullgnn.engine.memory import TensorPeak, peak_process_bytes
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.kernels.support.cuda_graph import CudaGraph
-from fullgnn.kernels.support.trials import trial
+from fullgnn.kernels.support.trials import TensorPeak, trial
+from fullgnn.telemetry.machine import peak_process_bytes
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config
 

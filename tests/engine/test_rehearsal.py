@@ -13,13 +13,13 @@ from fullgnn.config import Config
 from fullgnn.distributed import World, world_of_one
 from fullgnn.engine import set_up
 from fullgnn.engine.cuda_graph import StateSnapshot
-from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.rehearse import rehearse
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Graph
 from fullgnn.kernels.support import aligned, gpu
 from fullgnn.kernels.support.compile_time import compile_clock
 from fullgnn.kernels.support.rehearsal import rehearsal, rehearsing
+from fullgnn.kernels.support.trials import TensorPeak
 from fullgnn.tasks.links import LinkTask
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, layout_overrides

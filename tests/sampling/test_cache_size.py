@@ -11,14 +11,15 @@ import pytest
 import torch
 
 from fullgnn.distributed import World, world_of_one
-from fullgnn.engine import memory
-from fullgnn.engine.memory import TensorPeak, left_bytes
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import load_dataset
+from fullgnn.kernels.support.trials import TensorPeak
 from fullgnn.sampling import loader as loader_file
 from fullgnn.sampling.caches import CacheByCount, CacheByDegree, CacheByPresampling, CacheExactly
 from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.storage.folder import checkpoints, place_of
+from fullgnn.telemetry import machine
+from fullgnn.telemetry.machine import left_bytes
 from fullgnn.telemetry.meter import Meter
 from tests.cases import minibatch_config
 from tests.sampling.test_training import run, same
@@ -158,7 +159,7 @@ def test_the_log_says_the_size(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_what_the_device_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free_bytes", lambda: 8_000)
+    monkeypatch.setattr(machine, "free_bytes", lambda: 8_000)
     assert [left_bytes(torch.device("cpu"), ranks, 700) for ranks in (1, 4)] == [8000, 2000]
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (6_000, 9_999))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 1_000)

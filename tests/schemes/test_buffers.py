@@ -8,8 +8,8 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.distributed import SharedSlots, World
-from fullgnn.engine.memory import TensorPeak
 from fullgnn.kernels.support.aligned import is_aligned
+from fullgnn.kernels.support.trials import TensorPeak
 from fullgnn.schemes import buffers
 from fullgnn.schemes.buffers import BufferPool
 from tests.cases import config, dense_graph, layout_overrides

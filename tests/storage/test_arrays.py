@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from fullgnn.errors import DataError
-from fullgnn.storage import memory
 from fullgnn.storage.archive import Archive, read_arrays
 from fullgnn.storage.arrays import DamagedArray, ObjectArray, map_npy, read_npy
-from fullgnn.storage.memory import check_fits, free_bytes, within_memory
+from fullgnn.telemetry import machine
+from fullgnn.telemetry.machine import check_fits, free_bytes, within_memory
 
 
 def npy(descr: str, shape: str, values: bytes, order: str = "False") -> bytes:
@@ -132,12 +132,12 @@ def test_what_does_not_fit_is_refused_before_it_is_unpacked(monkeypatch) -> None
     size = 64 << 20
     bomb = archive({"a": npy("'<f8'", f"({size // 8},)", bytes(size)), "b": npy("'<f8'", "()", bytes(8))})
     assert len(bomb.getvalue()) < size / 500
-    monkeypatch.setattr(memory, "free_bytes", lambda: size - 1)
+    monkeypatch.setattr(machine, "free_bytes", lambda: size - 1)
     with Archive(bomb) as found:
         assert found.read("b") == 0  # another array of the file
         with pytest.raises(DataError, match=f"^g.npz: a needs {size} bytes of memory, and {size - 1} are free: take"):
             found.read("a", "g.npz: a", "take another")
-    monkeypatch.setattr(memory, "free_bytes", lambda: size + 8)
+    monkeypatch.setattr(machine, "free_bytes", lambda: size + 8)
     assert read_arrays(bomb)["a"].nbytes == size
 
 

@@ -33,7 +33,7 @@ from fullgnn.graph.datasets.common_split import (
 from fullgnn.graph.graph import Graph
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.folder import CONTENTS
-from fullgnn.storage.memory import within_memory
+from fullgnn.telemetry.machine import within_memory
 
 _COMMON = ("name", "symmetrize", *SPLIT_KEYS)
 

@@ -20,7 +20,7 @@ from fullgnn.graph.datasets.given_files import existing
 from fullgnn.graph.datasets.integers import rows_of
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.splits import SplitKeys, draw
-from fullgnn.storage.memory import check_fits
+from fullgnn.telemetry.machine import check_fits
 
 
 def files(path: str) -> list[Path]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fullgnn.errors import DataError, quoted
 from fullgnn.graph.checks import first_line
-from fullgnn.storage.memory import check_fits
+from fullgnn.telemetry.machine import check_fits
 
 _BLOCK = 1 << 22  # bytes of text that are read at once
 _EMPTY = "Empty CSV file"  # how Arrow says that there is nothing

@@ -5,7 +5,7 @@ from typing import Any
 
 from fullgnn.errors import DataError, quoted
 from fullgnn.graph.checks import first_line
-from fullgnn.storage.memory import check_fits
+from fullgnn.telemetry.machine import check_fits
 
 _PER_BYTE = 16  # bytes of memory, at most, that a byte of text takes
 

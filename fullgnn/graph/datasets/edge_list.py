@@ -18,7 +18,7 @@ from fullgnn.graph.datasets.given_files import existing_file
 from fullgnn.graph.datasets.words import read_rows
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.ids import IntegerIds, as_node_names, ranks_in
-from fullgnn.storage.memory import check_fits
+from fullgnn.telemetry.machine import check_fits
 
 _BYTES_OF_ARC = 8  # at least
 _WANTED = {2: "two ids", 3: "two ids and a weight"}

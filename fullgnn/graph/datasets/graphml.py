@@ -26,7 +26,7 @@ from fullgnn.graph.datasets.given_files import existing_file
 from fullgnn.graph.datasets.integers import read_text
 from fullgnn.graph.datasets.named import classes_of, node_names_of
 from fullgnn.graph.graph import Graph
-from fullgnn.storage.memory import check_fits
+from fullgnn.telemetry.machine import check_fits
 
 PARTS = {
     **dict.fromkeys(("train", "training"), "train_mask"),

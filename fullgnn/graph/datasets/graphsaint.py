@@ -28,8 +28,8 @@ from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import check_labels, is_labelled
 from fullgnn.graph.parts import masks_of_ids, without_unlabelled
 from fullgnn.storage.arrays import DamagedArray, map_npy
-from fullgnn.storage.memory import check_fits
 from fullgnn.storage.text import parse_json, read_text
+from fullgnn.telemetry.machine import check_fits
 
 COPY_AGAIN = "copy it again from the folder that GraphSAINT publishes"
 NAMES = ("adj_full.npz", "feats.npy", "role.json", "class_map.json")

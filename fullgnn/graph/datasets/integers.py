@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fullgnn.errors import DataError, quoted
-from fullgnn.storage.memory import check_fits, free_bytes
+from fullgnn.telemetry.machine import check_fits, free_bytes
 
 _CHUNK = 1 << 22  # bytes that are unpacked at once
 _PER_BYTE = 40  # bytes of memory, at most, that reading takes for a byte of text

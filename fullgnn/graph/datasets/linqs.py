@@ -21,7 +21,7 @@ from fullgnn.graph.datasets.named import classes_of, first_repeated, joined, nod
 from fullgnn.graph.datasets.words import Rows, read_rows
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
-from fullgnn.storage.memory import check_fits
+from fullgnn.telemetry.machine import check_fits
 
 _SUFFIXES = ("content", "cites")
 

@@ -17,8 +17,8 @@ from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.datasets.mag240m_features import mapped_features
 from fullgnn.graph.datasets.mag240m_files import UNPACK_AGAIN, Folder, files_of
 from fullgnn.graph.graph import Graph
-from fullgnn.storage.memory import check_fits
 from fullgnn.telemetry.log import announce
+from fullgnn.telemetry.machine import check_fits
 
 _BYTES_OF_ARC = 8 + 8 + 1  # its key, in order and out of order or once more, and whether it is new
 _BYTES_OF_NODE = 8 + 8 + 4 + 2 + 8 + 3  # its row start, an array to find that, whether it is there, label and masks

@@ -24,7 +24,7 @@ from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.datasets.given_files import existing_file
 from fullgnn.graph.datasets.words import Rows, read_rows
 from fullgnn.graph.graph import Graph
-from fullgnn.storage.memory import check_fits
+from fullgnn.telemetry.machine import check_fits
 
 _BYTES_OF_ENTRY = 32
 _NUMBERS = ("real", "integer", "pattern", "double", "unsigned-integer")  # the last two are others' words

@@ -20,7 +20,7 @@ from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.datasets.given_files import existing_file
 from fullgnn.graph.datasets.words import Rows, read_rows
 from fullgnn.graph.graph import Graph
-from fullgnn.storage.memory import check_fits
+from fullgnn.telemetry.machine import check_fits
 
 _BYTES_OF_ARC = 24
 _MAX_WEIGHTS = 1 << 20  # of a node

@@ -30,7 +30,7 @@ from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
 from fullgnn.storage.archive import Archive
 from fullgnn.storage.arrays import DamagedArray
-from fullgnn.storage.memory import check_fits
+from fullgnn.telemetry.machine import check_fits
 
 _LABELS = ("page_type", "ml_target", "target")
 """Columns of labels in published files."""

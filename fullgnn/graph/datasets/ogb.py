@@ -23,7 +23,7 @@ from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import is_labelled
 from fullgnn.graph.ogb import known_labels
 from fullgnn.graph.parts import without_unlabelled
-from fullgnn.storage.memory import check_fits
+from fullgnn.telemetry.machine import check_fits
 
 MADE_FEATURES = ("species", "edge_mean")
 

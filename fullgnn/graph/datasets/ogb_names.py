@@ -22,7 +22,7 @@ from fullgnn.graph.datasets.csv_numbers import num_columns
 from fullgnn.graph.datasets.named import as_integers
 from fullgnn.graph.datasets.words import texts_of
 from fullgnn.graph.node_names import NodeNames
-from fullgnn.storage.memory import check_fits
+from fullgnn.telemetry.machine import check_fits
 
 log = logging.getLogger(__name__)
 

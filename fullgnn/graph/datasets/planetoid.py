@@ -32,7 +32,7 @@ from fullgnn.graph.datasets.sparse import checked_csr
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
 from fullgnn.graph.sparse_features import check_sparse_features
-from fullgnn.storage.memory import check_fits
+from fullgnn.telemetry.machine import check_fits
 
 URL = "https://github.com/kimiyoung/planetoid/raw/master/data"
 NAMES = ("cora", "citeseer", "pubmed")

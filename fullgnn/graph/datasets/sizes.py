@@ -1,7 +1,7 @@
 """The sizes of a generated graph, asked before it is generated."""
 
 from fullgnn.graph.checks import check_num_nodes
-from fullgnn.storage.memory import check_fits
+from fullgnn.telemetry.machine import check_fits
 
 
 def check_size(name: str, num_nodes: int, num_entries: int, num_features: int) -> None:

@@ -12,7 +12,7 @@ from fullgnn.graph.datasets.table_source import Source
 from fullgnn.graph.datasets.table_values import NO_NODE, Ids, codes_of, numbers_of
 from fullgnn.graph.ids import IntegerIds, ranks_in
 from fullgnn.graph.node_names import NodeNames, Texts
-from fullgnn.storage.memory import check_fits
+from fullgnn.telemetry.machine import check_fits
 
 _BYTES_OF_ARC = 8  # at least
 

@@ -16,7 +16,7 @@ from fullgnn.graph.datasets.table_source import ROWS_AT_ONCE, Piece, Source, Wro
 from fullgnn.graph.datasets.table_values import Ids, check_float32, codes_of, keys_of, numbers_of
 from fullgnn.graph.growing import GrowingArray
 from fullgnn.graph.ids import TextIds, ranks_in
-from fullgnn.storage.memory import check_fits
+from fullgnn.telemetry.machine import check_fits
 
 _BYTES_OF_ROW = 20
 _MOST_COLUMNS = (1 << 31) - 1

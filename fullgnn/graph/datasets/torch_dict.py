@@ -18,7 +18,7 @@ from fullgnn.graph.datasets import pickled_arrays
 from fullgnn.graph.datasets.inert_pickle import read_pickle
 from fullgnn.graph.datasets.pickled_arrays import array_of, integer_of, kind_of, name_of, text_of
 from fullgnn.storage import torch_file
-from fullgnn.storage.memory import check_fits
+from fullgnn.telemetry.machine import check_fits
 
 _NAMES = (*pickled_arrays.NAMES, *pickled_arrays.NAMES_OF_BYTES, ("numpy.core.multiarray", "scalar"))
 

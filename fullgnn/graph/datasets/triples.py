@@ -20,7 +20,7 @@ from fullgnn.graph.datasets.given_files import existing_file
 from fullgnn.graph.datasets.named import node_names_of
 from fullgnn.graph.datasets.words import Rows, read_rows
 from fullgnn.graph.graph import Graph
-from fullgnn.storage.memory import check_fits
+from fullgnn.telemetry.machine import check_fits
 
 _BYTES_OF_ARC = 40
 _WANTED = {2: "two names", 3: "two names and a weight"}

@@ -17,7 +17,7 @@ import numpy as np
 
 from fullgnn.errors import DataError, quoted
 from fullgnn.graph.node_names import Texts
-from fullgnn.storage.memory import check_fits
+from fullgnn.telemetry.machine import check_fits
 
 _CHUNK = 1 << 22  # bytes of text that are split at once, unless a line is longer
 _PER_BYTE = 40  # bytes of memory, at most, that splitting takes for a byte of text

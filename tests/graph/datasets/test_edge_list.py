@@ -105,7 +105,7 @@ def test_a_cut_off_gz_is_refused(tmp_path: Path, compose_dataset: Callable) -> N
 
 def test_an_endless_line_is_refused_before_the_memory_is_full(load: Callable[..., Graph], monkeypatch) -> None:
     monkeypatch.setattr(words, "_CHUNK", 1 << 16)
-    monkeypatch.setattr("fullgnn.storage.memory.free_bytes", lambda: 1 << 25)
+    monkeypatch.setattr("fullgnn.telemetry.machine.free_bytes", lambda: 1 << 25)
     with pytest.raises(DataError, match="with a line of .* bytes or more, needs .* bytes of memory"):
         load(b"\0" * (1 << 21))
 

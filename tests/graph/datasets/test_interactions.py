@@ -75,7 +75,7 @@ def test_users_without_test_items_and_an_empty_test_file(loads) -> None:
 
 
 def test_a_bomb_is_refused_before_it_fills_the_memory(loads, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("fullgnn.storage.memory.free_bytes", lambda: 1 << 28)
+    monkeypatch.setattr("fullgnn.telemetry.machine.free_bytes", lambda: 1 << 28)
     monkeypatch.setattr("fullgnn.graph.datasets.integers.free_bytes", lambda: 1 << 28)
     (tmp_path / "train.gz").write_bytes(gzip.compress(b"0 1\n" * (1 << 23)))
     (tmp_path / "test.gz").write_bytes(gzip.compress(b"0 2\n"))
@@ -86,7 +86,7 @@ def test_a_bomb_is_refused_before_it_fills_the_memory(loads, tmp_path: Path, mon
 def test_ids_far_out_are_refused_before_they_fill_the_memory(loads, monkeypatch) -> None:
     with pytest.raises(DataError, match="has 3000000002 nodes, and a Graph can have fewer than 2\\^31"):
         loads("lists", train="1500000000 1500000000\n", test="0 1\n")
-    monkeypatch.setattr("fullgnn.storage.memory.free_bytes", lambda: 1 << 30)
+    monkeypatch.setattr("fullgnn.telemetry.machine.free_bytes", lambda: 1 << 30)
     with pytest.raises(DataError, match="a graph of 2000000002 nodes and 2 edges needs 38000000038 bytes of memory"):
         loads("lists", train="0 2000000000\n", test="0 1\n")
 

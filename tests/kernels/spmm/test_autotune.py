@@ -13,10 +13,10 @@ import torch
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import make_scheme
-from fullgnn.engine.memory import TensorPeak
 from fullgnn.kernels.spmm import AutoKernel, Epilogue, LocalCSR, TorchCSR, TritonCSR, autotune, fixed_choice
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.rehearsal import rehearsal
+from fullgnn.kernels.support.trials import TensorPeak
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config
