@@ -27,8 +27,8 @@ from fullgnn.graph.pyg import is_pyg_data
 from fullgnn.graph.splits import METHODS
 from fullgnn.here import start, why_elsewhere
 from fullgnn.storage.cache import Cache
+from fullgnn.storage.folder import temporary_folder
 from fullgnn.storage.record import RunRecord
-from fullgnn.storage.temporary import temporary_folder
 from fullgnn.tasks import lacks_examples, learns_labels, refuse_for_links, refuse_without_examples
 from fullgnn.train import Caller, run
 

@@ -80,9 +80,8 @@ from fullgnn.graph.datasets import dataset_files
 from fullgnn.prepare.process import PreparationWorker, own_process_of_rank0
 from fullgnn.prepare.source import Preparation, prepared_graph
 from fullgnn.schemes.options import num_parts
-from fullgnn.storage.folder import CHECKPOINTS
+from fullgnn.storage.folder import CHECKPOINTS, write_text, writing_to
 from fullgnn.storage.record import strict_json
-from fullgnn.storage.temporary import write_text, writing_to
 from fullgnn.tasks.own_metrics import without_own_metrics
 from fullgnn.telemetry.log import setup_logging
 from fullgnn.telemetry.meter import Meter

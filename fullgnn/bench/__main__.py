@@ -23,7 +23,7 @@ from fullgnn.config.overrides import quote
 from fullgnn.distributed import check_tasks, from_rank0, init_world, launch_workers, under_torchrun
 from fullgnn.distributed.joining import run_command
 from fullgnn.distributed.launch import environment
-from fullgnn.storage.temporary import make_folder, writing_to
+from fullgnn.storage.folder import make_folder, writing_to
 from fullgnn.telemetry.machine import warn_if_busy
 
 OPERATIONS = {

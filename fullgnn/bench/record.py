@@ -11,8 +11,8 @@ from fullgnn.bench.config import BenchConfig
 from fullgnn.bench.environment import in_effect
 from fullgnn.bench.harness import Outcome
 from fullgnn.distributed import World
+from fullgnn.storage.folder import write_text
 from fullgnn.storage.record import strict_json
-from fullgnn.storage.temporary import write_text
 from fullgnn.telemetry.machine import git_commit, hardware, versions
 from fullgnn.telemetry.screen import format_table
 

@@ -25,7 +25,7 @@ from fullgnn.config.trust import as_text, restored
 from fullgnn.distributed import launch_workers
 from fullgnn.distributed.mesh import num_threads
 from fullgnn.errors import ConfigError, DataError, message_of
-from fullgnn.storage.temporary import temporary_folder, write_text
+from fullgnn.storage.folder import temporary_folder, write_text
 from fullgnn.storage.text import parse_yaml, read_text
 from fullgnn.telemetry.machine import hardware as machine
 

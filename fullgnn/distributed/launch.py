@@ -29,7 +29,7 @@ from fullgnn.distributed.joining import end_process, fail_if_known
 from fullgnn.distributed.mesh import num_threads
 from fullgnn.errors import FullGNNError
 from fullgnn.startup import LAUNCHER_PID, STORE_FILE, end_with_launcher
-from fullgnn.storage.temporary import temporary_folder
+from fullgnn.storage.folder import temporary_folder
 from fullgnn.telemetry.log import setup_logging
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)

@@ -25,8 +25,8 @@ from fullgnn.engine.row_files import write_rows
 from fullgnn.engine.run import Run
 from fullgnn.engine.run_folder import write_to
 from fullgnn.graph.node_names import Texts
+from fullgnn.storage.folder import replacing, writing_to
 from fullgnn.storage.record import RunFolder
-from fullgnn.storage.temporary import replacing, writing_to
 
 _ROWS_AT_ONCE = 1 << 17
 AUTO, PARQUET, CSV, NEVER = TABLES

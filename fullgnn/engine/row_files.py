@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fullgnn.distributed import from_rank0
 from fullgnn.schemes.base import Scheme
-from fullgnn.storage.temporary import make_folder, replacing, writing_to
+from fullgnn.storage.folder import make_folder, replacing, writing_to
 
 
 def write_rows(scheme: Scheme, folder: Path, rows: Mapping[str, Tensor], num_nodes: int) -> None:

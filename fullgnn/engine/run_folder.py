@@ -34,9 +34,17 @@ from fullgnn.graph.datasets import CONTENTS, UNKNOWN, contents_of
 from fullgnn.kernels.support.compile_time import compile_clock
 from fullgnn.startup import attempt
 from fullgnn.storage.checkpoint import STATE, check, find, read
-from fullgnn.storage.folder import CHECKPOINTS, GRAPH, check_folder, checkpoints, has_own_graph, remove_after
+from fullgnn.storage.folder import (
+    CHECKPOINTS,
+    GRAPH,
+    check_folder,
+    checkpoints,
+    has_own_graph,
+    remove_after,
+    replacing,
+    writing_to,
+)
 from fullgnn.storage.record import RunFolder, RunRecord, read_record, unwritable
-from fullgnn.storage.temporary import replacing, writing_to
 from fullgnn.storage.text import parse_yaml, read_text
 from fullgnn.telemetry.log import Progress
 from fullgnn.telemetry.meter import EpochRecord

@@ -25,7 +25,7 @@ from fullgnn.graph.generate import (
 from fullgnn.graph.graph import Graph
 from fullgnn.storage.archive import read_arrays
 from fullgnn.storage.arrays import DamagedArray
-from fullgnn.storage.temporary import replacing
+from fullgnn.storage.folder import replacing
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from fullgnn.inspection.config import load_inspect
 from fullgnn.inspection.findings import Inspection
 from fullgnn.inspection.inspection import look_at, run_for
 from fullgnn.inspection.page import page
+from fullgnn.storage.folder import make_folder, write_text, writing_to
 from fullgnn.storage.record import strict_json
-from fullgnn.storage.temporary import make_folder, write_text, writing_to
 from fullgnn.telemetry.screen import screen_width
 
 log = logging.getLogger("fullgnn.inspect")

@@ -33,8 +33,8 @@ from fullgnn.graph import load_dataset
 from fullgnn.plan.config import load_plan, run_keys
 from fullgnn.plan.page import SPARSE_FEATURES, page, scaling_page
 from fullgnn.storage.cache import Cache
+from fullgnn.storage.folder import make_folder, write_text, writing_to
 from fullgnn.storage.record import strict_json
-from fullgnn.storage.temporary import make_folder, write_text, writing_to
 from fullgnn.telemetry.screen import screen_width
 
 log = logging.getLogger("fullgnn.plan")

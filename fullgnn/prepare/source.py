@@ -39,7 +39,7 @@ from fullgnn.prepare.prepared import SHARED, Part, PreparedGraph
 from fullgnn.prepare.process import PreparationWorker
 from fullgnn.reorder.methods import base_function, name_of
 from fullgnn.storage.cache import Cache
-from fullgnn.storage.temporary import temporary_folder
+from fullgnn.storage.folder import temporary_folder
 from fullgnn.tasks.build import held_out, lacks_examples, refuse_without_examples, takes_links
 from fullgnn.telemetry.log import announce
 from fullgnn.telemetry.machine import within_memory

@@ -23,7 +23,7 @@ from pathlib import Path
 from fullgnn.distributed.joining import run_command
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.report.runs import read_runs
-from fullgnn.storage.temporary import writing_to
+from fullgnn.storage.folder import writing_to
 
 log = logging.getLogger("fullgnn.report")
 

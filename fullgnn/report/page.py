@@ -12,7 +12,7 @@ from fullgnn.report.plots import RUN_COLORS, write_images
 from fullgnn.report.runs import Run
 from fullgnn.report.sections import sections
 from fullgnn.report.settings import write_means
-from fullgnn.storage.temporary import write_text
+from fullgnn.storage.folder import write_text
 
 
 def write_page(runs: list[Run], found: Found, folder: Path) -> Path:

@@ -7,7 +7,7 @@ from typing import Any
 from fullgnn.report.content import Block, Table
 from fullgnn.report.means import Setting, as_csv, as_markdown, means_table
 from fullgnn.report.runs import Run
-from fullgnn.storage.temporary import write_text
+from fullgnn.storage.folder import write_text
 
 FILES = {"report_means.csv": as_csv, "report_means.md": as_markdown}
 """Files beside the page, and what they hold."""

@@ -22,9 +22,16 @@ from fullgnn.report.means import Setting, as_csv, as_markdown, ranked
 from fullgnn.report.metrics import show_as, split_of
 from fullgnn.report.replicates import is_override_of_draw
 from fullgnn.report.spread import merged, shown
-from fullgnn.storage.folder import MEANS_FILES, TABLE_FILE, jobs_beside, prepare_sweep
+from fullgnn.storage.folder import (
+    MEANS_FILES,
+    TABLE_FILE,
+    jobs_beside,
+    prepare_sweep,
+    replacing,
+    write_text,
+    writing_to,
+)
 from fullgnn.storage.record import RunRecord
-from fullgnn.storage.temporary import replacing, write_text, writing_to
 from fullgnn.telemetry.screen import folded, format_narrow_table, num_bytes, percent, screen_width, table_width
 
 log = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ from fullgnn.reproduce.config import ALL, TargetConfig, load_target, module_of, 
 from fullgnn.reproduce.page import make_record, table_text, write
 from fullgnn.reproduce.plot import check_installed
 from fullgnn.storage.cache import Cache
-from fullgnn.storage.temporary import make_folder, write_text, writing_to
+from fullgnn.storage.folder import make_folder, write_text, writing_to
 from fullgnn.telemetry.machine import warn_if_busy
 
 log = logging.getLogger("fullgnn.reproduce")  # also when this file is __main__

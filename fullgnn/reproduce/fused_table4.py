@@ -17,7 +17,7 @@ from fullgnn.graph import load_dataset
 from fullgnn.reproduce.config import TargetConfig
 from fullgnn.reproduce.result import Cell, Result, TableRow, Value, number
 from fullgnn.reproduce.sampled import DGL, OURS
-from fullgnn.storage.temporary import temporary_folder
+from fullgnn.storage.folder import temporary_folder
 
 FULL, SPREAD = "full batch", "spread of ours"
 COLUMNS = (FULL, DGL, OURS, SPREAD)

@@ -21,8 +21,8 @@ from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.reproduce.config import JobShape, TargetConfig
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.result import Cell, Labels, Origin
+from fullgnn.storage.folder import temporary_folder
 from fullgnn.storage.record import RunRecord, read_epochs
-from fullgnn.storage.temporary import temporary_folder
 
 _TASK = ("model=gcn", "model.num_layers=2", "model.dropout=0", "model.input_dropout=0", "optimizer.weight_decay=0")
 """Without dropout, so that losses can be compared; Adam with learning rate 0.01, the default of every run."""

@@ -15,8 +15,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from fullgnn.reproduce.config import PROSE, TargetConfig
 from fullgnn.reproduce.plot import draw
 from fullgnn.reproduce.result import Cell, Result, number
+from fullgnn.storage.folder import replacing, write_text
 from fullgnn.storage.record import strict_json
-from fullgnn.storage.temporary import replacing, write_text
 from fullgnn.telemetry.machine import cache_bytes, git_commit, hardware, versions
 from fullgnn.telemetry.screen import format_table, num_bytes, percent
 

@@ -21,7 +21,7 @@ from fullgnn.config import build
 from fullgnn.config.compose import compose, load_config
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.reproduce.result import Value
-from fullgnn.storage.temporary import temporary_folder
+from fullgnn.storage.folder import temporary_folder
 
 _NCU_LIMIT_S = 300.0
 

@@ -16,7 +16,7 @@ from fullgnn.reproduce.config import JobShape, TargetConfig
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.jobs import load_links
 from fullgnn.reproduce.result import Cell
-from fullgnn.storage.temporary import temporary_folder
+from fullgnn.storage.folder import temporary_folder
 
 OURS, DGL, PYG = "ours", "DGL", "PyG"
 

@@ -19,8 +19,8 @@ from fullgnn.errors import ConfigError
 from fullgnn.reproduce.config import TargetConfig
 from fullgnn.reproduce.graphs import Case, GraphSize, load
 from fullgnn.reproduce.result import Cell, Curve, Curves, Result, TableRow, Value, number, over
+from fullgnn.storage.folder import temporary_folder
 from fullgnn.storage.record import read_epochs
-from fullgnn.storage.temporary import temporary_folder
 
 FULL = "full"
 """The way that ``fullgnn.train`` trains; every other way is ``fullgnn.train_minibatch``'s."""

@@ -30,7 +30,7 @@ from fullgnn.distributed import (
 from fullgnn.errors import DataError, quoted, reason_of
 from fullgnn.storage.arrays import DamagedArray, file_checksum, map_npy, row_blocks, write_npy
 from fullgnn.storage.cache import Cache
-from fullgnn.storage.temporary import replacing, temporary_folder, writing_to
+from fullgnn.storage.folder import replacing, temporary_folder, writing_to
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ import numpy as np
 from fullgnn.errors import ConfigError, quoted, reason_of
 from fullgnn.storage.archive import read_arrays
 from fullgnn.storage.arrays import DamagedArray
-from fullgnn.storage.temporary import replacing
+from fullgnn.storage.folder import replacing
 
 log = logging.getLogger(__name__)
 

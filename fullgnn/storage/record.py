@@ -14,8 +14,7 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from fullgnn.errors import ConfigError, DataError, message_of, one_line_errors
-from fullgnn.storage.folder import check_folder, remove_results, remove_run
-from fullgnn.storage.temporary import replacing, write_text, writing_to
+from fullgnn.storage.folder import check_folder, remove_results, remove_run, replacing, write_text, writing_to
 from fullgnn.storage.text import finite, fits, parse_json, read_text
 from fullgnn.telemetry.meter import EpochRecord
 

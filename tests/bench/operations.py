@@ -7,7 +7,7 @@ from fullgnn.bench.__main__ import OPERATIONS
 from fullgnn.bench.config import load_bench
 from fullgnn.bench.record import make_record, make_table, write
 from fullgnn.distributed import World
-from fullgnn.storage.temporary import make_folder
+from fullgnn.storage.folder import make_folder
 
 SHORT = ("graph=tiny", "rounds=3", "epochs=4", "budget_s=1000", "threads=1", "cache_dir=null")
 

@@ -24,7 +24,6 @@ from fullgnn.engine.prediction import Trained, read_trained
 from fullgnn.engine.run_folder import check_run_dir
 from fullgnn.errors import ConfigError, DataError, FullGNNError
 from fullgnn.predict import Request, check_no_download, check_request, load_request, prediction_config
-from fullgnn.storage import temporary
 from fullgnn.storage.torch_file import load
 from tests.commands import run_command, torchrun
 from tests.storage.records import seal
@@ -38,7 +37,7 @@ _OTHER = {"model": "fullgnn.tasks.node_classification", "dataset": "fullgnn.mode
 POISONS: dict[str, Callable[[str, dict[str, Any]], dict[str, Any]]] = {
     "os.system": lambda group, node: node | {"_target_": "os.system"},
     "os.system with its argument": lambda group, node: {"_target_": "os.system", "command": "true", "name": "x"},
-    "write_text": lambda group, node: node | {"_target_": "fullgnn.storage.temporary.write_text"},
+    "write_text": lambda group, node: node | {"_target_": "fullgnn.storage.folder.write_text"},
     "of another group": lambda group, node: node | {"_target_": _OTHER.get(group, "fullgnn.graph.datasets.npz.load")},
     "partial": lambda group, node: node | {"_partial_": not node.get("_partial_", False)},
     "a number as partial": lambda group, node: node | {"_partial_": 3},
@@ -79,7 +78,7 @@ def trained(config: dict[str, Any]) -> Trained:
 def test_no_group_of_a_checkpoint_is_called(group: str, poison: str, monkeypatch: pytest.MonkeyPatch) -> None:
     called = mock.Mock()
     monkeypatch.setattr(os, "system", called)
-    monkeypatch.setattr(temporary, "write_text", called)
+    monkeypatch.setattr(folder, "write_text", called)
     config = settings()
     if group == "reorder" and poison not in ("no mapping", "nested", "nested in a list"):
         if poison == "no target":
@@ -190,7 +189,7 @@ def test_commands_call_nothing_and_write_nothing_elsewhere(tmp_path: Path) -> No
     marker = tmp_path / "marker"
     nodes = {
         "kernel": {"_target_": "os.system", "command": f"touch {marker}", "name": "x"},
-        "dataset": {"_target_": "fullgnn.storage.temporary.write_text", "path": str(marker), "text": "x", "name": "x"},
+        "dataset": {"_target_": "fullgnn.storage.folder.write_text", "path": str(marker), "text": "x", "name": "x"},
     }
     for group, node in nodes.items():
         folder = tmp_path / group

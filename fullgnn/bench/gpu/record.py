@@ -6,8 +6,8 @@ from typing import Any
 
 from fullgnn.bench.gpu.page import make_page
 from fullgnn.bench.gpu.tunables import TUNING_FILE, tuning_text
+from fullgnn.storage.folder import write_text
 from fullgnn.storage.record import strict_json
-from fullgnn.storage.temporary import write_text
 
 NOT_MEASURED = "not measured (interpreter)"
 _TIMES = ("_ms", "_s", "_gb_s", "_tflop_s", "_per_second", "_seconds", "speed_up", "_of_gather_rate")

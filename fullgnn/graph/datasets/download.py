@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import first_line
-from fullgnn.storage.temporary import replacing
+from fullgnn.storage.folder import replacing
 
 DOWNLOAD_AGAIN = "delete it and run again to download it afresh"
 """What a user does with a public file in ``root`` that cannot be read; never said of a file of the user's own."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from fullgnn.errors import DataError, quoted, reason_of
 from fullgnn.storage.arrays import DamagedArray, map_npy
-from fullgnn.storage.temporary import replacing, write_text, writing_to
+from fullgnn.storage.folder import replacing, write_text, writing_to
 from fullgnn.storage.text import parse_json, read_text
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from fullgnn.reproduce.graphs import cases
 from fullgnn.reproduce.pagraph.config import Config, batch_size
 from fullgnn.reproduce.pagraph.epochs import Setting, preset, settings
 from fullgnn.reproduce.result import Cell, Curve, Curves, Result, TableRow, Value, over
+from fullgnn.storage.folder import temporary_folder
 from fullgnn.storage.record import read_epochs
-from fullgnn.storage.temporary import temporary_folder
 
 TOGETHER, PRECOMPUTED, LOCALLY = "plain, together", "cached + PP, together", "cached + PP, locally"
 WAYS: dict[str, dict[str, Any]] = {

@@ -17,7 +17,7 @@ from fullgnn.reproduce.result import Cell, Result, TableRow
 from fullgnn.reproduce.sparsification.config import Config
 from fullgnn.reproduce.sparsification.fresh import call_fresh, seconds_of
 from fullgnn.storage.arrays import map_npy, write_npy
-from fullgnn.storage.temporary import temporary_folder
+from fullgnn.storage.folder import temporary_folder
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from fullgnn.reproduce.sparsification.config import Config, cases
 from fullgnn.reproduce.sparsification.fresh import Fresh, call_fresh
 from fullgnn.reproduce.sparsification.sizes import ID_BYTES, code_bytes, num_arcs
 from fullgnn.sampling.setup import set_up_sampled
-from fullgnn.storage.temporary import temporary_folder
+from fullgnn.storage.folder import temporary_folder
 from fullgnn.telemetry.meter import Meter
 
 GIB = 1 << 30

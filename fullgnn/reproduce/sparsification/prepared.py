@@ -21,7 +21,7 @@ from fullgnn.reproduce.sparsification.apart import codec_keys, full_batch_keys, 
 from fullgnn.reproduce.sparsification.config import Config, cases
 from fullgnn.reproduce.sparsification.fresh import Fresh, call_fresh
 from fullgnn.sampling.setup import set_up_sampled
-from fullgnn.storage.temporary import temporary_folder
+from fullgnn.storage.folder import temporary_folder
 from fullgnn.telemetry.meter import Meter
 
 WAYS = ("full", "sparse")
