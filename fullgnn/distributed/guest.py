@@ -7,19 +7,17 @@ error. What cannot be given back is told in the docstring of ``train_graph``.
 
 import gc
 import logging
-import os
 import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import FrameType
-from typing import Any
 
 import numpy as np
 import torch
 
 from fullgnn.config import RuntimeConfig
-from fullgnn.distributed.launch import StopRequest, stop_signals_call, stopped_by
+from fullgnn.distributed.launch import StopRequest, environment, stop_signals_call, stopped_by
 from fullgnn.distributed.mesh import product_precision
 from fullgnn.kernels.support.process import give_back_freed_memory
 from fullgnn.kernels.support.threads import end_threads
@@ -43,11 +41,14 @@ def as_guest(runtime: RuntimeConfig, seed: int) -> Iterator[None]:
         seed: of the random states.
     """
     uses_gpu = runtime.device != "cpu" and torch.cuda.is_available()
-    with ExitStack() as stack:
-        for part in (_environment(), _hooks(), _logger(), _memory(uses_gpu), _random_states(seed, uses_gpu)):
-            stack.enter_context(part)
-        for mode in (_torch_settings(), product_precision(runtime.precision), _torch_modes()):
-            stack.enter_context(mode)
+    with environment({}), ExitStack() as stack:
+        stack.callback(setattr, sys, "excepthook", sys.excepthook)  # torch wraps it once more for each process group
+        _keep_logger(stack)
+        _keep_memory(stack, uses_gpu)
+        _keep_random_states(stack, seed, uses_gpu)
+        _keep_torch_settings(stack)
+        stack.enter_context(product_precision(runtime.precision))
+        _enter_torch_modes(stack)
         stack.enter_context(np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"))
         yield
 
@@ -84,108 +85,59 @@ def signals_of_guest() -> Iterator[RequestContext]:
         raise stopped_by(request.signal)
 
 
-@contextmanager
-def _environment() -> Iterator[None]:
-    before = dict(os.environ)
-    try:
-        yield
-    finally:
-        for name in {*before, *os.environ}:
-            if name not in before:
-                os.environ.pop(name, None)
-            elif os.environ.get(name) != before[name]:
-                os.environ[name] = before[name]
-
-
-@contextmanager
-def _hooks() -> Iterator[None]:
-    """``sys.excepthook``, which torch wraps once more for each process group."""
-    hook = sys.excepthook
-    try:
-        yield
-    finally:
-        sys.excepthook = hook
-
-
-@contextmanager
-def _logger() -> Iterator[None]:
+def _keep_logger(stack: ExitStack) -> None:
     """Log to stderr as a rank does. A logger that the caller has given a level or handlers is left as it is."""
     package = logging.getLogger("fullgnn")
-    before = package.handlers, package.level, package.propagate
+    stack.callback(package.setLevel, package.level)
+    stack.callback(setattr, package, "handlers", package.handlers)
+    stack.callback(setattr, package, "propagate", package.propagate)
     if not package.handlers and package.level == logging.NOTSET:
         setup_logging()
-    try:
-        yield
-    finally:
-        package.handlers, package.propagate = before[0], before[2]
-        package.setLevel(before[1])
 
 
-@contextmanager
-def _memory(uses_gpu: bool) -> Iterator[None]:
-    """The current GPU; and threads and memory that the block has used are given back.
+def _keep_memory(stack: ExitStack, uses_gpu: bool) -> None:
+    """The current GPU; and threads and memory that are used meanwhile are given back.
 
     CUDA begins here, so that random states of a GPU exist before the block.
     """
+    stack.callback(give_back_freed_memory)
     if uses_gpu:
         torch.cuda.init()
-    current = torch.cuda.current_device() if uses_gpu else 0
-    try:
-        yield
-    finally:
-        end_threads()
-        gc.collect()
-        if uses_gpu:
-            torch.cuda.set_device(current)
-            torch.cuda.empty_cache()
-        give_back_freed_memory()
+        stack.callback(torch.cuda.empty_cache)
+        stack.callback(torch.cuda.set_device, torch.cuda.current_device())
+    stack.callback(gc.collect)
+    stack.callback(end_threads)
 
 
-@contextmanager
-def _random_states(seed: int, uses_gpu: bool) -> Iterator[None]:
-    before: tuple[Any, ...] = torch.get_rng_state(), np.random.get_state(), random.getstate()
-    of_gpus = torch.cuda.get_rng_state_all() if uses_gpu else []
+def _keep_random_states(stack: ExitStack, seed: int, uses_gpu: bool) -> None:
+    stack.callback(torch.set_rng_state, torch.get_rng_state())
+    stack.callback(np.random.set_state, np.random.get_state())
+    stack.callback(random.setstate, random.getstate())
     torch.default_generator.manual_seed(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
     if uses_gpu:
+        stack.callback(torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all())
         torch.cuda.manual_seed_all(seed)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(before[0])
-        np.random.set_state(before[1])
-        random.setstate(before[2])
-        if uses_gpu:
-            torch.cuda.set_rng_state_all(of_gpus)
 
 
-@contextmanager
-def _torch_settings() -> Iterator[None]:
+def _keep_torch_settings(stack: ExitStack) -> None:
     """Settings of the whole process: threads, default dtype, deterministic algorithms."""
-    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
-    deterministic = torch.get_deterministic_debug_mode()
+    stack.callback(torch.set_num_threads, torch.get_num_threads())
+    stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+    stack.callback(torch.set_deterministic_debug_mode, torch.get_deterministic_debug_mode())
     torch.set_default_dtype(torch.float32)
     torch.set_deterministic_debug_mode("default")
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        torch.set_default_dtype(dtype)
-        torch.set_deterministic_debug_mode(deterministic)
 
 
-@contextmanager
-def _torch_modes() -> Iterator[None]:
+def _enter_torch_modes(stack: ExitStack) -> None:
     """Modes of this thread: gradients are on, and inference, autocast, anomaly detection and a default device off."""
-    with ExitStack() as stack:
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.enable_grad())
-        for device in ("cpu", "cuda"):
-            if torch.is_autocast_enabled(device):
-                stack.enter_context(torch.autocast(device, enabled=False))
-        if torch.is_anomaly_enabled():
-            stack.enter_context(torch.autograd.set_detect_anomaly(False))
-        if torch.get_default_device().type != "cpu":  # a mode costs time in every call of torch
-            stack.enter_context(torch.device("cpu"))
-        yield
+    stack.enter_context(torch.inference_mode(False))
+    stack.enter_context(torch.enable_grad())
+    for device in ("cpu", "cuda"):
+        if torch.is_autocast_enabled(device):
+            stack.enter_context(torch.autocast(device, enabled=False))
+    if torch.is_anomaly_enabled():
+        stack.enter_context(torch.autograd.set_detect_anomaly(False))
+    if torch.get_default_device().type != "cpu":  # a mode costs time in every call of torch
+        stack.enter_context(torch.device("cpu"))

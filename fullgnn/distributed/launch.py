@@ -74,12 +74,8 @@ def fork_workers(function: Callable[..., object], *args: object, nproc: int, run
             process = forkable(_rank, variables, function, args)
             process.start()
             assert process.pid is not None
-            ranks.started.append(Rank(process.pid, partial(_exit_status, process)))
+            ranks.started.append(Rank(process.pid, partial(getattr, process, "exitcode")))
         ranks.watch()
-
-
-def _exit_status(process: ForkProcess) -> int | None:
-    return process.exitcode
 
 
 def _rank(variables: dict[str, str], function: Callable[..., object], args: tuple[object, ...]) -> None:
@@ -141,11 +137,32 @@ class Ranks:
     def watch(self) -> None:
         """Wait until all ranks have ended well.
 
-        Raises:
+        Raises (maybe while ranks still run):
             WorkerError: a rank failed. The message is that of the rank that failed first.
             KeyboardInterrupt, SystemExit: a signal asked this process or a rank to stop, and all ranks have ended.
         """
-        _watch(self.started, self.folder, self.request)
+        _wait(lambda: self.request.signal is not None or self.all_ended() or bool(self._failed()))
+        failed = self._failed()
+        if self.request.signal is not None:
+            for rank in self.started:
+                rank.send(signal.SIGTERM)
+            _wait(lambda: self.request.is_urgent or self.all_ended(), STOP_TIMEOUT_S)
+            raise stopped_by(self.request.signal)
+        if stopping := _STOP_STATUSES & set(failed.values()):  # the ranks alone received a signal, and agreed to stop
+            _wait(lambda: self.request.signal is not None or self.all_ended(), STOP_TIMEOUT_S)
+            raise stopped_by(min(stopping) - 128)
+        if failed:
+            # A rank that was killed comes first: it reports nothing, and other ranks fail because of it.
+            times = {number: _time_of(_reason_file(self.folder, number)) for number in failed}
+            number, status = min(failed.items(), key=lambda item: (item[1] >= 0, times[item[0]]))
+            raise worker_error(number, status, _reason_file(self.folder, number))
+
+    def all_ended(self) -> bool:
+        return all(rank.poll() is not None for rank in self.started)
+
+    def _failed(self) -> dict[int, int]:
+        """The exit statuses of the ranks that have failed, by rank."""
+        return {number: status for number, rank in enumerate(self.started) if (status := rank.poll())}
 
 
 @contextmanager
@@ -169,7 +186,7 @@ def started_ranks(nproc: int, runtime: RuntimeConfig) -> Iterator[Ranks]:
         finally:
             for process in ranks.started:
                 process.send(signal.SIGKILL)  # ends also a rank that has been suspended
-            _wait(lambda: _all_ended(ranks.started), STOP_TIMEOUT_S)
+            _wait(ranks.all_ended, STOP_TIMEOUT_S)
 
 
 def _variables(rank: int, nproc: int, folder: Path) -> dict[str, str]:
@@ -186,35 +203,8 @@ def _reason_file(folder: Path, rank: int) -> Path:
     return folder / f"reason_{rank}.json"
 
 
-def _watch(ranks: list[Rank], folder: Path, request: "StopRequest") -> None:
-    """Return when all ranks have ended well. Raises: as ``Ranks.watch``, maybe while ranks still run."""
-    _wait(lambda: request.signal is not None or _all_ended(ranks) or bool(_failed(ranks)))
-    failed = _failed(ranks)
-    if request.signal is not None:
-        for rank in ranks:
-            rank.send(signal.SIGTERM)
-        _wait(lambda: request.is_urgent or _all_ended(ranks), STOP_TIMEOUT_S)
-        raise stopped_by(request.signal)
-    if stopping := _STOP_STATUSES & set(failed.values()):  # the ranks alone received a signal, and agreed to stop
-        _wait(lambda: request.signal is not None or _all_ended(ranks), STOP_TIMEOUT_S)
-        raise stopped_by(min(stopping) - 128)
-    if failed:
-        # A rank that was killed comes first: it reports nothing, and other ranks fail because of it.
-        number, status = min(failed.items(), key=lambda item: (item[1] >= 0, _time_of(_reason_file(folder, item[0]))))
-        raise worker_error(number, status, _reason_file(folder, number))
-
-
 def _time_of(file: Path) -> float:
     return file.stat().st_mtime_ns if file.exists() else float("inf")
-
-
-def _all_ended(ranks: list[Rank]) -> bool:
-    return all(rank.poll() is not None for rank in ranks)
-
-
-def _failed(ranks: list[Rank]) -> dict[int, int]:
-    """The exit statuses of the ranks that have failed, by rank."""
-    return {number: status for number, rank in enumerate(ranks) if (status := rank.poll())}
 
 
 def _wait(condition: Callable[[], bool], timeout_s: float = float("inf")) -> None:
@@ -225,7 +215,8 @@ def _wait(condition: Callable[[], bool], timeout_s: float = float("inf")) -> Non
 
 @contextmanager
 def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
-    """Set ``variables`` in ``os.environ``, and unset those that are None, for processes that the block starts."""
+    """Set ``variables`` in ``os.environ``, and unset those that are None, for the ``with`` block and what it starts. At
+    its end, the environment is what it was."""
     before = dict(os.environ)
     for key, value in variables.items():
         os.environ.pop(key, None)
@@ -234,8 +225,9 @@ def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
     try:
         yield
     finally:
-        os.environ.clear()
-        os.environ.update(before)
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ |= {name: value for name, value in before.items() if os.environ.get(name) != value}
 
 
 @dataclass

@@ -24,6 +24,7 @@ from fullgnn.engine.prediction import Trained, read_trained
 from fullgnn.engine.run_folder import check_run_dir
 from fullgnn.errors import ConfigError, DataError, FullGNNError
 from fullgnn.predict import Request, check_no_download, check_request, load_request, prediction_config
+from fullgnn.storage import folder
 from fullgnn.storage.torch_file import load
 from tests.commands import run_command, torchrun
 from tests.storage.records import seal
@@ -192,12 +193,12 @@ def test_commands_call_nothing_and_write_nothing_elsewhere(tmp_path: Path) -> No
         "dataset": {"_target_": "fullgnn.storage.folder.write_text", "path": str(marker), "text": "x", "name": "x"},
     }
     for group, node in nodes.items():
-        folder = tmp_path / group
-        run = poisoned(folder, lambda config, group=group, node=node: config.update({group: node}))
-        done = run_command(PREDICT, f"checkpoint={run}", f"out={folder / 'out'}", *MACHINE, cwd=tmp_path)
+        place = tmp_path / group
+        run = poisoned(place, lambda config, group=group, node=node: config.update({group: node}))
+        done = run_command(PREDICT, f"checkpoint={run}", f"out={place / 'out'}", *MACHINE, cwd=tmp_path)
         assert done.status == 1 and len(done.errors) == 1, done.output
         assert f"checkpoint={run}: it asks for {group}." in done.errors[0]
-        assert not marker.exists() and not (folder / "out").exists()
+        assert not marker.exists() and not (place / "out").exists()
 
 
 def test_a_model_of_the_user_is_named_by_the_command_line(tmp_path: Path) -> None:
