@@ -23,11 +23,11 @@ from fullgnn.costs.predict import Prediction, dense_s, heaviest_rank, held_by_ke
 from fullgnn.costs.statistics import counted_job
 from fullgnn.costs.trace import trace_epoch
 from fullgnn.distributed import dry_world
-from fullgnn.engine.memory import TensorPeak
 from fullgnn.engine.run import distribute, learn, prepare_input
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import UnsupportedError
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
+from fullgnn.kernels.support.trials import TensorPeak
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.schemes.base import CHOOSE_SCHEME
 from fullgnn.schemes.options import ONE_AND_HALF_D
