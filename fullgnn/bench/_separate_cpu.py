@@ -9,14 +9,21 @@ sought from its own slot on, slot after slot (linear probing).
 import numba
 import numpy as np
 
+from fullgnn.kernels.dropout import _philox_cpu
 from fullgnn.kernels.dropout._philox_cpu import SHIFT
+from fullgnn.kernels.support import _atomics_cpu
+from fullgnn.kernels.support.vectors import compiled_with
+from fullgnn.sampling import _neighbors_cpu
 from fullgnn.sampling._neighbors_cpu import TILE, UNIFORM, _draw_uniform
+
+compiled = compiled_with(_philox_cpu, _atomics_cpu, _neighbors_cpu)
+"""``compiled`` for loops that call functions of these modules."""
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: spreads consecutive keys over the table
 S6, M63, ONE = np.uint64(6), np.uint64(63), np.uint64(1)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def sample_neighbors(indptr, indices, targets, first, last, fanout, hop, key_0, key_1, epoch, starts, src, dst):
     """``SampleNeighbors`` of targets ``first`` to ``last``, without replacement.
 
@@ -57,7 +64,7 @@ def _slot_of(keys, key):
     return slot
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def insert(ids, keys, values, found, count):
     """Give each of ``ids`` that the table does not have yet the next number, from ``count`` on, and note it in
     ``found``.
@@ -73,14 +80,14 @@ def insert(ids, keys, values, found, count):
     return count
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def look_up(ids, keys, values, local):
     """The numbers of ``ids``, all of which the table has."""
     for e in range(len(ids)):
         local[e] = values[_slot_of(keys, ids[e])]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def insert_by_bitmap(ids, keys, values, bits, found, count, local):
     """The numbers of ``ids``. Where the bit of an id is set, the table has it already; otherwise it gets the next
     number, from ``count`` on, without a search for it.
@@ -103,7 +110,7 @@ def insert_by_bitmap(ids, keys, values, bits, found, count, local):
     return count
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def clear_bits(ids, bits):
     """Clear the bits of ``ids``."""
     for e in range(len(ids)):

@@ -10,12 +10,14 @@ a vector changes a bit.
 import numba
 import numpy as np
 
+from fullgnn.kernels.support.vectors import compiled
+
 CENTROIDS = 256  # of a group of columns: a code is one byte
 CHUNK_ROWS = 64  # rows that are encoded while the centroids of a group are in the L1 cache
 BLOCK_ROWS = 1024  # rows whose distances to one centroid are in the L1 cache
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(nogil=True)
 def nearest(row, centroids, distances):
     """The lowest number of those of the ``centroids``, (w, CENTROIDS), that are nearest to ``row``, (w,); ``distances``
     is (CENTROIDS,) float32 memory."""
@@ -35,7 +37,7 @@ def nearest(row, centroids, distances):
     return found
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def encode(rows, centroids, columns, codes):
     """Write the number of the nearest centroid of (F, CENTROIDS) to the (m, num_groups) ``codes``, for each of the
     (m, F) rows and each group of ``columns`` columns."""
@@ -47,7 +49,7 @@ def encode(rows, centroids, columns, codes):
                 codes[i, group] = nearest(rows[i, first:stop], centroids[first:stop], distances)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def first_centroids(columns, random, centroids):
     """Choose the centroids among the nodes by k-means++: each one with a probability proportional to its squared
     distance to the nearest one before. Of too few distinct nodes, the other centroids repeat the first.
@@ -87,7 +89,7 @@ def first_centroids(columns, random, centroids):
         centroids[:, k] = columns[:, node]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def refine(rows, centroids):
     """Replace each centroid by the mean of the (n, w) rows that are nearest to it, as Lloyd does. A centroid that is
     the nearest of no row stays. Sums are float64, in the order of the rows."""
@@ -103,7 +105,7 @@ def refine(rows, centroids):
             centroids[:, k] = sums[k] / counts[k]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def decode(table, codes, index, out):
     """Write the decoded rows ``index``, (m,), of ``codes``, (n, num_groups), to ``out``, (m, F).
 

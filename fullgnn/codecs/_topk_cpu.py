@@ -5,15 +5,20 @@
 import numba
 import numpy as np
 
+from fullgnn.kernels.support import _atomics_cpu
 from fullgnn.kernels.support._atomics_cpu import prefetch_line
 from fullgnn.kernels.support.aligned import LINE_BYTES
+from fullgnn.kernels.support.vectors import compiled_with
+
+compiled = compiled_with(_atomics_cpu)
+"""``compiled`` for loops that call functions of these modules."""
 
 GROUP = 256
 """Columns of a group: a position in it is one byte."""
 AHEAD = 8  # so many rows ahead the codes are prefetched
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@numba.njit(inline="always")
 def _insert(values, positions, count, most, value, position):
     """Insert into a list of at most ``most``, descending, behind equal values; returns its length."""
     if count == most:
@@ -30,7 +35,7 @@ def _insert(values, positions, count, most, value, position):
     return count
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@numba.njit(inline="always")
 def _find(row, begin, end, k, top, top_place, low, low_place):
     """Find the positions of the k largest values of a group, and of the k smallest of the others.
 
@@ -53,7 +58,7 @@ def _find(row, begin, end, k, top, top_place, low, low_place):
             kept += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def positions(features, counts, codes):
     """Write the positions of the largest and the smallest values of each group of each row.
 
@@ -78,7 +83,7 @@ def positions(features, counts, codes):
             first += 2 * k
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def add_values(features, codes, columns, sums):
     """Add the values at the kept positions of all rows, in the order of the rows, to the (W,) float64 ``sums``.
 
@@ -90,7 +95,7 @@ def add_values(features, codes, columns, sums):
             sums[j] += features[i, columns[j] + codes[i, j]]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def decode(table, index, counts, codebook, out):
     """Write zeros, and the values of the codebook at the kept positions.
 

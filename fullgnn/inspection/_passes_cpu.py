@@ -10,9 +10,13 @@ import numba
 import numpy as np
 import torch
 
+from fullgnn.graph import _csr_cpu
 from fullgnn.graph._csr_cpu import mixed
 from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
-from fullgnn.kernels.support.vectors import compiled
+from fullgnn.kernels.support.vectors import compiled_with
+
+compiled = compiled_with(_csr_cpu)
+"""``compiled`` for loops that call functions of these modules."""
 
 NUM_SUMS = 3
 """Of ``read_rows``: self-loops, entries whose two ends have a label, and those among them with equal labels."""

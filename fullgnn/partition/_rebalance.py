@@ -6,6 +6,8 @@ import numba
 import numpy as np
 from scipy import sparse
 
+from fullgnn.kernels.support.vectors import compiled
+
 
 def rebalance(
     pattern: sparse.csr_array,
@@ -42,7 +44,7 @@ def _load(part_id: np.ndarray, num_parts: int, weight: np.ndarray, tolerance: fl
     return load, max(int(np.ceil(mean)), int(mean * (1 + tolerance)))
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def relieve(indptr, indices, part_id, weight, load, limit, held, held_load, held_limit):
     """The loop of :func:`rebalance`. It ends, since every move reduces the total weight above ``limit``.
 
@@ -83,7 +85,7 @@ def relieve(indptr, indices, part_id, weight, load, limit, held, held_load, held
             moved = True
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(nogil=True)
 def best_part(node, indptr, indices, part_id, weight, load, limit, held, held_load, held_limit, links):
     """The other part with room for ``node`` that has most of its neighbours (among equals the lightest), or -1; and
     the number of edges that the move would add to the cut.

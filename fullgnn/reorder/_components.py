@@ -2,13 +2,14 @@
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 
-import numba
 import numpy as np
+
+from fullgnn.kernels.support.vectors import compiled
 
 UNLABELLED = np.iinfo(np.int32).max  # no component has this number
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def label_components(indptr, indices, nodes, degree, component):
     """Number the connected components of the subgraph on ``nodes``, in the order of their smallest node.
 

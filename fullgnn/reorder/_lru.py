@@ -2,13 +2,14 @@
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 
-import numba
 import numpy as np
+
+from fullgnn.kernels.support.vectors import compiled
 
 _NONE = -1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def count_hits(reads, num_lines, num_sets, ways):
     """Count the ``reads`` that hit a cache which is empty at first.
 

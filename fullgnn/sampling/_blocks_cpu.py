@@ -2,10 +2,10 @@
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 
-import numba
+from fullgnn.kernels.support.vectors import compiled
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def with_self_loops(indptr, indices, target_index, new_indptr, new_indices, edge):
     """Put an edge to itself before the other edges of each target, in place of a sampled one.
 
@@ -29,7 +29,7 @@ def with_self_loops(indptr, indices, target_index, new_indptr, new_indices, edge
     return count
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def row_factors(graph_indptr, targets, indptr, factors):
     """Write for each of the ``targets`` the number of its edges in the graph over that in the sample."""
     for i in range(len(targets)):
@@ -37,7 +37,7 @@ def row_factors(graph_indptr, targets, indptr, factors):
         factors[i] = degree / max(1, indptr[i + 1] - indptr[i])
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def add_rows(target, index, rows):
     """Add the last columns of ``rows[i]`` to row ``index[i]`` of ``target``, for every i."""
     width = target.shape[1]
@@ -47,7 +47,7 @@ def add_rows(target, index, rows):
             sums[column] += row[column]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def entries(indptr, indices, edge, weights, factors, row_factor, row_scale, col_scale, values):
     """Write the entry of each edge: its weight, times its factor, times the scales of its row and column.
 

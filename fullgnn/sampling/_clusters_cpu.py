@@ -2,10 +2,10 @@
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 
-import numba
+from fullgnn.kernels.support.vectors import compiled
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def induce(indptr, indices, sources, group_of, local, new_indptr, new_indices, places, own):
     """Write the edges whose two nodes are in one group, row after row; returns how many there are.
 

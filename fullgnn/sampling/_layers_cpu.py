@@ -2,13 +2,17 @@
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 
-import numba
 import numpy as np
 
+from fullgnn.kernels.dropout import _philox_cpu
 from fullgnn.kernels.dropout._philox_cpu import _philox
+from fullgnn.kernels.support.vectors import compiled_with
+
+compiled = compiled_with(_philox_cpu)
+"""``compiled`` for loops that call functions of these modules."""
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def candidates(indptr, indices, targets, arcs, found):
     """Count the arcs of each node that a target reads; returns how many such nodes there are.
 
@@ -28,7 +32,7 @@ def candidates(indptr, indices, targets, arcs, found):
     return count
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def draw(nodes, probability, hop, epoch, key_0, key_1, kept):
     """Write whether each of the (n,) ``nodes`` is kept, by the first 53 bits of its words.
 
@@ -42,7 +46,7 @@ def draw(nodes, probability, hop, epoch, key_0, key_1, kept):
         kept[i] = np.float64(bits) * scale < probability[i]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def kept_edges(indptr, indices, targets, factor, local, hop_indptr, places, factors, sources):
     """Write the edges from kept nodes to ``targets``, row after row.
 

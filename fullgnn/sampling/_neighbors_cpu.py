@@ -24,7 +24,9 @@ import math
 import numba
 import numpy as np
 
+from fullgnn.kernels.dropout import _philox_cpu
 from fullgnn.kernels.dropout._philox_cpu import LOW, SHIFT, _philox
+from fullgnn.kernels.support import _atomics_cpu
 from fullgnn.kernels.support._atomics_cpu import (
     count_ones,
     lowest_one,
@@ -33,6 +35,10 @@ from fullgnn.kernels.support._atomics_cpu import (
     take_ticket,
     yield_core,
 )
+from fullgnn.kernels.support.vectors import compiled_with
+
+compiled = compiled_with(_philox_cpu, _atomics_cpu)
+"""``compiled`` for loops that call functions of these modules."""
 
 UNIFORM, UNIFORM_REPLACE, WEIGHTED_REPLACE, WEIGHTED = range(4)
 """How neighbours are drawn: see ``neighbors.Draw``."""
@@ -46,7 +52,7 @@ ZERO, ONE = np.uint64(0), np.uint64(1)
 S6, S11, S12, M63 = np.uint64(6), np.uint64(11), np.uint64(12), np.uint64(63)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def sample(
     thread,
     num_chunks,
@@ -266,7 +272,7 @@ def sample(
     _wait(tickets[1, phase:].ctypes.data, num_chunks)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def count_reads(targets, starts, sources, bits, targets_of_hop, counts):
     """Add 1 to the (num_nodes,) ``counts`` of every node whose features a batch reads.
 

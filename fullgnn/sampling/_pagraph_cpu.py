@@ -5,8 +5,10 @@
 import numba
 import numpy as np
 
+from fullgnn.kernels.support.vectors import compiled
 
-@numba.njit(cache=True, nogil=True)
+
+@compiled()
 def assign(indptr, indices, train, num_hops, average, part_of, member, sizes):
     """Give each of the ``train`` nodes, in their order, to a part; see ``cross_partition_free``.
 
@@ -39,7 +41,7 @@ def assign(indptr, indices, train, num_hops, average, part_of, member, sizes):
                 sizes[1, best] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(nogil=True)
 def read_nodes(indptr, indices, node, num_hops, stamp, queue, seen):
     """Write ``node`` and what it reads in at most ``num_hops`` hops to ``queue``; returns how many nodes these are.
 

@@ -83,7 +83,7 @@ class LayerBatches(TrainingNodes):
         probability = inclusion(self._arcs[nodes], size)
         self._arcs[nodes] = 0
         is_kept = np.empty(len(nodes), bool)
-        draw(nodes, probability, np.uint64(number), np.uint64(epoch & LOW), *self._key, is_kept)  # type: ignore[call-arg]
+        draw(nodes, probability, np.uint64(number), np.uint64(epoch & LOW), *self._key, is_kept)
         kept = nodes[is_kept]
         order = np.argsort(kept)
         return kept[order], probability[is_kept][order]

@@ -176,7 +176,7 @@ class Rows:
         values = torch.empty(len(self.indices), dtype=dtype)
         edge = np.empty(0, np.int64) if self.edge is None else self.edge.numpy()
         arrays = [NOTHING if one is None else one.numpy() for one in given]
-        entries(self.indptr.numpy(), self.indices.numpy(), edge, *arrays, values.numpy())  # type: ignore[call-arg]
+        entries(self.indptr.numpy(), self.indices.numpy(), edge, *arrays, values.numpy())
         return values
 
     def entries_torch(

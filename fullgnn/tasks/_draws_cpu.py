@@ -7,8 +7,13 @@ import numpy as np
 import torch
 
 from fullgnn.graph.links import Lists
+from fullgnn.kernels.dropout import _philox_cpu
 from fullgnn.kernels.dropout._philox_cpu import LOW, SHIFT, _philox
 from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.vectors import compiled_with
+
+compiled = compiled_with(_philox_cpu)
+"""``compiled`` for loops that call functions of these modules."""
 
 PARALLEL_DRAWS = 1 << 12  # with fewer draws, starting work on a thread costs more than it saves
 MIX_0, MIX_1, ONE = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB), np.uint64(1)
@@ -37,7 +42,7 @@ def draw_cpu(
 
     def compute(rows: slice) -> None:
         lists = pairs.indptr, first, *known, candidates.start, len(candidates)
-        _negatives(rows.start, rows.stop, *lists, *words, row, number, negatives)  # type: ignore[call-arg]
+        _negatives(rows.start, rows.stop, *lists, *words, row, number, negatives)
         if num_batches > 1:
             some = slice(pairs.indptr[rows.start], pairs.indptr[rows.stop])
             _batches(number[some], num_pairs, bits, round_keys, batch_size, batch[some])
@@ -48,7 +53,7 @@ def draw_cpu(
     return starts, row[order], pairs.ids[order], negatives[order], number[order]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _negatives(
     start, stop, indptr, first, known_indptr, known_ids, lowest, count, key_0, key_1, epoch, row, number, negatives
 ):
@@ -77,7 +82,7 @@ def _negatives(
                 negatives[place, k] = lowest + chosen + low
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _batches(number, num_pairs, bits, keys, batch_size, batch):
     """The batches of the pairs with these numbers."""
     low_bits = np.uint64(bits // 2)
@@ -104,7 +109,7 @@ def _mix(word):
     return word ^ word >> S31
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _by_batch(batch, negatives, num_batches):
     """Where each batch starts, and the order of the draws by batch, without those that have no negatives."""
     starts = np.zeros(num_batches + 1, np.int64)
@@ -121,7 +126,7 @@ def _by_batch(batch, negatives, num_batches):
     return starts, order
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def slots(starts, ids):
     """Number the distinct ids of each batch in the order of their first appearance.
 

@@ -2,10 +2,10 @@
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 
-import numba
 import numpy as np
 
 from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.vectors import compiled
 
 ROWS = 16  # rows of a task of a thread
 
@@ -39,7 +39,7 @@ def take_best(
     )
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _take_best(start, stop, scores, num_items, begin, first, known_indptr, known_ids, best_scores, best_ids, num_tied):
     k = best_scores.shape[1]
     for row in range(start, stop):

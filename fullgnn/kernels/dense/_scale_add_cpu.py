@@ -2,12 +2,12 @@
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
 from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.vectors import compiled
 
 PARALLEL_ELEMENTS = 1 << 16  # with fewer elements, starting work on a thread costs more than it saves
 
@@ -24,7 +24,7 @@ def scale_and_add_cpu(z: Tensor, scale: Tensor | None, x: Tensor, factor: float)
     parallel_for(compute, even_slices(len(z), num_parts))
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _scale_and_add(z, scale, x, factor):
     for row in range(len(z)):
         z_row, x_row = z[row], x[row]

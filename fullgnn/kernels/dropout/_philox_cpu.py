@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.vectors import compiled
 
 MULTIPLIER_0, MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 WEYL_0, WEYL_1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
@@ -90,7 +91,7 @@ def _philox(counter_0, counter_1, counter_2, counter_3, key_0, key_1):
     return counter_0, counter_1, counter_2, counter_3
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _drop_entries(values, row, column, node_id, out, threshold, scale, zero, key_0, key_1, epoch, layer):
     """Process the entries in tiles. The counters of a tile are written first, so that its rounds are vectorised."""
     node, group = np.empty(TILE, np.uint64), np.empty(TILE, np.uint64)
@@ -109,7 +110,7 @@ def _drop_entries(values, row, column, node_id, out, threshold, scale, zero, key
             out[first + entry] = scaled if np.uint32(word) >= threshold else zero
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _dropout(x, node_id, out, threshold, scale, zero, key_0, key_1, epoch, layer):
     """Process ``x`` in tiles of a few rows.
 

@@ -2,11 +2,11 @@
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 
-import numba
 import torch
 from torch import Tensor
 
 from fullgnn.kernels.spmm.base import LocalCSR
+from fullgnn.kernels.support.vectors import compiled
 
 
 def transpose_cpu(csr: LocalCSR) -> tuple[Tensor, Tensor, Tensor]:
@@ -18,7 +18,7 @@ def transpose_cpu(csr: LocalCSR) -> tuple[Tensor, Tensor, Tensor]:
     return starts[:-1], targets, places
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _sort(indptr, indices, starts, targets, places):
     """One pass counts the edges of each source, another places them; ``starts`` has one element more than indptr."""
     for edge in range(len(indices)):

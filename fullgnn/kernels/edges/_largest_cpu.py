@@ -17,7 +17,6 @@ the weights of the winners' edges before.
 
 import functools
 
-import numba
 import numpy as np
 import torch
 from llvmlite import ir
@@ -258,7 +257,7 @@ def largest_loop(bits: int, lanes: int, num_vectors: int, weighted: bool) -> Row
     return RowLoop(largest, bits, 2 * most + 8 * most // size)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _largest_with_nans(indptr, indices, first_row, stop_row, edge_weight, x, source_id, value, winner):
     """Update the state of some targets; a nan exceeds every number."""
     for row in range(first_row, stop_row):
@@ -275,7 +274,7 @@ def _largest_with_nans(indptr, indices, first_row, stop_row, edge_weight, x, sou
                     value[row, column], winner[row, column] = number, sender
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _fill(ids, low, dense, factor, shift, slots):
     """Put the position of each id into its own slot if the ids are ``dense``, otherwise into the first free one from
     there on. The ids differ, but those of a dry run, whose table has a slot for each of them."""
@@ -287,7 +286,7 @@ def _fill(ids, low, dense, factor, shift, slots):
         slots[slot] = place
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _weigh_gradients(indptr, indices, first_row, stop_row, edge_weight, source_id, winner, grad, out):
     """Write the gradients of some targets, times the weights of the edges by which sources of this stage have won."""
     for row in range(first_row, stop_row):
@@ -299,7 +298,7 @@ def _weigh_gradients(indptr, indices, first_row, stop_row, edge_weight, source_i
                 weighed[column] = of_winner if best_id[column] == sender else weighed[column]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _add_gradients(first, stop, ids, low, high, dense, factor, shift, slots, winner, grad, out):
     """Add some columns of the gradients of all targets to those of the winners in this stage.
 

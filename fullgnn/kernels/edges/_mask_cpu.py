@@ -43,14 +43,14 @@ def factor_arguments(values: Tensor | None, mask: EdgeMask | None, like: Tensor)
     return edge_weight, *ids, (np.uint32(mask.threshold), mask.scale, layer, epoch, key_0, key_1)
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True)
 def mask_memory(tile, num_heads):
     """Memory for the counters and words of ``tile`` edges: (3, calls) uint64 and (4 * calls,) uint32."""
     num_calls = -(-tile * ((num_heads + 3) // 4) // CALLS) * CALLS
     return np.zeros((3, num_calls), np.uint64), np.empty(4 * num_calls, np.uint32)
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True)
 def drop_weights(weights, num_heads, target_id, targets, source_id, sources, drop, memory):
     """Multiply (count, num_heads) ``weights`` of edges by their factors of the dropout.
 

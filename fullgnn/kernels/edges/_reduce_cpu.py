@@ -5,13 +5,14 @@ Messages are read once, one after the other, so that memory bounds these loops; 
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 
-import numba
 import numpy as np
+
+from fullgnn.kernels.support.vectors import compiled
 
 CHAIN_EDGES = 128  # edges that are added one after the other: the error of a sum grows with their number
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def add_messages(indptr, indices, first_row, stop_row, messages, out):
     """Add the (E, F) ``messages`` of the edges of some rows to ``out``.
 
@@ -39,7 +40,7 @@ def add_messages(indptr, indices, first_row, stop_row, messages, out):
                 total[column] += missing[column]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def add_largest(indptr, indices, first_row, stop_row, messages, source_id, value, winner):
     """Update the largest messages of some rows."""
     width = messages.shape[1]
@@ -56,7 +57,7 @@ def add_largest(indptr, indices, first_row, stop_row, messages, source_id, value
                 best_id[column] = sender if wins else best_id[column]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def largest_gradient(indptr, indices, first_row, stop_row, source_id, winner, grad, out):
     """Write the (E, F) gradients of the messages of some rows: that of the target where the message won, else 0."""
     width = grad.shape[1]

@@ -5,10 +5,7 @@ A row of K heads has D columns of head 0, then D columns of head 1, and so on. W
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 
-import inspect
 import sys
-import zlib
-from functools import partial
 
 import numba
 from llvmlite import ir
@@ -17,12 +14,13 @@ from numba.extending import intrinsic
 
 from fullgnn.kernels.dropout import _philox_cpu
 from fullgnn.kernels.edges import _mask_cpu
-from fullgnn.kernels.support import vectors
 from fullgnn.kernels.support.aligned import LINE_BYTES
 from fullgnn.kernels.support.vectors import (
+    I32,
     MAX_ROW_LINES,
     RowVectors,
     broadcast,
+    compiled_with,
     each_vector,
     exponential,
     load,
@@ -32,9 +30,8 @@ from fullgnn.kernels.support.vectors import (
     times,
 )
 
-_SOURCES = (sys.modules[__name__], _philox_cpu, _mask_cpu)
-compiled = partial(vectors.compiled, zlib.crc32("".join(inspect.getsource(one) for one in _SOURCES).encode()))
-"""``vectors.compiled`` for loops that call these modules, which numba does not check for changes."""
+compiled = compiled_with(sys.modules[__name__], _philox_cpu, _mask_cpu)
+"""``compiled`` for loops that call functions of these modules."""
 
 
 class Heads:
@@ -178,7 +175,7 @@ def head_sums(_, row, heads, depth):
         sums = ir.Constant(context.get_value_type(result), ir.Undefined)
         if num_heads == 1:
             only = sum_of_row(builder, row, columns, args[0])
-            vector = builder.insert_element(ir.Constant(result.vector, ir.Undefined), only, ir.Constant(vectors.I32, 0))
+            vector = builder.insert_element(ir.Constant(result.vector, ir.Undefined), only, ir.Constant(I32, 0))
             return builder.insert_value(sums, vector, 0)
         parts = [builder.extract_value(args[0], k) for k in range(row.num_vectors)]
         width, last = num_heads * columns, num_heads * columns - row.lanes

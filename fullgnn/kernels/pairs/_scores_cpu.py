@@ -2,12 +2,12 @@
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 
-import numba
 import torch
 from torch import Tensor
 
 from fullgnn.kernels.support.aligned import LINE_BYTES
 from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.vectors import compiled
 
 PARALLEL_ELEMENTS = 1 << 16  # with fewer elements, starting work on a thread costs more than it saves
 
@@ -45,12 +45,12 @@ def gradients_cpu(
 
     def compute(part: int) -> None:
         columns = bounds[part], bounds[part + 1]
-        _gradients(*arrays, of_left.numpy(), of_right.numpy(), *columns)  # type: ignore[call-arg]
+        _gradients(*arrays, of_left.numpy(), of_right.numpy(), *columns)
 
     parallel_for(compute, range(num_parts))
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+@compiled(fastmath={"reassoc", "contract", "nsz"})
 def _scores(left, left_index, right, right_index, out):
     for pair in range(len(out)):
         x, y = left[left_index[pair]], right[right_index[pair]]
@@ -60,7 +60,7 @@ def _scores(left, left_index, right, right_index, out):
         out[pair] = total
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _gradients(left, left_index, right, right_index, grad, of_left, of_right, first, stop):
     for pair in range(len(grad)):
         i, j, factor = left_index[pair], right_index[pair], grad[pair]

@@ -7,8 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fullgnn.kernels.spmm import _blocked_cpu
 from fullgnn.kernels.spmm._blocked_cpu import LOOKAHEAD_BYTES, PADDING, sum_of_row
-from fullgnn.kernels.support.vectors import add, add_outer, compiled, load, store, times, where_positive, zeros
+from fullgnn.kernels.support.vectors import add, add_outer, compiled_with, load, store, times, where_positive, zeros
+
+compiled = compiled_with(_blocked_cpu)
+"""``compiled`` for loops that call functions of these modules."""
 
 
 @functools.cache

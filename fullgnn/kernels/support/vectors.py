@@ -21,6 +21,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numba
@@ -386,7 +387,7 @@ def load_compiler() -> None:
     cpu_target.target_context.refresh()
 
 
-def compiled(*variant: object) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def compiled(*variant: object, fastmath: set[str] | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Compile a function to run without the GIL, and cache the result on disk if a folder is writable.
 
     Of several processes on a machine that need the function at the same time, one compiles it, and the others wait.
@@ -396,14 +397,16 @@ def compiled(*variant: object) -> Callable[[Callable[..., Any]], Callable[..., A
             types. Each variant has its own cache files: if several variants shared one file, two processes that
             compile at the same time could load each other's code. The names of the files contain a fingerprint of this
             module, since numba checks the age of the function's own source file, but not of this one.
+        fastmath: what LLVM may do to floating-point operations, as in ``numba.njit``.
     """
+    njit: Any = functools.partial(numba.njit, nogil=True, fastmath=fastmath or False)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         function.__qualname__ = "_".join(str(part) for part in (function.__name__, *variant, _FINGERPRINT))
         try:
-            made: Any = numba.njit(nogil=True, cache=True)(function)
+            made = njit(cache=True)(function)
         except RuntimeError:  # numba found no writable folder
-            return numba.njit(nogil=True)(function)
+            return njit()(function)
         compile_now = made.compile
 
         def compile_in_turn(signature: Any) -> Any:
@@ -415,6 +418,11 @@ def compiled(*variant: object) -> Callable[[Callable[..., Any]], Callable[..., A
         return made
 
     return decorate
+
+
+def compiled_with(*modules: ModuleType) -> Callable[..., Callable[[Callable[..., Any]], Callable[..., Any]]]:
+    """``compiled`` for functions that call compiled ones of ``modules``, which numba does not check for changes."""
+    return functools.partial(compiled, zlib.crc32("".join(inspect.getsource(module) for module in modules).encode()))
 
 
 @functools.cache
