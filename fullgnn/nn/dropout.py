@@ -34,9 +34,8 @@ class Dropout(DrawsByEpoch):
         """
         if not self.training or self.p == 0:
             return x
-        if isinstance(x, SparseRows):
-            return x.dropout(Mask(node_id, self.p, self.seed, self.epoch, self.layer))
-        return dropout(x, node_id, self.p, self.seed, self.epoch, self.layer)
+        mask = Mask(node_id, self.p, self.seed, self.epoch, self.layer)
+        return x.dropout(mask) if isinstance(x, SparseRows) else dropout(x, mask)
 
     def mask(self, node_id: Tensor) -> Mask | None:
         """The mask that ``forward`` applies to a matrix with these rows; None if ``forward`` drops nothing."""
@@ -49,5 +48,4 @@ class Dropout(DrawsByEpoch):
 def activate(z: Tensor, activation: Activation) -> Tensor:
     """``activation`` of (n, F) ``z``, differentiable, where no product has applied it."""
     z = torch.relu(z) if activation.relu else z
-    mask = activation.dropout
-    return z if mask is None else dropout(z, mask.node_id, mask.p, mask.seed, mask.epoch, mask.layer)
+    return z if activation.dropout is None else dropout(z, activation.dropout)

@@ -11,7 +11,7 @@ from torch import Tensor
 from fullgnn.bench.exact import error_of
 from fullgnn.bench.gpu.contestants import FLOAT32
 from fullgnn.kernels.dense.dense import activation_gradients, linear_gradients, matmul, matmul_aligned
-from fullgnn.kernels.dropout.philox import Mask, dropout_
+from fullgnn.kernels.dropout.philox import Mask, drop_
 from fullgnn.kernels.epilogue.epilogue import apply_epilogue_
 from fullgnn.kernels.loss.cross_entropy import cross_entropy
 from fullgnn.kernels.spmm import Epilogue
@@ -113,7 +113,7 @@ def test_dropout_and_epilogue(columns: int) -> None:
         mask_and_kept(NUM_ROWS, columns),
     )
     y = y.contiguous()
-    dropped = dropout_(y.clone(), mask.node_id, mask.p, mask.seed, mask.epoch, mask.layer)
+    dropped = drop_(y.clone(), mask)
     assert torch.equal(dropped, torch.where(kept, 2 * y, 0))
     scaled = y.double() * scale.double()[:, None]
     expected = torch.where(kept, 2 * (scaled + bias.double()).relu(), 0)

@@ -8,7 +8,7 @@ from unittest import mock
 import torch
 
 from fullgnn.bench.gpu._gather_gpu import gather_sum, mark
-from fullgnn.kernels.dropout.philox import Mask, drop_entries, dropout_apply
+from fullgnn.kernels.dropout.philox import Mask, drop, drop_entries
 from fullgnn.kernels.epilogue.epilogue import apply_epilogue_
 from fullgnn.kernels.loss.cross_entropy import cross_entropy
 from fullgnn.kernels.pairs.scores import pair_scores
@@ -29,7 +29,7 @@ def row_cases() -> Iterator[Case]:
         mask = Mask(torch.arange(len(x)), 0.5, 2**64 - 1, torch.tensor(1), layer=1)
         labels = torch.zeros(len(x), dtype=torch.int64)
         yield Case("loss", name, partial(cross_entropy, x, labels, 1.0))
-        yield Case("dropout", name, partial(dropout_apply, x, mask.node_id, 0.5, mask.seed, mask.epoch, 1))
+        yield Case("dropout", name, partial(drop, x, mask))
         ends = Epilogue(x.new_ones(len(x)), x.new_ones(x.shape[1]), True, mask)
         yield Case("dropout", name, partial(apply_epilogue_, x, ends))
     entries = torch.arange(ROWS, dtype=torch.int32)

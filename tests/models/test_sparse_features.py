@@ -16,7 +16,7 @@ from fullgnn.graph import Graph
 from fullgnn.kernels.dense import sparse_rows
 from fullgnn.kernels.dense.constant_input import constant_linear
 from fullgnn.kernels.dense.sparse_rows import SparseRows
-from fullgnn.kernels.dropout.philox import Mask, dropout_apply
+from fullgnn.kernels.dropout.philox import Mask, drop
 from fullgnn.kernels.epilogue.epilogue import IDENTITY, Activation
 from fullgnn.kernels.spmm import TritonCSR
 from fullgnn.kernels.support import aligned, gpu
@@ -122,14 +122,14 @@ def test_products_and_gradients_are_those_of_the_dense_matrix(shape: tuple[int, 
     x, dense = SparseRows.of(given, torch.float64, torch.device("cpu")), torch.from_numpy(given.toarray())
     assert torch.equal(x.to_dense(), dense)
     mask = Mask(torch.randperm(shape[0]) * 3, 0.3, 7, torch.tensor(5), 2)
-    assert torch.equal(x.dropout(mask).to_dense(), dropout_apply(dense, mask.node_id, 0.3, 7, torch.tensor(5), 2))
+    assert torch.equal(x.dropout(mask).to_dense(), drop(dense, mask))
     for width in (1, 3, 16, 41):
         weight = torch.randn(shape[1], width, dtype=torch.float64, requires_grad=True)
         bias = torch.randn(width, dtype=torch.float64, requires_grad=True)
         for activation in (IDENTITY, Activation(True), Activation(True, mask)):
             y, z = constant_linear(x, weight, bias, activation), dense @ weight + bias
             if activation.relu:
-                kept = dropout_apply(torch.ones_like(z), mask.node_id, 0.3, 7, torch.tensor(5), 2)
+                kept = drop(torch.ones_like(z), mask)
                 z = z.relu() * (1 if activation.dropout is None else kept)
             torch.testing.assert_close(y, z)
             gradient = torch.randn_like(z)
@@ -147,7 +147,7 @@ def on_gpu_code(world: World, shape: tuple[int, int], share: float) -> None:
         weight = torch.randn(shape[1], 8, dtype=torch.float64, device=device, requires_grad=True)
         for epoch in (1, 2):
             mask = Mask(torch.arange(shape[0], device=device) * 3, 0.3, 7, torch.tensor(epoch, device=device), 2)
-            dropped = dropout_apply(dense, mask.node_id, 0.3, 7, mask.epoch, 2)
+            dropped = drop(dense, mask)
             torch.testing.assert_close(x.dropout(mask).to_dense(), dropped, rtol=0, atol=0)
             y, z = constant_linear(x.dropout(mask), weight, None, IDENTITY), dropped @ weight
             torch.testing.assert_close(y, z)

@@ -8,6 +8,7 @@ import numba
 import numpy as np
 import torch
 
+from fullgnn.kernels.dropout.philox import Mask
 from fullgnn.kernels.support.threads import even_slices, parallel_for
 from fullgnn.kernels.support.vectors import compiled
 
@@ -19,59 +20,38 @@ CHUNKS_PER_THREAD = 4  # so that a core that is busy elsewhere delays only a qua
 TILE = 512  # Philox calls per tile: 16 KB of counters and words, half of a 32 KB L1 cache
 
 
-def dropout_cpu(
-    x: np.ndarray,
-    node_id: np.ndarray,
-    out: np.ndarray,
-    threshold: int,
-    scale: float,
-    key: tuple[int, int],
-    epoch: int,
-    layer: int,
-) -> None:
-    """Write to ``out``: ``scale * x`` where the random word of (node, column) is at least ``threshold``, else 0.
+def dropout_cpu(x: np.ndarray, node_id: np.ndarray, out: np.ndarray, mask: Mask) -> None:
+    """Write to ``out``: ``x``, scaled, where ``mask`` keeps the element, else 0.
 
     Args:
         x, out: (num_local_nodes, F) float32 or float64, C-contiguous; they may be the same array.
-        node_id: (num_local_nodes,) int64 GLOBAL original ids, below 2^32.
-        threshold, key, epoch, layer: unsigned 32-bit integers.
+        node_id: (num_local_nodes,) int64, those of ``mask``.
     """
-    constants, chunks = _constants_and_chunks(x, threshold, scale, key, epoch, layer)
+    constants, chunks = _constants_and_chunks(x, mask)
     parallel_for(lambda rows: _dropout(x[rows], node_id[rows], out[rows], *constants), chunks)
 
 
 def drop_entries_cpu(
-    values: np.ndarray,
-    row: np.ndarray,
-    column: np.ndarray,
-    node_id: np.ndarray,
-    out: np.ndarray,
-    threshold: int,
-    scale: float,
-    key: tuple[int, int],
-    epoch: int,
-    layer: int,
+    values: np.ndarray, row: np.ndarray, column: np.ndarray, node_id: np.ndarray, out: np.ndarray, mask: Mask
 ) -> None:
     """Write to ``out`` what ``dropout_cpu`` makes of (nnz,) ``values`` at these rows and columns.
 
     Args:
         values, out: (nnz,) float32 or float64.
         row, column: (nnz,) int32.
-        node_id: (num_rows,) int64 GLOBAL original ids, below 2^32.
-        threshold, key, epoch, layer: unsigned 32-bit integers.
+        node_id: (num_rows,) int64, those of ``mask``.
     """
-    constants, chunks = _constants_and_chunks(values, threshold, scale, key, epoch, layer)
+    constants, chunks = _constants_and_chunks(values, mask)
     parallel_for(
         lambda some: _drop_entries(values[some], row[some], column[some], node_id, out[some], *constants), chunks
     )
 
 
-def _constants_and_chunks(
-    x: np.ndarray, threshold: int, scale: float, key: tuple[int, int], epoch: int, layer: int
-) -> tuple[tuple[np.generic, ...], Sequence[slice]]:
+def _constants_and_chunks(x: np.ndarray, mask: Mask) -> tuple[tuple[np.generic, ...], Sequence[slice]]:
     """The scalars that a compiled loop over ``x`` takes, in its types, and the slices of ``x`` for parallel calls."""
     number = x.dtype.type
-    constants = (np.uint32(threshold), number(scale), number(0), *(np.uint64(v) for v in (*key, epoch, layer)))
+    words = (np.uint64(word) for word in (*mask.key, int(mask.epoch) & int(LOW), mask.layer & int(LOW)))
+    constants = (np.uint32(mask.threshold), number(mask.scale), number(0), *words)
     num_chunks = CHUNKS_PER_THREAD * torch.get_num_threads() if x.size >= PARALLEL_ELEMENTS else 1
     return constants, even_slices(len(x), num_chunks)
 

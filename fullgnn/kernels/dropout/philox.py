@@ -14,6 +14,7 @@ The code for CPUs (``_philox_cpu.py``) and GPUs (``_philox_gpu.py``) is compiled
 operations compute the same integers.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -35,11 +36,16 @@ MAX_CALLS = 1 << 20  # Philox calls per chunk of the torch operations; it limits
 class Mask:
     """The parameters that determine which elements of a matrix a dropout zeroes, and how it scales the others."""
 
-    node_id: Tensor  # (num_rows,) int64, original ids of the rows
+    node_id: Tensor  # (num_rows,) int64, GLOBAL original ids of the rows, below 2^32
     p: float  # probability of zeroing an element, in [0, 1)
-    seed: int
+    seed: int  # 64 bits of it are used
     epoch: Tensor  # () int64, on the device of the matrix; its value may change between two uses
-    layer: int
+    layer: int  # 32 bits of it are used
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The key of Philox."""
+        return self.seed & LOW, self.seed >> 32 & LOW
 
     @property
     def scale(self) -> float:
@@ -56,56 +62,43 @@ class Mask:
         return replace(self, node_id=self.node_id[rows])
 
 
-def dropout(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int) -> Tensor:
-    """Zero the elements of ``x`` with probability ``p`` and divide the others by ``1 - p``; differentiable.
+def dropout(x: Tensor, mask: Mask) -> Tensor:
+    """Zero the elements of ``x`` that ``mask`` drops and scale the others; differentiable.
 
     The map is linear and its own transpose: backward is the same function of the gradient.
 
     Args:
         x: (num_local_nodes, F) this rank's rows, in any order.
-        node_id: (num_local_nodes,) int64 GLOBAL original id of each row, below 2^32.
-        p: probability of zeroing an element, in [0, 1).
-        seed: an integer, of which 64 bits are used.
-        epoch: an integer, of which 32 bits are used, or a () int64 tensor with it on the device of ``x``, which a GPU
-            reads without the host.
-        layer: an integer, of which 32 bits are used.
 
     Returns:
         (num_local_nodes, F).
     """
-    if p == 0:
-        return x
-    return _Dropout.apply(x, node_id, p, seed, epoch, layer)
+    return x if mask.p == 0 else _Dropout.apply(x, mask)
 
 
 class _Dropout(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int) -> Tensor:
+    def forward(ctx: Any, x: Tensor, mask: Mask) -> Tensor:
         # The epoch is saved, so that autograd raises if it has changed by the time of the backward pass.
-        ctx.save_for_backward(node_id, epoch if isinstance(epoch, Tensor) else None)
-        ctx.stream = (p, seed, epoch, layer)
-        return dropout_apply(x, node_id, p, seed, epoch, layer)
+        ctx.save_for_backward(mask.epoch)
+        ctx.mask = mask
+        return drop(x, mask)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        node_id, _ = ctx.saved_tensors
-        return dropout(grad, node_id, *ctx.stream), None, None, None, None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (_,) = ctx.saved_tensors  # autograd checks the epoch as it is read
+        return dropout(grad, ctx.mask), None
 
 
-def dropout_apply(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int) -> Tensor:
+def drop(x: Tensor, mask: Mask) -> Tensor:
     """:func:`dropout` without a gradient, in one pass over ``x``. An inf or nan that is dropped becomes 0 as well."""
     x = x.detach()
-    return _dropout_into(x.new_empty(x.shape), x, node_id, p, seed, epoch, layer)
+    return _drop_into(x.new_empty(x.shape), x, mask)
 
 
-def dropout_(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int) -> Tensor:
-    """``dropout_apply`` in place; ``x`` must be contiguous on a CPU and may have any row stride on a GPU."""
-    return _dropout_into(x, x, node_id, p, seed, epoch, layer)
-
-
-def drop_(y: Tensor, mask: Mask) -> Tensor:
-    """Apply ``mask`` in place, in one pass over the contiguous (num_rows, F) ``y``."""
-    return dropout_(y, mask.node_id, mask.p, mask.seed, mask.epoch, mask.layer)
+def drop_(x: Tensor, mask: Mask) -> Tensor:
+    """``drop`` in place; ``x`` must be contiguous on a CPU and may have any row stride on a GPU."""
+    return _drop_into(x, x, mask)
 
 
 def drop_entries(values: Tensor, row: Tensor, column: Tensor, mask: Mask) -> Tensor:
@@ -116,92 +109,49 @@ def drop_entries(values: Tensor, row: Tensor, column: Tensor, mask: Mask) -> Ten
         row, column: (nnz,) int32, where they are; the mask has an id for each row.
 
     Returns:
-        (nnz,) each entry scaled, or 0: what ``dropout_apply`` makes of it in the dense matrix.
+        (nnz,) each entry scaled, or 0: what ``drop`` makes of it in the dense matrix.
     """
     out = torch.empty_like(values)
     if gpu.runs_triton(values.device) and values.dtype in (torch.float32, torch.float64):
         from fullgnn.kernels.dropout._philox_gpu import drop_entries_gpu
 
         return drop_entries_gpu(values, row, column, out, mask)
-    key = (mask.seed & LOW, mask.seed >> 32 & LOW)
     if values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64):
         from fullgnn.kernels.dropout._philox_cpu import drop_entries_cpu
 
-        drop_entries_cpu(
-            values.numpy(),
-            row.numpy(),
-            column.numpy(),
-            mask.node_id.contiguous().numpy(),
-            out.numpy(),
-            mask.threshold,
-            mask.scale,
-            key,
-            int(mask.epoch) & LOW,
-            mask.layer & LOW,
-        )
+        arrays = (values.numpy(), row.numpy(), column.numpy(), mask.node_id.contiguous().numpy())
+        drop_entries_cpu(*arrays, out.numpy(), mask)
         return out
     node, group = mask.node_id.index_select(0, row.long()) & LOW, column.long() // 4
     constants = [torch.full((1,), mask.layer & LOW, device=values.device), mask.epoch.reshape(1)]
-    words = torch.stack(rounds((node, group, *constants), key), dim=-1)
+    words = torch.stack(rounds((node, group, *constants), mask.key), dim=-1)
     word = words.gather(1, (column.long() % 4)[:, None])[:, 0]
     return torch.where(word >= mask.threshold, values * mask.scale, 0)
 
 
-def _dropout_into(
-    out: Tensor, x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int | Tensor, layer: int
-) -> Tensor:
-    if not 0 <= p < 1:
-        raise ConfigError(f"Dropout p is {p}: give a probability of at least 0 and below 1.")
-    assert x.dim() == 2 and node_id.shape == x.shape[:1], (x.shape, node_id.shape)
+def _drop_into(out: Tensor, x: Tensor, mask: Mask) -> Tensor:
+    if not 0 <= mask.p < 1:
+        raise ConfigError(f"Dropout p is {mask.p}: give a probability of at least 0 and below 1.")
+    assert x.dim() == 2 and mask.node_id.shape == x.shape[:1], (x.shape, mask.node_id.shape)
     if gpu.runs_triton(x.device) and x.dtype in (torch.float32, torch.float64, torch.bfloat16):
         from fullgnn.kernels.dropout._philox_gpu import dropout_gpu
 
-        # The tensor is filled on the device: torch.tensor(epoch) would wait for a copy from the host.
-        where = epoch if isinstance(epoch, Tensor) else torch.full((), epoch, device=x.device)
-        return dropout_gpu(as_rows(x), out, Mask(node_id, p, seed, where, layer))
-    threshold = min(round(p * 2**32), LOW)
-    key = (seed & LOW, seed >> 32 & LOW)
+        return dropout_gpu(as_rows(x), out, mask)
     if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):
         # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
         from fullgnn.kernels.dropout._philox_cpu import dropout_cpu
 
-        dropout_cpu(
-            x.contiguous().numpy(),
-            node_id.contiguous().numpy(),
-            out.numpy(),
-            threshold,
-            1 / (1 - p),
-            key,
-            int(epoch) & LOW,
-            layer & LOW,
-        )
+        dropout_cpu(x.contiguous().numpy(), mask.node_id.contiguous().numpy(), out.numpy(), mask)
         return out
-    return _dropout_torch(x, node_id, out, threshold, 1 / (1 - p), key, epoch, layer & LOW)
+    return _drop_into_torch(out, x, mask)
 
 
-def _dropout_torch(
-    x: Tensor,
-    node_id: Tensor,
-    out: Tensor,
-    threshold: int,
-    scale: float,
-    key: tuple[int, int],
-    epoch: int | Tensor,
-    layer: int,
-) -> Tensor:
+def _drop_into_torch(out: Tensor, x: Tensor, mask: Mask) -> Tensor:
     """Compute the same bits as ``_philox_cpu.dropout_cpu``, with torch operations on a chunk of rows at a time."""
-    num_rows, num_columns = x.shape
-    group = torch.arange((num_columns + 3) // 4, device=x.device)
-    constants = [  # filled on the device, as in ``_dropout_into``
-        value.reshape(1, 1) if isinstance(value, Tensor) else torch.full((1, 1), value, device=x.device)
-        for value in (layer, epoch)
-    ]
-    chunk_rows = max(1, MAX_CALLS // max(1, group.numel()))
-    for first in range(0, num_rows, chunk_rows):
-        rows = slice(first, first + chunk_rows)
-        words = torch.stack(rounds((node_id[rows, None] & LOW, group[None, :], *constants), key), dim=-1)
-        kept = words.flatten(1)[:, :num_columns] >= threshold
-        out[rows] = torch.where(kept, x[rows] * scale, 0)
+    # The layer is filled on the device: torch.tensor(layer) would wait for a copy from the host.
+    layer = torch.full((1, 1), mask.layer & LOW, device=x.device)
+    for rows, words in _words(mask.node_id, x.shape[1], mask.key, layer, mask.epoch.reshape(1, 1)):
+        out[rows] = torch.where(words >= mask.threshold, x[rows] * mask.scale, 0)
     return out
 
 
@@ -215,15 +165,23 @@ def uniform(node_id: Tensor, num_columns: int, seed: int, layer: int) -> Tensor:
     Returns:
         (n, num_columns) float64 in (0, 1), multiples of 2^-33.
     """
-    group, key = torch.arange((num_columns + 3) // 4), (seed & LOW, seed >> 32 & LOW)
-    constants = [torch.tensor([[value]]) for value in (layer & LOW, 0)]
+    stream = (seed & LOW, seed >> 32 & LOW), torch.tensor([[layer & LOW]]), torch.tensor([[0]])
     out = torch.empty(len(node_id), num_columns, dtype=torch.float64)
+    for rows, words in _words(node_id, num_columns, *stream):
+        out[rows] = (words.double() + 0.5) / 2**32
+    return out
+
+
+def _words(
+    node_id: Tensor, num_columns: int, key: tuple[int, int], layer: Tensor, epoch: Tensor
+) -> Iterator[tuple[slice, Tensor]]:
+    """Chunks of rows, and the random words of their nodes and columns; ``layer`` and ``epoch`` are (1, 1)."""
+    group = torch.arange((num_columns + 3) // 4, device=node_id.device)
     chunk_rows = max(1, MAX_CALLS // max(1, group.numel()))
     for first in range(0, len(node_id), chunk_rows):
-        ids = node_id[first : first + chunk_rows, None] & LOW
-        words = torch.stack(rounds((ids, group[None, :], *constants), key), dim=-1)
-        out[first : first + chunk_rows] = (words.flatten(1)[:, :num_columns].double() + 0.5) / 2**32
-    return out
+        rows = slice(first, first + chunk_rows)
+        words = torch.stack(rounds((node_id[rows, None] & LOW, group[None, :], layer, epoch), key), dim=-1)
+        yield rows, words.flatten(1)[:, :num_columns]
 
 
 def philox_4x32(counter: np.ndarray, key: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.dropout import philox
-from fullgnn.kernels.dropout.philox import Mask, dropout, dropout_, dropout_apply, philox_4x32
+from fullgnn.kernels.dropout.philox import Mask, drop, drop_, dropout, philox_4x32
 from fullgnn.kernels.support import gpu
 from tests.triton_device import DEVICE, needs_triton
 
@@ -32,9 +32,12 @@ def test_known_answers_of_random123(counter: str, key: str, words: str) -> None:
     assert many.shape == (2, 3, 4) and many.dtype == np.uint32 and np.all(many == expected)
 
 
-def torch_path(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int, layer: int) -> Tensor:
-    key = (seed & LOW, seed >> 32)
-    return philox._dropout_torch(x, node_id, torch.empty_like(x), round(p * 2**32), 1 / (1 - p), key, epoch, layer)
+def mask_of(node_id: Tensor, p: float, seed: int, epoch: int, layer: int) -> Mask:
+    return Mask(node_id, p, seed, torch.tensor(epoch, device=node_id.device), layer)
+
+
+def torch_path(x: Tensor, mask: Mask) -> Tensor:
+    return philox._drop_into_torch(torch.empty_like(x), x, mask)
 
 
 def reference(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int, layer: int) -> Tensor:
@@ -60,24 +63,24 @@ def test_every_path_gives_the_same_elements(num_columns: int, dtype: torch.dtype
         {"p": 0.99, "seed": 2**64 - 1, "epoch": LOW, "layer": LOW},
     ):
         expected = reference(x, node_id, **stream)
-        assert torch.equal(dropout_apply(x, node_id, **stream), expected)
-        assert torch.equal(dropout_(x.clone(), node_id, **stream), expected)
-        assert torch.equal(torch_path(x, node_id, **stream), expected)
+        assert torch.equal(drop(x, mask_of(node_id, **stream)), expected)
+        assert torch.equal(drop_(x.clone(), mask_of(node_id, **stream)), expected)
+        assert torch.equal(torch_path(x, mask_of(node_id, **stream)), expected)
 
 
 @pytest.mark.parametrize("max_calls", [1, 33, 1000])
 def test_chunks_of_the_torch_path_do_not_show(max_calls: int, monkeypatch) -> None:
     x, node_id = torch.randn(50, 41), torch.arange(50)
-    whole = torch_path(x, node_id, **STREAM)
+    whole = torch_path(x, mask_of(node_id, **STREAM))
     monkeypatch.setattr(philox, "MAX_CALLS", max_calls)
-    assert torch.equal(torch_path(x, node_id, **STREAM), whole)
+    assert torch.equal(torch_path(x, mask_of(node_id, **STREAM)), whole)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_other_types_drop_the_same_elements(dtype: torch.dtype) -> None:
     ones, node_id = torch.ones(64, 41), torch.arange(64)
-    out = dropout_apply(ones.to(dtype), node_id, **STREAM)
-    assert out.dtype == dtype and torch.equal(out > 0, dropout_apply(ones, node_id, **STREAM) > 0)
+    out = drop(ones.to(dtype), mask_of(node_id, **STREAM))
+    assert out.dtype == dtype and torch.equal(out > 0, drop(ones, mask_of(node_id, **STREAM)) > 0)
 
 
 STREAMS = [
@@ -107,29 +110,28 @@ def test_triton_drops_the_same_elements(num_columns: int, dtype: torch.dtype, ev
         streams = [stream for stream in STREAMS if stream["p"] == 0.5]  # the factor 2 needs no rounding
     takes_all = num_columns == 41 and (every_case or dtype == torch.float32)
     for stream in streams if takes_all else streams[:1]:
-        expected = torch_path(x, node_id, **stream)
+        expected = torch_path(x, mask_of(node_id, **stream))
         if dtype != torch.bfloat16:
             assert torch.equal(expected, reference(x, node_id, **stream))
         on_device, ids = x.to(DEVICE), node_id.to(DEVICE)
-        assert torch.equal(dropout_apply(on_device, ids, **stream).cpu(), expected)
-        epoch = torch.tensor(stream["epoch"], device=DEVICE)
-        assert torch.equal(dropout_(on_device.clone(), ids, **stream | {"epoch": epoch}).cpu(), expected)
+        assert torch.equal(drop(on_device, mask_of(ids, **stream)).cpu(), expected)
+        mask = mask_of(ids, **stream)
+        assert torch.equal(drop_(on_device.clone(), mask).cpu(), expected)
         frame = torch.full((num_rows, num_columns + 6), torch.nan, dtype=dtype, device=DEVICE)
-        mask = Mask(ids, stream["p"], stream["seed"], epoch, stream["layer"])
         dropout_gpu(torch.cat([on_device, frame], dim=1)[:, :num_columns], frame[:, 2:-4], mask)
         assert torch.equal(frame[:, 2:-4].cpu(), expected)
         assert frame[:, :2].isnan().all() and frame[:, -4:].isnan().all()
-        dropout_(frame[:, 2:-4].copy_(on_device), ids, **stream)
+        drop_(frame[:, 2:-4].copy_(on_device), mask)
         assert torch.equal(frame[:, 2:-4].cpu(), expected)
-        assert torch.equal(dropout_apply(on_device.t().contiguous().t(), ids, **stream).cpu(), expected)
+        assert torch.equal(drop(on_device.t().contiguous().t(), mask).cpu(), expected)
 
 
 @needs_triton
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
 def test_triton_and_empty_parts(shape: tuple[int, int], triton_on_cpu) -> None:
     x, node_id = torch.empty(shape, device=DEVICE), torch.arange(shape[0], device=DEVICE)
-    assert dropout_apply(x, node_id, **STREAM).shape == shape
-    assert dropout_apply(x[:1].expand(shape), node_id, **STREAM).shape == shape  # with strides 0
+    assert drop(x, mask_of(node_id, **STREAM)).shape == shape
+    assert drop(x[:1].expand(shape), mask_of(node_id, **STREAM)).shape == shape  # with strides 0
 
 
 @needs_triton
@@ -149,18 +151,18 @@ def test_without_triton_torch_drops_the_same_elements(monkeypatch: pytest.Monkey
     monkeypatch.setattr(gpu, "INTERPRETED", True)
     monkeypatch.setattr(gpu, "has_triton", lambda: False)
     called = []
-    path = philox._dropout_torch
-    monkeypatch.setattr(philox, "_dropout_torch", lambda *args: called.append(1) or path(*args))
+    path = philox._drop_into_torch
+    monkeypatch.setattr(philox, "_drop_into_torch", lambda *args: called.append(1) or path(*args))
     x, node_id = torch.randn(50, 41, dtype=torch.bfloat16), torch.arange(50)
-    assert torch.equal(dropout_apply(x, node_id, **STREAM), torch_path(x, node_id, **STREAM))
+    assert torch.equal(drop(x, mask_of(node_id, **STREAM)), torch_path(x, mask_of(node_id, **STREAM)))
     assert called == [1, 1]
 
 
 def test_rows_may_come_in_any_order_and_any_share() -> None:
     x, node_id = torch.randn(100, 17), torch.arange(100)
-    whole = dropout_apply(x, node_id, **STREAM)
+    whole = drop(x, mask_of(node_id, **STREAM))
     rows = torch.randperm(100, generator=torch.Generator().manual_seed(0))[:60]
-    assert torch.equal(dropout_apply(x[rows], node_id[rows], **STREAM), whole[rows])
+    assert torch.equal(drop(x[rows], mask_of(node_id[rows], **STREAM)), whole[rows])
 
 
 @pytest.mark.parametrize("name", ["seed", "epoch", "layer", "high half of the seed"])
@@ -169,7 +171,7 @@ def test_streams_are_independent(name: str) -> None:
     ones, node_id = torch.ones(10_000, 100), torch.arange(10_000)
     other = dict(STREAM)
     other[name.split()[-1]] += 2**33 if name.startswith("high") else 1
-    kept = [dropout_apply(ones, node_id, **stream) > 0 for stream in (STREAM, other)]
+    kept = [drop(ones, mask_of(node_id, **stream)) > 0 for stream in (STREAM, other)]
     for mask, share in ((kept[0], 0.7), (kept[1], 0.7), (kept[0] & kept[1], 0.49)):
         assert abs(mask.double().mean().item() - share) < 5 * (share * (1 - share) / 1e6) ** 0.5
 
@@ -177,43 +179,43 @@ def test_streams_are_independent(name: str) -> None:
 def test_gradient_and_second_gradient() -> None:
     x = torch.randn(7, 6, dtype=torch.float64, requires_grad=True)
     node_id = torch.arange(10, 17)
-    assert torch.autograd.gradcheck(lambda x: dropout(x, node_id, **STREAM), x)
-    assert torch.autograd.gradgradcheck(lambda x: dropout(x, node_id, **STREAM) ** 2, x)
+    assert torch.autograd.gradcheck(lambda x: dropout(x, mask_of(node_id, **STREAM)), x)
+    assert torch.autograd.gradgradcheck(lambda x: dropout(x, mask_of(node_id, **STREAM)) ** 2, x)
 
 
 def test_gradient_passes_where_the_element_was_kept() -> None:
     x = torch.ones(20, 9, requires_grad=True)
-    out = dropout(x, torch.arange(20), **STREAM)
+    out = dropout(x, mask_of(torch.arange(20), **STREAM))
     out.sum().backward()
     assert torch.equal(x.grad, out.detach())
 
 
 def test_zero_probability_changes_nothing_and_dropped_infinities_are_zero() -> None:
     x, node_id = torch.full((40, 5), torch.inf), torch.arange(40)
-    assert dropout(x, node_id, p=0.0, seed=1, epoch=2, layer=3) is x
-    assert torch.equal(dropout_apply(x, node_id, p=0.0, seed=1, epoch=2, layer=3), x)
-    for apply in (dropout_apply, torch_path):
-        assert set(apply(x, node_id, **STREAM).unique().tolist()) == {0.0, torch.inf}
+    assert dropout(x, mask_of(node_id, p=0.0, seed=1, epoch=2, layer=3)) is x
+    assert torch.equal(drop(x, mask_of(node_id, p=0.0, seed=1, epoch=2, layer=3)), x)
+    for apply in (drop, torch_path):
+        assert set(apply(x, mask_of(node_id, **STREAM)).unique().tolist()) == {0.0, torch.inf}
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
 def test_empty_parts(shape: tuple[int, int]) -> None:
     x, node_id = torch.empty(shape), torch.arange(shape[0])
-    assert dropout_apply(x, node_id, **STREAM).shape == torch_path(x, node_id, **STREAM).shape == shape
+    assert drop(x, mask_of(node_id, **STREAM)).shape == torch_path(x, mask_of(node_id, **STREAM)).shape == shape
 
 
 def test_strided_input() -> None:
     x, node_id = torch.randn(9, 30).T, torch.arange(0, 60, 2)[:30]
     for strided in (x, torch.randn(30, 12)[:, 2:7]):
-        packed = dropout_apply(strided.contiguous(), node_id.clone(), **STREAM)
-        assert torch.equal(dropout_apply(strided, node_id, **STREAM), packed)
-        assert torch.equal(torch_path(strided, node_id, **STREAM), packed)
+        packed = drop(strided.contiguous(), mask_of(node_id.clone(), **STREAM))
+        assert torch.equal(drop(strided, mask_of(node_id, **STREAM)), packed)
+        assert torch.equal(torch_path(strided, mask_of(node_id, **STREAM)), packed)
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.0, 1.5, float("nan")])
 def test_refuses_a_probability_outside_0_1(p: float) -> None:
     with pytest.raises(ConfigError, match="Dropout p is"):
-        dropout(torch.ones(2, 2), torch.arange(2), p, seed=0, epoch=0, layer=0)
+        dropout(torch.ones(2, 2), mask_of(torch.arange(2), p, seed=0, epoch=0, layer=0))
 
 
 @pytest.mark.sample(3)
@@ -224,7 +226,8 @@ import sys, torch
 torch.set_num_threads(1)
 import fullgnn.kernels.dropout.philox, fullgnn.reorder
 assert "numba" not in sys.modules
-fullgnn.kernels.dropout.philox.dropout(torch.ones(1000, 8), torch.arange(1000), 0.5, seed=0, epoch=0, layer=0)
+mask = fullgnn.kernels.dropout.philox.Mask(torch.arange(1000), 0.5, 0, torch.tensor(0), 0)
+fullgnn.kernels.dropout.philox.dropout(torch.ones(1000, 8), mask)
 assert "numba" in sys.modules
 assert torch.get_num_threads() == 1, torch.get_num_threads()
 """
