@@ -17,13 +17,10 @@ from fullgnn.given_metrics import GivenMetrics
 from fullgnn.given_model import GivenModel, with_given_model
 from fullgnn.graph import Graph
 from fullgnn.graph.arrays import graph_to_arrays
-from fullgnn.graph.convert import as_graph, has_splits_in_columns
-from fullgnn.graph.datasets import CONTENTS, UNKNOWN
-from fullgnn.graph.datasets.common_split import CURE as SPLIT_CURE
-from fullgnn.graph.datasets.common_split import drawn_split, number_of_split, split_anew
+from fullgnn.graph.convert import as_graph, has_splits_in_columns, is_pyg_data
+from fullgnn.graph.datasets import CONTENTS, SPLIT_CURE, UNKNOWN, drawn_split, number_of_split, split_anew
 from fullgnn.graph.datasets.npz import SPLIT_KEYS
 from fullgnn.graph.labels import is_labelled
-from fullgnn.graph.pyg import is_pyg_data
 from fullgnn.graph.splits import METHODS
 from fullgnn.here import start, why_elsewhere
 from fullgnn.storage.cache import Cache

@@ -17,7 +17,7 @@ from fullgnn.distributed import World
 from fullgnn.engine.cuda_graph import Replay
 from fullgnn.errors import ConfigError
 from fullgnn.graph import check_dataset, dataset_lacks
-from fullgnn.graph.datasets.common_split import is_drawn
+from fullgnn.graph.datasets import is_drawn
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.graph.links import LinkFacts
 from fullgnn.kernels.support import gpu

@@ -23,6 +23,21 @@ def _over_rows(loop: Callable[..., object], num_rows: int, *args: Any) -> None:
     parallel_for(lambda rows: loop(*args, rows.start, rows.stop), even_slices(num_rows, PIECES))
 
 
+def over_pieces(loop: Callable[..., object], num_rows: int, args: Sequence[Any], *results: np.ndarray) -> None:
+    """Call ``loop(*args, begin, end, *results_of_piece)`` for as many pieces of the rows as each of ``results``
+    is long.
+
+    Args:
+        results: (num_pieces, ...) each; a piece writes to its own part.
+    """
+    pieces = even_slices(num_rows, len(results[0]))
+
+    def call(piece: int) -> None:
+        loop(*args, pieces[piece].start, pieces[piece].stop, *(result[piece] for result in results))
+
+    parallel_for(call, range(len(pieces)))
+
+
 def is_symmetric(indptr: np.ndarray, indices: np.ndarray, weight: np.ndarray | None) -> bool:
     """Whether a square CSR matrix without duplicates equals its transpose, in pattern and weights to the bit.
 
@@ -31,14 +46,8 @@ def is_symmetric(indptr: np.ndarray, indices: np.ndarray, weight: np.ndarray | N
     have.
     """
     bits = np.empty(0, np.uint32) if weight is None else weight.view(f"u{weight.itemsize}")
-    pieces = even_slices(len(indptr) - 1, PIECES)
-    sums = np.empty(len(pieces), np.uint64)
-
-    def add(piece: int) -> None:
-        rows = pieces[piece]
-        _skew_sum(indptr, indices, bits, rows.start, rows.stop, sums[piece : piece + 1])
-
-    parallel_for(add, range(len(pieces)))
+    sums = np.empty((PIECES, 1), np.uint64)
+    over_pieces(_skew_sum, len(indptr) - 1, (indptr, indices, bits), sums)
     return int(sums.sum()) == 0  # modulo 2^64
 
 
@@ -79,29 +88,16 @@ def count_rows(
         (2, b) int64 non-zeros by block, of all rows and of the chosen ones; (2,) int64 self-loops of both; and
         (2, num_nodes) bool, whether any row, and any chosen row, has each column.
     """
-    pieces = even_slices(len(indptr) - 1, PIECES)
-    nnz = np.zeros((len(pieces), 2, len(bounds) - 1), np.int64)
-    loops = np.zeros((len(pieces), 2), np.int64)
+    nnz, loops = np.zeros((PIECES, 2, len(bounds) - 1), np.int64), np.zeros((PIECES, 2), np.int64)
     seen = np.zeros((2, int(bounds[-1])), bool)  # threads write nothing but True
-
-    def count(piece: int) -> None:
-        rows = pieces[piece]
-        _count(indptr, indices, first, chosen, bounds, nnz[piece], loops[piece], seen, rows.start, rows.stop)
-
-    parallel_for(count, range(len(pieces)))
+    over_pieces(_count, len(indptr) - 1, (indptr, indices, first, chosen, bounds, seen), nnz, loops)
     return nnz.sum(axis=0), loops.sum(axis=0), seen
 
 
 def count_common(indptr: np.ndarray, indices: np.ndarray, other_indptr: np.ndarray, other_indices: np.ndarray) -> int:
     """How many entries two matrices of one shape have in common; the columns of each row ascend."""
-    pieces = even_slices(len(indptr) - 1, PIECES)
-    counts = np.zeros(len(pieces), np.int64)
-
-    def count(piece: int) -> None:
-        rows = pieces[piece]
-        _count_common(indptr, indices, other_indptr, other_indices, rows.start, rows.stop, counts[piece : piece + 1])
-
-    parallel_for(count, range(len(pieces)))
+    counts = np.zeros((PIECES, 1), np.int64)
+    over_pieces(_count_common, len(indptr) - 1, (indptr, indices, other_indptr, other_indices), counts)
     return int(counts.sum())
 
 
@@ -257,7 +253,7 @@ def _permute(indptr, indices, weight, perm, new_id, starts, columns, values, beg
 
 
 @compiled()
-def _count(indptr, indices, first, chosen, bounds, nnz, loops, seen, begin, end):
+def _count(indptr, indices, first, chosen, bounds, seen, begin, end, nnz, loops):
     for row in range(begin, end):
         part, stop, start = 0, bounds[1], indptr[row]  # where the edges of the part begin
         for edge in range(indptr[row], indptr[row + 1]):

@@ -9,17 +9,10 @@ order of their numbers in another array, so that a slot takes 4 bytes. An id tha
 import numba
 import numpy as np
 
+from fullgnn.graph._csr_cpu import mixed
 from fullgnn.kernels.support.vectors import compiled
 
 _BLOCK = 1024  # ids that are looked up together
-
-
-@numba.njit(nogil=True)
-def _mixed(word):
-    """A 64-bit hash: the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA'14)."""
-    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return word ^ (word >> np.uint64(31))
 
 
 @compiled()
@@ -32,11 +25,11 @@ def find_integers(values, ids, slots, codes):
     for first in range(0, len(values), _BLOCK):
         stop = min(first + _BLOCK, len(values))
         for one in range(first, stop):
-            codes[one] = slots[_mixed(np.uint64(values[one])) & mask]
+            codes[one] = slots[mixed(np.uint64(values[one])) & mask]
         for one in range(first, stop):
             code = codes[one]
             if code >= 0 and ids[code] != values[one]:
-                slot = (_mixed(np.uint64(values[one])) + np.uint64(1)) & mask
+                slot = (mixed(np.uint64(values[one])) + np.uint64(1)) & mask
                 code = slots[slot]
                 while code >= 0 and ids[code] != values[one]:
                     slot = (slot + np.uint64(1)) & mask
@@ -54,7 +47,7 @@ def add_integers(values, ids, slots, codes, first, count, most):
     mask = np.uint64(len(slots) - 1)
     for one in range(first, len(values)):
         if codes[one] < 0:
-            slot = _mixed(np.uint64(values[one])) & mask
+            slot = mixed(np.uint64(values[one])) & mask
             while slots[slot] >= 0 and ids[slots[slot]] != values[one]:
                 slot = (slot + np.uint64(1)) & mask
             if slots[slot] < 0:
@@ -72,7 +65,7 @@ def fill_integers(ids, slots):
     """Put the numbers of different ``ids`` into ``slots``, which are -1."""
     mask = np.uint64(len(slots) - 1)
     for code in range(len(ids)):
-        slot = _mixed(np.uint64(ids[code])) & mask
+        slot = mixed(np.uint64(ids[code])) & mask
         while slots[slot] >= 0:
             slot = (slot + np.uint64(1)) & mask
         slots[slot] = code
@@ -84,7 +77,7 @@ def _hash_text(utf8, begin, end):
     word = np.uint64(0xCBF29CE484222325)
     for place in range(begin, end):
         word = (word ^ np.uint64(utf8[place])) * np.uint64(0x100000001B3)
-    return _mixed(word)
+    return mixed(word)
 
 
 @numba.njit(nogil=True)

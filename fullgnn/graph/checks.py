@@ -7,6 +7,8 @@ use ``min`` and ``max`` (which propagate NaN) rather than boolean temporaries, s
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypedDict
 
 import numpy as np
@@ -43,6 +45,18 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
+@contextmanager
+def naming(path: Any, *kinds: type[Exception]) -> Iterator[None]:
+    """Begin the message of a ``DataError``, or of an error of other ``kinds``, with the file or folder ``path``, unless
+    it begins so."""
+    caught: tuple[type[Exception], ...] = (DataError, *kinds)
+    try:
+        yield
+    except caught as error:
+        said = first_line(error)
+        raise error if said.startswith(str(path)) else DataError(f"{path}: {said}") from error
+
+
 def check_num_nodes(num_nodes: int, what: str = "the graph") -> None:
     """Refuse more nodes than int32 can number.
 
@@ -51,6 +65,13 @@ def check_num_nodes(num_nodes: int, what: str = "the graph") -> None:
     """
     if num_nodes >= MAX_NODES:
         raise DataError(f"{what} has {num_nodes} nodes, and a Graph can have fewer than 2^31: number nodes from 0 on")
+
+
+def id_beyond(ids: np.ndarray, stop: int) -> int | None:
+    """One of the ``ids`` that is negative, or ``stop`` or more; None: there is none."""
+    if not ids.size or (ids.min() >= 0 and ids.max() < stop):
+        return None
+    return int(ids.min() if ids.min() < 0 else ids.max())
 
 
 def to_array(value: Any, what: str) -> np.ndarray:
@@ -112,8 +133,7 @@ def check_indices(value: Any, indptr: np.ndarray) -> np.ndarray:
     indices, num_nodes = to_integers(value, "indices"), len(indptr) - 1
     if indices.ndim != 1 or len(indices) != indptr[-1]:
         raise DataError(f"indptr ends at {indptr[-1]} but indices has shape {indices.shape}: they must agree")
-    if len(indices) and (indices.min() < 0 or indices.max() >= num_nodes):
-        bad = indices.min() if indices.min() < 0 else indices.max()
+    if (bad := id_beyond(indices, num_nodes)) is not None:
         raise DataError(f"node id {bad} is out of range: the graph has nodes 0 to {num_nodes - 1}")
     indices = indices.astype(np.int32, copy=False)
     increasing = indices[1:] > indices[:-1]
@@ -177,6 +197,85 @@ def _is_finite(features: np.ndarray) -> bool:
     # The smallest and the largest float16 take NumPy seven times as long as looking at each number.
     blocks = (features[first : first + _ROWS_AT_ONCE] for first in range(0, len(features), _ROWS_AT_ONCE))
     return all(bool(np.isfinite(block).all()) for block in blocks)
+
+
+def check_masks(masks: Mapping[str, Any], labelled: np.ndarray | None, num_nodes: int) -> list[np.ndarray]:
+    """The split: (num_nodes,) bool masks, disjoint. None gives an empty one.
+
+    Args:
+        masks: by name, one of the forms of ``read_mask``.
+        labelled: (num_nodes,) bool, the nodes that a mask may contain; None: the graph has no labels.
+    """
+    checked: dict[str, np.ndarray] = {}
+    for name, value in masks.items():
+        mask = read_mask(value, name, num_nodes)
+        if labelled is not None and (mask & ~labelled).any():
+            raise DataError(f"{name} contains unlabelled nodes (label -1 or NaN): take them out of every mask")
+        for other, earlier in checked.items():
+            if (mask & earlier).any():
+                raise DataError(f"{other} and {name} overlap: a node belongs to one part of the split at most")
+        checked[name] = mask
+    return list(checked.values())
+
+
+def read_mask(value: Any, name: str, num_nodes: int) -> np.ndarray:
+    """(num_nodes,) bool, the nodes of one part of a split.
+
+    Args:
+        value: None, no node; (num_nodes,) or (num_nodes, 1) booleans, or numbers that are 0 and 1: a mask; other
+            integers, of any number: the ids of the nodes, each once.
+        name: of the argument, for the errors.
+
+    Raises:
+        DataError: ``value`` is neither a mask nor ids, or it may be both.
+    """
+    if value is None:
+        return np.zeros(num_nodes, bool)
+    given = to_numpy(value, name)
+    if given.ndim == 2 and given.shape[1] == 1:
+        given = given[:, 0]
+    if given.ndim == 2 and len(given) == num_nodes:
+        raise DataError(
+            f"{name} has shape {given.shape}, a split a column: choose one, as in {name}[:, 0], in"
+            " Graph.from_pyg(data, split=0), or for a file in dataset.split=0"
+        )
+    if given.ndim != 1:
+        raise DataError(f"{name} has shape {given.shape} but the graph has {num_nodes} nodes: pass one bool per node")
+    is_mask = given.dtype == bool or _are_bits(given)
+    if given.dtype.kind not in "iu" and given.size:
+        if len(given) != num_nodes:
+            raise DataError(
+                f"{name} has shape {given.shape} but the graph has {num_nodes} nodes: pass one bool per node"
+            )
+        if not is_mask:
+            raise DataError(f"{name} holds values other than 0 and 1: pass one boolean per node, or integer node ids")
+        return given.astype(bool, copy=False)
+    mask = np.zeros(num_nodes, bool)
+    bad = id_beyond(given, num_nodes)
+    if bad is None:
+        mask[given.astype(np.int64, copy=False)] = True
+    are_ids = bad is None and np.count_nonzero(mask) == len(given)
+    if len(given) == num_nodes and is_mask:
+        if are_ids and given.size:
+            raise DataError(
+                f"{name} holds {given.tolist()} for {num_nodes} nodes, which may be a mask or node ids: pass booleans"
+            )
+        return given.astype(bool)
+    if bad is not None:
+        raise DataError(f"node id {bad} in {name} is out of range: the graph has nodes 0 to {num_nodes - 1}")
+    if not are_ids:
+        raise DataError(
+            f"{name} holds {len(given)} integers, no mask of the {num_nodes} nodes, and as node ids some of them"
+            " repeat: pass one boolean per node, or each id once"
+        )
+    return mask
+
+
+def _are_bits(given: np.ndarray) -> bool:
+    """Whether all numbers are 0 or 1."""
+    if given.dtype.kind in "iu":
+        return not given.size or bool(0 <= given.min() and given.max() <= 1)
+    return bool(np.isin(given, (0, 1)).all())
 
 
 def check_range(features: Any, dtype: Any, node_id: np.ndarray | None = None) -> None:

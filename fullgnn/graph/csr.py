@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array, issparse
 
 from fullgnn.errors import DataError
-from fullgnn.graph.checks import check_num_nodes, to_integers, to_numpy
+from fullgnn.graph.checks import check_num_nodes, id_beyond, to_integers, to_numpy
 from fullgnn.graph.sparse_features import is_sparse
 from fullgnn.telemetry.machine import check_fits
 
@@ -86,8 +86,7 @@ def matrix_of_arcs(
     count = features.shape[0] if features is not None and num_nodes is None and features.ndim else num_nodes or 0
     if features is not None and (features.ndim != 2 or features.shape[0] != count):
         raise DataError(f"features has shape {features.shape} but num_nodes is {count}: they must agree")
-    if arcs.size and (arcs.min() < 0 or arcs.max() >= count):
-        bad = arcs.min() if arcs.min() < 0 else arcs.max()
+    if (bad := id_beyond(arcs, count)) is not None:
         raise DataError(f"node id {bad} in edge_index is out of range: the graph has nodes 0 to {count - 1}")
     check_num_nodes(count)
     value = np.ones(arcs.shape[1], dtype=bool) if edge_weight is None else to_numpy(edge_weight, "edge_weight")

@@ -13,11 +13,19 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fullgnn.errors import DataError, one_line_errors
-from fullgnn.graph.checks import check_indices, check_indptr, check_weight, first_line, read_only, to_integers
+from fullgnn.graph.checks import (
+    check_indices,
+    check_indptr,
+    check_masks,
+    check_weight,
+    first_line,
+    read_only,
+    to_integers,
+)
 from fullgnn.graph.csr import canonical_csr, csr_from_arrays, matrix_of_arcs, with_reverses
 from fullgnn.graph.labels import LabelFacts, check_labels, describe_labels, is_labelled
 from fullgnn.graph.links import check_links
-from fullgnn.graph.masks import MASKS, check_masks
+from fullgnn.graph.masks import MASKS
 from fullgnn.graph.node_names import NodeNames, check_class_names, check_node_names
 from fullgnn.graph.remarks import noted, of_lonely_nodes
 from fullgnn.graph.sparse_features import NodeFeatures, check_node_features
@@ -205,7 +213,7 @@ class Graph:
         Raises:
             DataError: one line that says which argument is wrong, and what to pass.
         """
-        from fullgnn.graph.networkx import networkx_fields
+        from fullgnn.graph.convert import networkx_fields
 
         adj, names, num_merged = networkx_fields(g, weight)
         if fields.get("node_names") is None:
@@ -243,7 +251,7 @@ class Graph:
         Raises:
             DataError: one line that says which attribute is wrong, and what to set.
         """
-        from fullgnn.graph.pyg import pyg_fields
+        from fullgnn.graph.convert import pyg_fields
 
         return cls.from_edge_index(**pyg_fields(data, edge_weight, split), num_classes=num_classes, name=name)
 
@@ -291,7 +299,7 @@ class Graph:
         Raises:
             UnsupportedError: torch_geometric is not installed.
         """
-        from fullgnn.graph.pyg import to_pyg
+        from fullgnn.graph.convert import to_pyg
 
         return to_pyg(self)
 
@@ -324,7 +332,7 @@ class Graph:
         Raises:
             DataError: one line that says what is wrong, and what to pass.
         """
-        from fullgnn.graph.dgl import dgl_fields
+        from fullgnn.graph.convert import dgl_fields
 
         arguments = dgl_fields(g, edge_weight, features, labels, split)
         return cls.from_edge_index(**arguments, num_classes=num_classes, name=name)
@@ -362,7 +370,7 @@ class Graph:
         Raises:
             DataError: the file is missing or damaged, or holds no graph.
         """
-        from fullgnn.graph.datasets.layouts import load_npz  # imported here, since the datasets import this file
+        from fullgnn.graph.datasets.npz import load_npz  # imported here, since the datasets import this file
 
         return load_npz(path)
 
@@ -415,8 +423,7 @@ class Graph:
             ConfigError: a column is not there, or several may be meant.
             DataError: a value is missing or wrong; the message names the row and the column.
         """
-        from fullgnn.graph.datasets.table_graph import graph_of
-        from fullgnn.graph.datasets.table_plan import TableKeys, planned
+        from fullgnn.graph.datasets.table_graph import TableKeys, graph_of, planned
         from fullgnn.graph.datasets.table_source import sources_of
 
         keys = TableKeys.of(locals())
@@ -490,6 +497,6 @@ class Graph:
         Raises:
             DataError: the file cannot be written.
         """
-        from fullgnn.graph.datasets.layouts import save_npz  # imported here, since the datasets import this file
+        from fullgnn.graph.datasets.npz import save_npz  # imported here, since the datasets import this file
 
         save_npz(self, Path(path))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fullgnn.errors import DataError
-from fullgnn.graph.checks import to_integers
+from fullgnn.graph.checks import id_beyond, to_integers
 from fullgnn.graph.csr import distinct
 from fullgnn.graph.remarks import noted
 
@@ -239,8 +239,7 @@ def _check_pairs(
         raise DataError(f"{name} has shape {links.shape}: pass (2, E), one pair of nodes a column")
     if not links.size:
         return None
-    if links.min() < 0 or links.max() >= num_nodes:
-        bad = links.min() if links.min() < 0 else links.max()
+    if (bad := id_beyond(links, num_nodes)) is not None:
         raise DataError(f"node id {bad} in {name} is out of range: the graph has nodes 0 to {num_nodes - 1}")
     if (links[0] == links[1]).any():
         raise DataError(f"{name} joins node {links[0][links[0] == links[1]][0]} with itself: leave such pairs out")

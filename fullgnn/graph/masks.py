@@ -1,4 +1,5 @@
-"""The split of a graph, as people hold it: masks of booleans or of 0 and 1, lists of node ids, or columns of masks."""
+"""The split of a graph, as people hold it: columns of masks with a split each, or the ids of the parts of a published
+dataset. ``checks.py`` has the check of masks."""
 
 from __future__ import annotations
 
@@ -8,89 +9,11 @@ from typing import Any
 import numpy as np
 
 from fullgnn.errors import DataError
-from fullgnn.graph.checks import to_numpy
+from fullgnn.graph.checks import id_beyond, to_array, to_numpy
 
 MASKS = ("train_mask", "val_mask", "test_mask")
-
-
-def check_masks(masks: Mapping[str, Any], labelled: np.ndarray | None, num_nodes: int) -> list[np.ndarray]:
-    """The split: (num_nodes,) bool masks, disjoint. None gives an empty one.
-
-    Args:
-        masks: by name, one of the forms of ``read_mask``.
-        labelled: (num_nodes,) bool, the nodes that a mask may contain; None: the graph has no labels.
-    """
-    checked: dict[str, np.ndarray] = {}
-    for name, value in masks.items():
-        mask = read_mask(value, name, num_nodes)
-        if labelled is not None and (mask & ~labelled).any():
-            raise DataError(f"{name} contains unlabelled nodes (label -1 or NaN): take them out of every mask")
-        for other, earlier in checked.items():
-            if (mask & earlier).any():
-                raise DataError(f"{other} and {name} overlap: a node belongs to one part of the split at most")
-        checked[name] = mask
-    return list(checked.values())
-
-
-def read_mask(value: Any, name: str, num_nodes: int) -> np.ndarray:
-    """(num_nodes,) bool, the nodes of one part of a split.
-
-    Args:
-        value: None, no node; (num_nodes,) or (num_nodes, 1) booleans, or numbers that are 0 and 1: a mask; other
-            integers, of any number: the ids of the nodes, each once.
-        name: of the argument, for the errors.
-
-    Raises:
-        DataError: ``value`` is neither a mask nor ids, or it may be both.
-    """
-    if value is None:
-        return np.zeros(num_nodes, bool)
-    given = to_numpy(value, name)
-    if given.ndim == 2 and given.shape[1] == 1:
-        given = given[:, 0]
-    if given.ndim == 2 and len(given) == num_nodes:
-        raise DataError(
-            f"{name} has shape {given.shape}, a split a column: choose one, as in {name}[:, 0], in"
-            " Graph.from_pyg(data, split=0), or for a file in dataset.split=0"
-        )
-    if given.ndim != 1:
-        raise DataError(f"{name} has shape {given.shape} but the graph has {num_nodes} nodes: pass one bool per node")
-    is_mask = given.dtype == bool or _are_bits(given)
-    if given.dtype.kind not in "iu" and given.size:
-        if len(given) != num_nodes:
-            raise DataError(
-                f"{name} has shape {given.shape} but the graph has {num_nodes} nodes: pass one bool per node"
-            )
-        if not is_mask:
-            raise DataError(f"{name} holds values other than 0 and 1: pass one boolean per node, or integer node ids")
-        return given.astype(bool, copy=False)
-    mask = np.zeros(num_nodes, bool)
-    in_range = not given.size or (0 <= given.min() and given.max() < num_nodes)
-    if in_range:
-        mask[given.astype(np.int64, copy=False)] = True
-    are_ids = in_range and np.count_nonzero(mask) == len(given)
-    if len(given) == num_nodes and is_mask:
-        if are_ids and given.size:
-            raise DataError(
-                f"{name} holds {given.tolist()} for {num_nodes} nodes, which may be a mask or node ids: pass booleans"
-            )
-        return given.astype(bool)
-    if not in_range:
-        bad = given.min() if given.min() < 0 else given.max()
-        raise DataError(f"node id {bad} in {name} is out of range: the graph has nodes 0 to {num_nodes - 1}")
-    if not are_ids:
-        raise DataError(
-            f"{name} holds {len(given)} integers, no mask of the {num_nodes} nodes, and as node ids some of them"
-            " repeat: pass one boolean per node, or each id once"
-        )
-    return mask
-
-
-def _are_bits(given: np.ndarray) -> bool:
-    """Whether all numbers are 0 or 1."""
-    if given.dtype.kind in "iu":
-        return not given.size or bool(0 <= given.min() and given.max() <= 1)
-    return bool(np.isin(given, (0, 1)).all())
+MASK_OF_PART = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
+"""The mask of a ``Graph`` by the name of a part in published files."""
 
 
 def chosen_split(masks: Mapping[str, Any], split: int | str | None, num_nodes: int, cure: str) -> dict[str, Any]:
@@ -152,3 +75,41 @@ def column_of_masks(masks: Mapping[str, Any], split: int | None, num_nodes: int,
         if not 0 <= split < num_splits:
             raise DataError(f"split={split} is out of range: {name} has the splits 0 to {num_splits - 1}")
     return {name: several[name][:, split] if name in several else array for name, array in arrays.items()}
+
+
+def masks_of_ids(parts: Mapping[str, tuple[object, Any]], num_nodes: int, cure: str) -> dict[str, np.ndarray]:
+    """The masks of the ``parts``, by their names in a ``Graph``.
+
+    Args:
+        parts: by each name of ``MASK_OF_PART``, the file that has the part, for messages, and the ids of its nodes.
+        cure: ends the errors.
+
+    Raises:
+        DataError: an id is no node, or is in two parts.
+    """
+    masks: dict[str, np.ndarray] = {}
+    taken = np.zeros(num_nodes, bool)
+    for part, (file, given) in parts.items():
+        ids = to_array(given, f"{file}: {part}")
+        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+            raise DataError(f"{file}: the nodes of {part} are no list of integers: {cure}")
+        if (bad := id_beyond(ids, num_nodes)) is not None:
+            raise DataError(f"{file}: {part} has the node {bad}, and there are the nodes 0 to {num_nodes - 1}: {cure}")
+        mask = np.zeros(num_nodes, bool)
+        mask[ids.astype(np.int64)] = True
+        if (taken & mask).any():
+            raise DataError(
+                f"{file}: {part} has the node {(taken & mask).argmax()}, which another part has too: {cure}"
+            )
+        taken |= mask
+        masks[MASK_OF_PART[part]] = mask
+    return masks
+
+
+def without_unlabelled(masks: Mapping[str, np.ndarray], labelled: np.ndarray) -> tuple[dict[str, np.ndarray], int]:
+    """The ``masks`` without the nodes that are not ``labelled``, (num_nodes,) bool, and how many these were.
+
+    Several publishers hide the labels of test nodes, or list nodes that never had one.
+    """
+    num_left_out = sum(int(np.count_nonzero(mask & ~labelled)) for mask in masks.values())
+    return {name: mask & labelled for name, mask in masks.items()}, num_left_out

@@ -7,19 +7,11 @@ import numpy as np
 
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import to_array, to_numpy
-from fullgnn.graph.dgl import dgl_fields, is_dgl_graph
+from fullgnn.graph.convert import dgl_fields, is_dgl_graph, is_ogb, is_pyg_data, pyg_fields
 from fullgnn.graph.labels import MAX_CLASSES, is_labelled
-from fullgnn.graph.parts import MASKS, masks_of_ids, without_unlabelled
-from fullgnn.graph.pyg import is_pyg_data, pyg_fields
+from fullgnn.graph.masks import MASK_OF_PART, masks_of_ids, without_unlabelled
 
 _CURE = "pass a NodePropPredDataset, or its pair dataset[0]"
-
-
-def is_ogb(value: Any) -> bool:
-    """Whether ``value`` is a dataset of OGB with a split of its nodes, or the pair of its graph and labels."""
-    if isinstance(value, tuple) and len(value) == 2:
-        return isinstance(value[0], Mapping) and not {"edge_index", "edge_index_dict"}.isdisjoint(value[0])
-    return hasattr(value, "get_idx_split") and hasattr(value, "__getitem__")
 
 
 def ogb_fields(dataset: Any, edge_weight: int | None) -> dict[str, Any]:
@@ -55,7 +47,8 @@ def ogb_fields(dataset: Any, edge_weight: int | None) -> dict[str, Any]:
     fields |= {"edge_weight": weight, "labels": known_labels(to_numpy(labels, "labels"), "labels of OGB", _CURE)}
     if split is not None:
         of_kind = {
-            part: split[part].get(kind, ()) if isinstance(split[part], Mapping) else split[part] for part in MASKS
+            part: split[part].get(kind, ()) if isinstance(split[part], Mapping) else split[part]
+            for part in MASK_OF_PART
         }
         parts = {part: ("the split of OGB", ids) for part, ids in of_kind.items()}
         masks = masks_of_ids(parts, len(fields["labels"]), _CURE)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fullgnn.graph import _csr_cpu
-from fullgnn.graph._csr_cpu import mixed
+from fullgnn.graph._csr_cpu import mixed, over_pieces
 from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
 from fullgnn.kernels.support.vectors import compiled_with
 
@@ -38,18 +38,12 @@ def read_rows(
         (2,) float64, over the nodes that read a labelled node: the sum of their shares of equal labels, and their
         number. Self-loops are in none of the last three.
     """
-    pieces = even_slices(len(indptr) - 1, PIECES if num_classes < 1 << 12 else torch.get_num_threads())
+    num_pieces = PIECES if num_classes < 1 << 12 else torch.get_num_threads()
     hashes = np.zeros((len(wanted), 2), np.uint64)
-    sums = np.zeros((len(pieces), NUM_SUMS), np.int64)
-    of_class = np.zeros((len(pieces), 2, num_classes), np.int64)
-    of_nodes = np.zeros((len(pieces), 2))
-
-    def read(piece: int) -> None:
-        rows = pieces[piece]
-        begin, end = rows.start, rows.stop
-        _read_rows(indptr, indices, wanted, labels, begin, end, hashes, sums[piece], of_class[piece], of_nodes[piece])
-
-    parallel_for(read, range(len(pieces)))
+    sums = np.zeros((num_pieces, NUM_SUMS), np.int64)
+    of_class = np.zeros((num_pieces, 2, num_classes), np.int64)
+    of_nodes = np.zeros((num_pieces, 2))
+    over_pieces(_read_rows, len(indptr) - 1, (indptr, indices, wanted, labels, hashes), sums, of_class, of_nodes)
     return hashes, sums.sum(axis=0), of_class.sum(axis=0), of_nodes.sum(axis=0)
 
 
@@ -65,16 +59,9 @@ def read_columns(indptr: np.ndarray, indices: np.ndarray, wanted: np.ndarray) ->
         the number of entries off the diagonal whose reverse is an entry too.
     """
     num_nodes = len(wanted)
-    pieces = even_slices(num_nodes, torch.get_num_threads())
     degree, hashes, place = np.zeros(num_nodes, np.int32), np.zeros((num_nodes, 2), np.uint64), indptr[:-1].copy()
-    mutual = np.zeros(len(pieces), np.int64)
-
-    def read(piece: int) -> None:
-        columns = pieces[piece]
-        begin, end = columns.start, columns.stop
-        _read_columns(indptr, indices, wanted, begin, end, degree, hashes, place, mutual[piece : piece + 1])
-
-    parallel_for(read, range(len(pieces)))
+    mutual = np.zeros((torch.get_num_threads(), 1), np.int64)
+    over_pieces(_read_columns, num_nodes, (indptr, indices, wanted, degree, hashes, place), mutual)
     return degree, hashes, int(mutual.sum())
 
 
@@ -135,16 +122,10 @@ def read_features(features: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, 
         (5, num_columns) float64: the least and the largest number of each column, the sum and the sum of squares of the
         shifted numbers, and how many are not 0; and the number of rows of zeros.
     """
-    pieces = even_slices(len(features), torch.get_num_threads())
-    found = np.zeros((len(pieces), 5, features.shape[1]))
+    found = np.zeros((torch.get_num_threads(), 5, features.shape[1]))
     found[:, 0], found[:, 1] = np.inf, -np.inf
-    empty = np.zeros(len(pieces), np.int64)
-
-    def read(piece: int) -> None:
-        rows = pieces[piece]
-        _read_features(features, shift, rows.start, rows.stop, found[piece], empty[piece : piece + 1])
-
-    parallel_for(read, range(len(pieces)))
+    empty = np.zeros((len(found), 1), np.int64)
+    over_pieces(_read_features, len(features), (features, shift), found, empty)
     ends = found[:, 0].min(axis=0), found[:, 1].max(axis=0)
     return np.concatenate([np.stack(ends), found[:, 2:].sum(axis=0)]), int(empty.sum())
 
@@ -171,7 +152,7 @@ def _mixed_again(word):
 
 
 @compiled()
-def _read_rows(indptr, indices, wanted, labels, begin, end, hashes, sums, of_class, of_nodes):
+def _read_rows(indptr, indices, wanted, labels, hashes, begin, end, sums, of_class, of_nodes):
     loops, labelled, equal = np.int64(0), np.int64(0), np.int64(0)
     share, num_nodes = 0.0, 0.0
     for row in range(begin, end):
@@ -210,7 +191,7 @@ def _read_rows(indptr, indices, wanted, labels, begin, end, hashes, sums, of_cla
 
 
 @compiled()
-def _read_columns(indptr, indices, wanted, begin, end, degree, hashes, place, mutual):
+def _read_columns(indptr, indices, wanted, degree, hashes, place, begin, end, mutual):
     found = np.int64(0)
     for row in range(len(indptr) - 1):
         word = np.uint64(row + 1)

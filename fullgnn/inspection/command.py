@@ -1,16 +1,19 @@
-"""The command ``python -m fullgnn.inspect``."""
+"""The command ``python -m fullgnn.inspect``, whose keys are those of ``conf/inspect.yaml``, among those of a run."""
 
 import logging
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Optional
+
+from omegaconf import MISSING
 
 from fullgnn.config.compose import compose, load_config
-from fullgnn.config.keys import help_with_keys
+from fullgnn.config.keys import help_with_keys, load_keys
 from fullgnn.distributed import check_tasks
 from fullgnn.distributed.joining import run_command
 from fullgnn.errors import ConfigError
 from fullgnn.graph import load_dataset
 from fullgnn.graph.datasets import check_dataset
-from fullgnn.inspection.config import load_inspect
 from fullgnn.inspection.findings import Inspection
 from fullgnn.inspection.inspection import look_at, run_for
 from fullgnn.inspection.page import page
@@ -30,6 +33,24 @@ It shows sizes, degrees, components, classes by part of the split, homophily, wh
 what a rank would hold on 1, 2, 4 and 8 ranks, and what is odd. From Python: fullgnn.inspect(graph). Other keys are
 those of the run whose memory is planned.
 """
+
+
+@dataclass
+class InspectConfig:
+    """The keys of ``conf/inspect.yaml``, which explains them."""
+
+    out: Optional[str] = MISSING
+
+
+def load_inspect(arguments: list[str]) -> tuple[InspectConfig, list[str]]:
+    """The keys of the inspection among the ``arguments`` of the command line, and the keys of the run.
+
+    Raises:
+        ConfigError: one line that names the key, what is wrong with it and what it may be.
+    """
+    names = {field.name for field in fields(InspectConfig)}
+    own = [argument for argument in arguments if argument.partition("=")[0] in names]
+    return load_keys("inspect", InspectConfig, own), [argument for argument in arguments if argument not in own]
 
 
 def run(arguments: list[str]) -> Inspection:

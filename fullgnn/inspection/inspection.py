@@ -8,20 +8,23 @@ from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.overrides import as_overrides
 from fullgnn.engine.run import with_supported_optimizations
-from fullgnn.errors import one_line_errors
+from fullgnn.errors import one_line_errors, quoted
 from fullgnn.graph import Graph
 from fullgnn.graph.convert import as_graph, has_splits_in_columns
+from fullgnn.graph.node_names import NodeNames, Texts
 from fullgnn.graph.sparse_features import features_to_arrays
 from fullgnn.inspection.features import features_of
 from fullgnn.inspection.findings import Inspection
 from fullgnn.inspection.labels import labels_of
 from fullgnn.inspection.leaks import leaks_of
-from fullgnn.inspection.names import named
 from fullgnn.inspection.odd import odd
 from fullgnn.inspection.passes import Passes
 from fullgnn.inspection.ranks import layouts_of, run_of
 from fullgnn.inspection.structure import structure_of
 from fullgnn.telemetry.machine import within_memory
+
+_SHOWN = 3
+"""Names that are given as examples."""
 
 
 @one_line_errors
@@ -85,7 +88,7 @@ def look_at(graph: Graph, cfg: Config) -> Inspection:
         unplanned=unplanned,
         odd=tuple(odd(graph.num_edges, structure, labels, features)),
         seconds=time.perf_counter() - begin,
-        node_names=named(graph.node_names),
+        node_names=_named(graph.node_names),
     )
 
 
@@ -94,3 +97,21 @@ def _num_bytes(graph: Graph) -> int:
     arrays = (graph.indptr, graph.indices, graph.weight, graph.labels, *masks)
     features = features_to_arrays(graph.features).values()
     return sum(array.nbytes for array in (*arrays, *features) if array is not None)
+
+
+def _named(names: NodeNames | None) -> str | None:
+    """A phrase such as ``integers from 35 to 1155073, in no order and with gaps: 31336, 1061127, 1106406, ...``.
+
+    Args:
+        names: (num_nodes,), of a ``Graph``; None: nodes are called by their numbers, and so is what is returned.
+    """
+    if names is None:
+        return None
+    examples = ", ".join(quoted(one) if isinstance(one, str) else str(one) for one in names[:_SHOWN].tolist())
+    shown = f"{examples}{', ...' if len(names) > _SHOWN else ''}"
+    if isinstance(names, Texts):
+        return f"texts: {shown}"
+    low, high = int(names.min()), int(names.max())
+    order = "in ascending order" if bool((names[1:] > names[:-1]).all()) else "in no order"
+    gaps = "with gaps" if high - low >= len(names) else "without gaps"
+    return f"integers from {low} to {high}, {order} and {gaps}: {shown}"

@@ -20,9 +20,9 @@ from fullgnn.errors import FullGNNError, message_of
 from fullgnn.graph import Graph
 from fullgnn.inspection.findings import Layout
 from fullgnn.partition import Partition
+from fullgnn.partition.partition import UsedMethods
 from fullgnn.prepare.facts import BlockCounts, GraphFacts, NodeFacts, edge_cut
 from fullgnn.prepare.prepared import LazyArrays, Part, PreparedGraph
-from fullgnn.reorder.methods import UsedMethods
 from fullgnn.schemes.options import SchemeOptions, replications
 from fullgnn.schemes.rows import assign_stages, rank_sums, stage_nnz
 from fullgnn.tasks import lacks_examples, learns_labels, takes_links

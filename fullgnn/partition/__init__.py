@@ -1,4 +1,4 @@
-"""Cut the nodes into block rows: one file per partitioner.
+"""Cut the nodes into block rows: one file per partitioner, but for those that look at no edge.
 
 Contract: ``partitioner(adj, train_mask, num_parts, seed, **own keys) -> Cut``, with ``adj`` (n, n) CSR as the dataset
 stores it, before normalisation, and ``train_mask`` (n,) bool. ``adj`` may be directed, weighted, have self-loops or
@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING
 from fullgnn.room import import_on_use
 
 if TYPE_CHECKING:
-    from fullgnn.partition.contiguous import contiguous
     from fullgnn.partition.metis import metis
     from fullgnn.partition.nnz import nnz
-    from fullgnn.partition.partition import Cut, Partition
-    from fullgnn.partition.random import random
+    from fullgnn.partition.partition import Cut, Partition, contiguous, random
 
 __all__ = ["Cut", "Partition", "contiguous", "metis", "nnz", "random"]
 

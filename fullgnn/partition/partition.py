@@ -1,9 +1,12 @@
-"""Which consecutive nodes form which block row, and the result of a partitioner: which node is in which of them."""
+"""Which consecutive nodes form which block row; the result of a partitioner: which node is in which of them; the two
+partitioners that look at no edge; and the names of the functions that cut and order the nodes."""
 
 from __future__ import annotations
 
 import builtins
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -130,3 +133,41 @@ def is_permutation(order: np.ndarray, size: int) -> bool:
 def imbalance(load: np.ndarray) -> float:
     """Largest load of a part divided by the mean load. 1 is perfect; the result is also 1 without any load."""
     return float(load.max() / load.mean()) if load.any() else 1.0
+
+
+def contiguous(adj: sparse.csr_array, train_mask: np.ndarray, num_parts: int, seed: int) -> Cut:
+    """Parts of consecutive nodes whose sizes differ by at most one: see :meth:`Partition.equal`."""
+    return Cut.consecutive(Partition.equal(num_nodes_of(adj), num_parts), used="contiguous")
+
+
+def random(adj: sparse.csr_array, train_mask: np.ndarray, num_parts: int, seed: int) -> Cut:
+    """Put each node into a random part; the sizes of the parts differ by at most one.
+
+    A random cut balances everything in expectation and keeps no locality: it is the baseline of the other partitioners.
+    """
+    num_nodes = num_nodes_of(adj)
+    sizes = Partition.equal(num_nodes, num_parts).sizes
+    part_id = np.repeat(np.arange(num_parts), sizes)
+    return Cut.from_part_id(np.random.default_rng(seed).permutation(part_id), num_parts, used="random")
+
+
+@dataclass(frozen=True)
+class UsedMethods:
+    """The methods that ordered the nodes, and how long they took. The fields are named as those of ``RunRecord``."""
+
+    partition: str  # name of the partitioner that ran; after a fallback it differs from the configured one
+    reorder: str  # name of the reordering that ran; after a fallback it differs as well
+    reorder_num_blocks: int  # number of blocks that were ordered separately
+    partition_time_s: float = 0.0  # 0 if the order was loaded
+    reorder_time_s: float = 0.0
+
+
+def base_function(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The function itself, also where Hydra has wrapped it in a ``functools.partial``."""
+    return getattr(method, "func", method)
+
+
+def name_of(method: Callable[..., Any]) -> str:
+    """The name of the function, such as ``rcm``, also where it is wrapped in a ``functools.partial``."""
+    function = base_function(method)
+    return getattr(function, "__name__", repr(function))

@@ -26,10 +26,10 @@ from fullgnn.graph.node_names import NodeNames, names_to_arrays
 from fullgnn.graph.remarks import is_nearly_symmetric, noted, of_classes
 from fullgnn.graph.sparse_features import NodeFeatures, features_to_arrays
 from fullgnn.partition import Partition, contiguous, nnz, random
+from fullgnn.partition.partition import UsedMethods, base_function, name_of
 from fullgnn.prepare.facts import BlockCounts, GraphFacts, NodeFacts
 from fullgnn.prepare.prepared import LISTS, LazyArrays, Part, PreparedGraph, StoredRows, TakenRows
 from fullgnn.reorder import two_level
-from fullgnn.reorder.methods import UsedMethods, base_function, name_of
 from fullgnn.reorder.two_level import NodeOrder
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.log import announce

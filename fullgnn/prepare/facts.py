@@ -17,7 +17,7 @@ from fullgnn.graph.node_names import Texts
 from fullgnn.graph.remarks import known
 from fullgnn.graph.sparse_features import density, elements
 from fullgnn.partition import Partition
-from fullgnn.reorder.methods import UsedMethods
+from fullgnn.partition.partition import UsedMethods
 from fullgnn.storage.text import of_fields
 
 SAMPLE = 1 << 20

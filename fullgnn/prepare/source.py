@@ -33,11 +33,11 @@ from fullgnn.distributed import (
 from fullgnn.graph import Graph, dataset_identity, load_dataset
 from fullgnn.graph.arrays import graph_to_arrays
 from fullgnn.graph.remarks import say
+from fullgnn.partition.partition import base_function, name_of
 from fullgnn.prepare.facts import GraphFacts
 from fullgnn.prepare.folder import FORMAT, LAYOUT, open_folder, write_folder
 from fullgnn.prepare.prepared import SHARED, Part, PreparedGraph
 from fullgnn.prepare.process import PreparationWorker
-from fullgnn.reorder.methods import base_function, name_of
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.folder import temporary_folder
 from fullgnn.tasks.build import held_out, lacks_examples, refuse_without_examples, takes_links

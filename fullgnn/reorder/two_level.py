@@ -12,8 +12,7 @@ from fullgnn.errors import ConfigError, PartitionError
 from fullgnn.partition import Cut, Partition, contiguous, nnz
 from fullgnn.partition.kway import MetisError
 from fullgnn.partition.nnz import balanced, row_weight
-from fullgnn.partition.partition import is_permutation
-from fullgnn.reorder.methods import UsedMethods, base_function, name_of
+from fullgnn.partition.partition import UsedMethods, base_function, is_permutation, name_of
 from fullgnn.reorder.rcm import rcm
 from fullgnn.reorder.simple import none
 

@@ -8,7 +8,7 @@ from typing import Any
 from fullgnn.config import build, target_of
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph
-from fullgnn.graph.datasets.common_split import CURE as SPLIT_CURE
+from fullgnn.graph.datasets import SPLIT_CURE
 from fullgnn.graph.labels import LabelFacts, is_labelled
 from fullgnn.graph.links import LinkFacts
 from fullgnn.tasks.task import WEIGHTED_DEFAULT, Task, task_contract

@@ -14,7 +14,7 @@ from fullgnn.config import Config, MinibatchConfig, conf_dir
 from fullgnn.config.compose import WARMUP, compose, load_config
 from fullgnn.config.schema import OF_SPLIT
 from fullgnn.errors import ConfigError
-from fullgnn.graph.datasets.common_split import SPLIT_KEYS
+from fullgnn.graph.datasets import SPLIT_KEYS
 from tests.cases import GROUPS as CHOSEN
 
 GROUPS = (*CHOSEN, "train", "runtime", "loader")

@@ -10,7 +10,7 @@ import torch
 
 from fullgnn.errors import DataError
 from fullgnn.graph import Graph
-from fullgnn.graph.masks import read_mask
+from fullgnn.graph.checks import read_mask
 
 MASK = np.array([True, False, False, True, False, False])
 FORMS: dict[str, Any] = {

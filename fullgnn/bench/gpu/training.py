@@ -33,10 +33,10 @@ from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.nn import set_spmm_order
 from fullgnn.nn.contract import block_request
 from fullgnn.partition import Partition
+from fullgnn.partition.partition import UsedMethods
 from fullgnn.prepare.arrange import cut
 from fullgnn.prepare.facts import NodeFacts
 from fullgnn.prepare.prepared import PreparedGraph
-from fullgnn.reorder.methods import UsedMethods
 from fullgnn.reorder.two_level import NodeOrder
 from fullgnn.tasks import MultiClass
 from fullgnn.telemetry.meter import Meter

@@ -21,7 +21,7 @@ import networkx
 import numpy as np
 
 from fullgnn.errors import ConfigError, DataError, quoted
-from fullgnn.graph.checks import first_line
+from fullgnn.graph.checks import first_line, naming
 from fullgnn.graph.datasets.given_files import existing_file
 from fullgnn.graph.datasets.integers import read_text
 from fullgnn.graph.datasets.named import classes_of, node_names_of
@@ -86,7 +86,7 @@ def load(
     if split_attribute is not None:
         fields |= _masks(file, nodes.column(split_attribute, "split_attribute"))
     names = node_names_of(pyarrow.array(nodes.nodes, pyarrow.large_string()))
-    try:
+    with naming(file):
         graph = Graph.from_networkx(
             g,
             weight=None if weight is None else _weighted(file, g, weight),
@@ -94,8 +94,6 @@ def load(
             name=name or file.name.removesuffix(".gz").removesuffix(".graphml"),
             **fields,
         )
-    except DataError as error:
-        raise DataError(f"{file}: {first_line(error)}") from error
     return replace(graph, node_names=names)  # texts that count from 0 are no names
 
 

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from fullgnn.errors import DataError, quoted, reason_of
-from fullgnn.graph.checks import check_num_nodes, first_line
+from fullgnn.graph.checks import check_num_nodes, first_line, id_beyond, naming
 from fullgnn.graph.datasets.given_files import existing
 from fullgnn.graph.datasets.named_arrays import NamedArrays
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import check_labels, is_labelled
-from fullgnn.graph.parts import masks_of_ids, without_unlabelled
+from fullgnn.graph.masks import masks_of_ids, without_unlabelled
 from fullgnn.storage.arrays import DamagedArray, map_npy
 from fullgnn.storage.text import parse_json, read_text
 from fullgnn.telemetry.machine import check_fits
@@ -70,7 +70,7 @@ def load(name: str, path: str) -> Graph:
     adj.data = np.ones(adj.nnz, bool)
     labels = _labels(label_file, num_nodes)
     masks, num_unlabelled = without_unlabelled(_masks(role_file, num_nodes), is_labelled(labels))
-    try:
+    with naming(feature_file.parent):
         return Graph.from_scipy(
             adj.T,
             features=_features(feature_file, num_nodes),
@@ -79,9 +79,6 @@ def load(name: str, path: str) -> Graph:
             remarks={"unlabelled_split_nodes": num_unlabelled},
             **masks,  # type: ignore[arg-type]
         )
-    except DataError as error:
-        said = first_line(error)
-        raise error if said.startswith(str(feature_file)) else DataError(f"{feature_file.parent}: {said}") from error
 
 
 def _features(file: Path, num_nodes: int) -> np.ndarray:
@@ -118,8 +115,8 @@ def _labels(file: Path, num_nodes: int) -> np.ndarray:
         ids = np.fromiter(map(int, class_map), np.int64, len(class_map))
     except (OverflowError, ValueError) as error:
         raise DataError(f"{file} has a key that is no node ({quoted(first_line(error))}): {COPY_AGAIN}") from error
-    if not ids.size or ids.min() < 0 or ids.max() >= num_nodes:
-        bad = "no node" if not ids.size else f"the node {ids.min() if ids.min() < 0 else ids.max()}"
+    if (wrong := id_beyond(ids, num_nodes)) is not None or not ids.size:
+        bad = "no node" if wrong is None else f"the node {wrong}"
         raise DataError(f"{file} has {bad}, and there are the nodes 0 to {num_nodes - 1}: {COPY_AGAIN}")
     if len(np.unique(ids)) < len(ids):
         raise DataError(f"{file} has a node twice, under two keys: {COPY_AGAIN}")
@@ -144,10 +141,9 @@ def _blocks(values: list[Any], file: Path) -> Iterator[np.ndarray]:
         block = _array(values[first : first + _ROWS_AT_ONCE], file, "the labels")
         if block.ndim not in (1, 2) or block.dtype.kind not in "biu":
             raise DataError(f"{file}: the labels are no classes, and no lists of 0 and 1 of one length: {COPY_AGAIN}")
-        try:
-            yield check_labels(block, len(block), 0)[0]
-        except DataError as error:
-            raise DataError(f"{file}: {first_line(error)}") from error
+        with naming(file):
+            labels, _ = check_labels(block, len(block), 0)
+        yield labels
 
 
 def _array(values: Any, file: Path, what: str) -> np.ndarray:

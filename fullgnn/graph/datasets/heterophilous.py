@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from fullgnn.errors import ConfigError, DataError
-from fullgnn.graph.checks import first_line
+from fullgnn.graph.checks import naming
+from fullgnn.graph.datasets import is_drawn, number_of_split
 from fullgnn.graph.datasets.checksums import SHA256
-from fullgnn.graph.datasets.common_split import is_drawn, number_of_split
 from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
 from fullgnn.graph.datasets.given_files import npz_file
 from fullgnn.graph.datasets.named_arrays import NamedArrays
@@ -60,7 +60,7 @@ def load(name: str | None, root: str, path: str | None, directed: bool | None, s
     if edges.ndim != 2 or edges.shape[1] != 2:
         raise DataError(f"{file}: array 'edges' has shape {edges.shape}, and takes (E, 2): {arrays.cure}")
     masks, num_splits = _masks(arrays, split)
-    try:
+    with naming(file):
         graph = Graph.from_edge_index(
             edges.T,
             features=features,
@@ -69,8 +69,6 @@ def load(name: str | None, root: str, path: str | None, directed: bool | None, s
             remarks={"first_of_splits": num_splits if split is None and num_splits > 1 else 0},
             **masks,  # type: ignore[arg-type]
         )
-    except DataError as error:
-        raise DataError(f"{file}: {first_line(error)}") from error
     is_directed = "directed" in file.stem if directed is None else directed
     return graph if is_directed else graph.symmetrized()
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fullgnn.errors import ConfigError, DataError, quoted, reason_of
+from fullgnn.graph.checks import id_beyond
 from fullgnn.graph.datasets.given_files import existing
 from fullgnn.graph.datasets.torch_dict import read_torch_dict
 from fullgnn.storage.arrays import DamagedArray, map_npy
@@ -65,8 +66,7 @@ class Relation:
         for first in range(0, self.edges.shape[1], EDGES_AT_ONCE):
             block = np.ascontiguousarray(self.edges[:, first : first + EDGES_AT_ONCE], np.int64)
             for ids, kind, count in zip(block, self.kinds, self.counts):
-                if ids.min() < 0 or ids.max() >= count:
-                    bad = ids.min() if ids.min() < 0 else ids.max()
+                if (bad := id_beyond(ids, count)) is not None:
                     raise DataError(
                         f"{self.file} has the {KINDS[kind]} {bad}, and meta.pt has the {KINDS[kind]}s 0 to"
                         f" {count - 1}: {UNPACK_AGAIN}"
@@ -190,8 +190,7 @@ def _split(file: Path, num_papers: int) -> dict[str, np.ndarray]:
         for ids in some:
             if not isinstance(ids, np.ndarray) or ids.ndim != 1 or ids.dtype.kind not in "iu":
                 raise DataError(f"{file}: {part} is no list of integers: {UNPACK_AGAIN}")
-            if ids.size and (ids.min() < 0 or ids.max() >= num_papers):
-                bad = ids.min() if ids.min() < 0 else ids.max()
+            if (bad := id_beyond(ids, num_papers)) is not None:
                 raise DataError(
                     f"{file}: {part} has the paper {bad}, and meta.pt has the papers 0 to {num_papers - 1}:"
                     f" {UNPACK_AGAIN}"

@@ -23,8 +23,7 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array
 
 from fullgnn.errors import ConfigError, DataError, quoted
-from fullgnn.graph.checks import first_line
-from fullgnn.graph.datasets.csv_texts import column_of, read_texts
+from fullgnn.graph.checks import first_line, naming
 from fullgnn.graph.datasets.named import as_integers, classes_of, first_repeated, node_names_of, places_of
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
@@ -35,6 +34,7 @@ from fullgnn.telemetry.machine import check_fits
 _LABELS = ("page_type", "ml_target", "target")
 """Columns of labels in published files."""
 _PER_BYTE = 32  # bytes of memory, at most, that a byte of JSON takes
+_PER_BYTE_OF_CSV = 16
 _MAX_FEATURES = 1 << 27
 _MAX_CLASSES = 100  # of a graph of any size
 
@@ -102,17 +102,15 @@ def load(name: str, path: str, label: str | None, values: bool, normalize_featur
         fields |= {"node_names": node_names_of(ids)} | _labels(target_file, given, values)
     if normalize_features:
         fields["features"] = normalize_rows(fields["features"].astype(np.float32))
-    try:
+    with naming(found[0]):
         return Graph.from_edge_index(fields.pop("edge_index"), name=name, **fields)
-    except DataError as error:
-        raise DataError(f"{found[0]}: {first_line(error)}") from error
 
 
 def _targets(file: Path, label: str | None) -> tuple[Any, Any]:
     """The ids of the nodes in the order of the ``Graph``, and their labels, as texts."""
     import pyarrow
 
-    table = read_texts(file)
+    table = _read_texts(file)
     if label is None:
         known = [name for name in _LABELS if name in table]
         if len(known) != 1:
@@ -120,8 +118,8 @@ def _targets(file: Path, label: str | None) -> tuple[Any, Any]:
                 f"which column of {file} is the label? Set dataset.label to one of {quoted(', '.join(table))}"
             )
         label = known[0]
-    ids = table["new_id"] if "new_id" in table else column_of(table, "id", file)
-    labels = column_of(table, label, file, "label")
+    ids = table["new_id"] if "new_id" in table else _column_of(table, "id", file)
+    labels = _column_of(table, label, file, "label")
     again = first_repeated(ids)
     if again is not None:
         raise DataError(
@@ -159,7 +157,7 @@ def _labels(file: Path, given: Any, values: bool) -> dict[str, Any]:
 
 def _edges(file: Path, ids: Any) -> np.ndarray:
     """(2, E) int32, by the places of the ``ids``."""
-    table = read_texts(file)
+    table = _read_texts(file)
     if len(table) != 2:
         raise DataError(f"{file} has the columns {quoted(', '.join(table))}: it must have two, the ids of an edge")
     edges = np.stack([places_of(column, ids) for column in table.values()])
@@ -224,3 +222,52 @@ def _packed(file: Path, values: bool) -> dict[str, Any]:
         raise DataError(f"{file}: edges must be (E, 2) and target one number a node: {cure}")
     labels = target.astype(np.float64) if values and target.dtype.kind != "f" else target
     return {"edge_index": edges.T, "features": arrays["features"], "labels": labels}
+
+
+def _read_texts(file: Path) -> dict[str, Any]:
+    """The columns of a CSV file by their names, each a pyarrow large_string.
+
+    Raises:
+        DataError: the file cannot be read, has no row, a row of another length, or a column twice.
+    """
+    import pyarrow
+    from pyarrow import csv
+
+    check_fits(_PER_BYTE_OF_CSV * file.stat().st_size, str(file), "take a machine with more memory")
+    text = pyarrow.large_string()
+    parse = csv.ParseOptions(newlines_in_values=True)
+    try:
+        header = csv.open_csv(file, csv.ReadOptions(use_threads=False), parse).schema.names
+        if len(set(header)) < len(header):
+            raise DataError(f"{file} has two columns of the same name in {quoted(', '.join(header))}: rename one")
+        types = dict.fromkeys(header, text)
+        convert = csv.ConvertOptions(column_types=types, strings_can_be_null=False, check_utf8=True)
+        table = csv.read_csv(file, csv.ReadOptions(use_threads=False), parse, convert)
+    except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
+        reason = getattr(error, "strerror", None) or quoted(first_line(error))
+        raise DataError(f"{file} cannot be read ({reason}): write it again, as CSV with a header") from error
+    if not table.num_rows:
+        raise DataError(f"{file} has no row: write a header, and a row for each node or edge")
+    return {name: _whole(table.column(name)) for name in header}
+
+
+def _column_of(table: dict[str, Any], name: str, file: Path, key: str = "") -> Any:
+    """The column ``name``.
+
+    Args:
+        key: the key of the dataset that names it; empty: the layout does.
+
+    Raises:
+        DataError: there is none.
+    """
+    if name not in table:
+        cure = f"set dataset.{key} to one of them" if key else "name it so in the first line"
+        raise DataError(f"{file} has no column {quoted(name)!r}, only {quoted(', '.join(table))}: {cure}")
+    return table[name]
+
+
+def _whole(column: Any) -> Any:
+    """A pyarrow array, from its start, of a column in pieces."""
+    import pyarrow
+
+    return pyarrow.concat_arrays(column.chunks)

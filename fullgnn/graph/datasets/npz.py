@@ -1,4 +1,4 @@
-"""Any graph in the npz layout of gnn-benchmark, which ``Graph.save`` writes too.
+"""Any graph in the npz layout of gnn-benchmark, which ``Graph.save`` writes too and ``Graph.load`` reads.
 
 Layout: Shchur et al., "Pitfalls of graph neural network evaluation" (2018).
 ``adj_{data,indices,indptr,shape}`` is a CSR matrix whose entry [u, v] is an arc u -> v, so a ``Graph`` stores
@@ -10,16 +10,16 @@ are never read.
 """
 
 import logging
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fullgnn.errors import ConfigError, DataError
-from fullgnn.graph.checks import first_line
-from fullgnn.graph.datasets import contents_of
+from fullgnn.graph.checks import naming
+from fullgnn.graph.datasets import contents_of, heterophilous, is_drawn, number_of_split
 from fullgnn.graph.datasets.checksums import SHA256
-from fullgnn.graph.datasets.common_split import is_drawn, number_of_split
 from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
 from fullgnn.graph.datasets.given_files import npz_file
 from fullgnn.graph.datasets.named_arrays import NamedArrays
@@ -27,9 +27,9 @@ from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import check_labels, is_labelled
 from fullgnn.graph.masks import MASKS, column_of_masks
 from fullgnn.graph.node_data import normalize_rows
-from fullgnn.graph.node_names import NodeNames, check_node_names, names_from_arrays
-from fullgnn.graph.remarks import from_arrays
-from fullgnn.graph.sparse_features import NodeFeatures, check_node_features
+from fullgnn.graph.node_names import NodeNames, check_node_names, names_from_arrays, names_to_arrays
+from fullgnn.graph.remarks import from_arrays, to_arrays
+from fullgnn.graph.sparse_features import NodeFeatures, check_node_features, features_to_arrays
 from fullgnn.graph.splits import SplitKeys, draw
 
 SPLIT_KEYS = ("train_fraction", "val_fraction", "seed")
@@ -89,7 +89,7 @@ def load(
     links: dict[str, Any] = {key: arrays.integers(key) for key in ("val_links", "test_links") if key in arrays}
     if "num_users" in arrays:
         links["num_users"] = arrays.integer("num_users")
-    try:
+    with naming(file, TypeError, ValueError):
         features = arrays.features(adj.shape[0])
         labels, num_classes = check_labels(given, adj.shape[0], num_classes)
         if normalize_features and features is not None:
@@ -127,9 +127,6 @@ def load(
             **masks,
             **links,
         )
-    except (DataError, TypeError, ValueError) as error:
-        said = first_line(error)
-        raise error if said.startswith(str(file)) else DataError(f"{file}: {said}") from error
 
 
 def files(name: str | None, root: str, path: str | None) -> list[Path]:
@@ -217,6 +214,57 @@ def _has_nodes(arrays: "_Arrays", name: str, split: int | str | None = None) -> 
         mask = mask[:, split]
     are_ids = mask.ndim == 1 and mask.size and mask.dtype.kind in "iu" and len(mask) != arrays.shape("adj_")[0]
     return mask.dtype.kind not in "biuf" or bool(are_ids) or bool(mask.any())
+
+
+def load_npz(path: str | PathLike[str]) -> Graph:
+    """The graph in the file ``path``; see ``Graph.load``.
+
+    Raises:
+        DataError: the file is missing or damaged, or holds no graph.
+    """
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise DataError(f"no file {file.resolve()}: give an existing .npz file")
+    arrays = NamedArrays(file, WRITE_AGAIN)
+    if "node_features" in arrays and "edges" in arrays:
+        return heterophilous.load(file.stem, "", str(file), None, None)
+    return load(None, "", str(file), normalize_features=False, train_fraction=None, val_fraction=None, seed=0)
+
+
+def save_npz(graph: Graph, path: Path) -> None:
+    """Write ``graph`` to ``path``; see ``Graph.save``.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
+    try:
+        _write(graph, path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be written ({error.strerror or error}): choose another file") from error
+
+
+def _write(graph: Graph, path: Path) -> None:
+    adj = graph.adjacency(np.float32 if graph.weight is None else graph.weight.dtype).T.tocsr()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    given = {"num_users": graph.num_users, "val_links": graph.val_links, "test_links": graph.test_links}
+    more: dict[str, Any] = {key: np.array(value) for key, value in given.items() if value is not None}
+    more |= features_to_arrays(graph.features, "attr_matrix" if isinstance(graph.features, np.ndarray) else "attr")
+    more |= names_to_arrays(graph.node_names) | to_arrays(graph.remarks)
+    if graph.class_names is not None:
+        more["class_names"] = np.array(graph.class_names)
+    with path.open("wb") as file:  # a file object: np.savez would append .npz to a bare name
+        np.savez(
+            file,
+            adj_data=adj.data,
+            adj_indices=adj.indices,
+            adj_indptr=adj.indptr,
+            adj_shape=np.array(adj.shape),
+            labels=graph.labels,
+            num_classes=np.array(graph.num_classes),
+            name=np.array(graph.name),
+            **{name: getattr(graph, name) for name in MASKS},
+            **more,
+        )
 
 
 class _Arrays(NamedArrays):

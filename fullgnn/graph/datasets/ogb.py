@@ -14,15 +14,24 @@ import numpy as np
 from scipy.sparse import coo_array
 
 from fullgnn.errors import ConfigError, DataError, quoted
-from fullgnn.graph.checks import first_line
-from fullgnn.graph.datasets.ogb_files import files_of, folder_of, kind_of, masks_of, raw_of, species_of
-from fullgnn.graph.datasets.ogb_names import class_names_of, name_files, read_names
+from fullgnn.graph.checks import first_line, naming
+from fullgnn.graph.datasets.ogb_files import (
+    class_names_of,
+    files_of,
+    folder_of,
+    kind_of,
+    masks_of,
+    name_files,
+    raw_of,
+    read_names,
+    species_of,
+)
 from fullgnn.graph.datasets.ogb_raw import UNPACK_AGAIN, Raw
 from fullgnn.graph.datasets.sparse import reads_of_arcs
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import is_labelled
+from fullgnn.graph.masks import without_unlabelled
 from fullgnn.graph.ogb import known_labels
-from fullgnn.graph.parts import without_unlabelled
 from fullgnn.telemetry.machine import check_fits
 
 MADE_FEATURES = ("species", "edge_mean")
@@ -108,7 +117,7 @@ def load(
     masks, num_unlabelled = without_unlabelled(masks_of(found, raw.num_nodes, raw.kind), is_labelled(labels))
     mapping = name_files(folder_of(name, root), raw.kind) if names else []
     are_read = edge_weight is not None or node_features == "edge_mean"
-    try:
+    with naming(folder):
         return Graph.from_scipy(
             reads,
             features=_features(raw, found, node_features, bool(add_inverse_edge)),
@@ -123,9 +132,6 @@ def load(
             },
             **masks,  # type: ignore[arg-type]
         )
-    except DataError as error:
-        said = first_line(error)
-        raise error if said.startswith(str(folder)) else DataError(f"{folder}: {said}") from error
 
 
 def _class_names(found: list[Path], labels: np.ndarray) -> list[str] | None:

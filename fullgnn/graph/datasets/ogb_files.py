@@ -6,32 +6,51 @@ header, numbers between commas, and are packed by gzip:
 - text: ``raw/num-node-list.csv.gz`` and ``raw/num-edge-list.csv.gz``, one number each; ``raw/edge.csv.gz``, a source
   and a target a line; ``raw/node-label.csv.gz``; and, of some datasets, ``raw/node-feat.csv.gz``,
   ``raw/edge-feat.csv.gz``, and ``raw/node_species.csv.gz``, which is called ``species.csv.gz`` in the archive. Where
-  nodes are of several kinds, as in ``ogbn-mag``, these files are in folders, see ``ogb_kinds.py``;
+  nodes are of several kinds, as in ``ogbn-mag``, these files are in folders, see
+  ``ogb_raw.py``;
 - binary: ``raw/data.npz`` with ``num_nodes_list``, ``num_edges_list``, ``edge_index`` (2, E), and ``node_feat`` or
   ``edge_feat`` or both; ``raw/node-label.npz`` with ``node_label``.
 
 A label that is empty or NaN is not known. ``split/NAME/train.csv.gz``, ``valid.csv.gz`` and ``test.csv.gz`` have a node
 a line; of several kinds of nodes, they are in a folder of the kind. If there is ``split/NAME/split_dict.pt``, a file of
 ``torch.save`` with a dictionary of the three arrays, or of a dictionary of arrays by kind each, it is read in their
-place, as by the package. ``ogb_names.py`` reads ``mapping``; other files, such as ``node_year.csv.gz``, are not read.
+place, as by the package. ``read_names`` reads ``mapping``; other files, such as ``node_year.csv.gz``, are not read.
+
+In ``mapping`` are names: what the nodes and the classes of a dataset are called elsewhere. A file has a header and
+then, line by line, the id of a node or a class and its name, an integer or a text:
+
+- of ogbn-arxiv ``nodeidx2paperid.csv.gz`` (``node idx,paper id``) and ``labelidx2arxivcategeory.csv.gz``, spelt like
+  this (``label idx,arxiv category``); of ogbn-papers100M the former, too;
+- of ogbn-products ``nodeidx2asin.csv.gz`` (``node idx,asin``) and ``labelidx2productcategory.csv.gz`` (``label
+  idx,product category``), in which one class has no name;
+- of ogbn-proteins ``nodeidx2proteinid.csv.gz`` (``node idx,protein id``) and ``labelidx2GO.csv.gz``;
+- of ogbn-mag ``paper_entidx2name.csv.gz`` (``ent idx,ent name``), with the like of the other kinds of nodes, and
+  ``labelidx2venuename.csv.gz``.
 """
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fullgnn.errors import ConfigError, DataError
-from fullgnn.graph.datasets import ogb_kinds
-from fullgnn.graph.datasets.csv_numbers import read_numbers
+from fullgnn.errors import ConfigError, DataError, quoted
+from fullgnn.graph.checks import first_line
+from fullgnn.graph.datasets.csv_numbers import num_columns, read_numbers
 from fullgnn.graph.datasets.given_files import existing
-from fullgnn.graph.datasets.ogb_kinds import Kinds
-from fullgnn.graph.datasets.ogb_raw import UNPACK_AGAIN, BinaryRaw, Raw, TextRaw
+from fullgnn.graph.datasets.named import as_integers
+from fullgnn.graph.datasets.ogb_raw import FILES_OF_KINDS, UNPACK_AGAIN, BinaryRaw, Kinds, Raw, TextRaw
 from fullgnn.graph.datasets.torch_dict import read_torch_dict
-from fullgnn.graph.parts import MASKS, masks_of_ids
+from fullgnn.graph.datasets.words import texts_of
+from fullgnn.graph.masks import MASK_OF_PART, masks_of_ids
+from fullgnn.graph.node_names import NodeNames
+from fullgnn.telemetry.machine import check_fits
 
 SPECIES = ("node_species.csv.gz", "species.csv.gz")
 SPLIT_DICT = "split_dict.pt"
+_PER_BYTE = 40  # bytes of memory, at most, that a byte of a packed file takes
+
+log = logging.getLogger(__name__)
 
 
 def folder_of(name: str, root: str) -> Path:
@@ -50,7 +69,7 @@ def files_of(name: str, root: str, split_name: str | None) -> list[Path]:
     raw, kind = folder / "raw", ""
     if (raw / "data.npz").is_file():
         found = [raw / "data.npz", raw / "node-label.npz"]
-    elif (raw / ogb_kinds.FILES[0]).is_file():
+    elif (raw / FILES_OF_KINDS[0]).is_file():
         kinds = Kinds.open(raw)
         found, kind = kinds.files(), kinds.kind
     else:
@@ -73,7 +92,7 @@ def _split_files(folder: Path, split_name: str | None, kind: str) -> list[Path]:
     if (chosen / SPLIT_DICT).is_file():
         return [chosen / SPLIT_DICT]
     there = f"there are the splits {', '.join(names)}; " if names else ""
-    return existing((chosen / kind / f"{part}.csv.gz" for part in MASKS), f"{there}{UNPACK_AGAIN}")
+    return existing((chosen / kind / f"{part}.csv.gz" for part in MASK_OF_PART), f"{there}{UNPACK_AGAIN}")
 
 
 def raw_of(files: list[Path]) -> Raw:
@@ -90,7 +109,7 @@ def kind_of(files: list[Path]) -> str:
 
 
 def _are_of_kinds(files: list[Path]) -> bool:
-    return files[0].name == ogb_kinds.FILES[0]
+    return files[0].name == FILES_OF_KINDS[0]
 
 
 def masks_of(files: list[Path], num_nodes: int, kind: str) -> dict[str, np.ndarray]:
@@ -102,13 +121,13 @@ def masks_of(files: list[Path], num_nodes: int, kind: str) -> dict[str, np.ndarr
     parts: dict[str, tuple[object, Any]] = {}
     if files[-1].name == SPLIT_DICT:
         given = read_torch_dict(files[-1], UNPACK_AGAIN)
-        for part in MASKS:
+        for part in MASK_OF_PART:
             key = f"{part}/{kind}" if kind else part
             if key not in given:
                 raise DataError(f"{files[-1]} has no array {key!r}: {UNPACK_AGAIN}")
             parts[part] = files[-1], given[key]
     else:
-        for part, file in zip(MASKS, files[-len(MASKS) :], strict=True):
+        for part, file in zip(MASK_OF_PART, files[-len(MASK_OF_PART) :], strict=True):
             parts[part] = file, read_numbers(file, np.int64, (None, 1), UNPACK_AGAIN)[:, 0]
     return masks_of_ids(parts, num_nodes, UNPACK_AGAIN)
 
@@ -123,3 +142,64 @@ def species_of(files: list[Path], num_nodes: int | None) -> np.ndarray:
     if not found:
         raise DataError(f"no file {files[0].parent / SPECIES[0]}: the nodes of this dataset have no species")
     return read_numbers(found[0], np.int64, (num_nodes, 1), UNPACK_AGAIN)[:, 0]
+
+
+def name_files(folder: Path, kind: str) -> list[Path]:
+    """The files of ``mapping`` that are read: one with the names of the nodes, and one of the classes if there is one.
+
+    Args:
+        kind: of the nodes, where the dataset has several; empty: it has one.
+
+    Raises:
+        DataError: there is none with the names of the nodes, or several.
+    """
+    pattern = f"{kind}_entidx2name.csv.gz" if kind else "nodeidx2*.csv.gz"
+    of_nodes, of_classes = (sorted((folder / "mapping").glob(one)) for one in (pattern, "labelidx2*.csv.gz"))
+    if len(of_nodes) != 1:
+        raise DataError(
+            f"{folder / 'mapping'} has {len(of_nodes)} files {pattern}, and the names of the nodes are in one:"
+            " set dataset.names=false"
+        )
+    return of_nodes + (of_classes if len(of_classes) == 1 else [])
+
+
+def read_names(file: Path, count: int, cure: str) -> NodeNames:
+    """(count,) the names in a file of ``mapping``, in the order of the ids, each of which is there once.
+
+    Raises:
+        DataError: the file is damaged, or lists other ids.
+    """
+    import pyarrow  # imported here: most datasets need none of it
+    import pyarrow.csv
+
+    check_fits(_PER_BYTE * file.stat().st_size, str(file), "take a machine with more memory")
+    columns = [f"f{column}" for column in range(num_columns(file, cure))]
+    reading = pyarrow.csv.ReadOptions(use_threads=False, skip_rows=1, column_names=columns)
+    # All names are read as texts, since the zeros before a number, as in an ASIN, belong to its name.
+    converting = pyarrow.csv.ConvertOptions(column_types={"f1": pyarrow.large_string()})
+    try:
+        with pyarrow.input_stream(str(file), compression="gzip") as stream:
+            table = pyarrow.csv.read_csv(stream, reading, convert_options=converting)
+        if table.num_columns < 2 or table.schema.types[0] != pyarrow.int64():
+            raise ValueError("its first two columns are no ids and names")
+        ids, texts = (table.column(column).combine_chunks() for column in (0, 1))
+        if ids.null_count:
+            raise ValueError("an id is missing")
+    except (OSError, ValueError) as error:  # those of Arrow are among them
+        raise DataError(f"{file} cannot be read ({quoted(first_line(error))}): {cure}") from error
+    numbers = as_integers(texts)
+    found = texts_of(texts) if numbers is None else numbers
+    order = np.argsort(ids.to_numpy(), kind="stable")
+    if not np.array_equal(ids.to_numpy()[order], np.arange(count)):
+        raise DataError(f"{file} must have the ids 0 to {count - 1} once each: {cure}")
+    return found[order]
+
+
+def class_names_of(file: Path, num_classes: int, cure: str) -> list[str] | None:
+    """The names in a file of classes; None, and a line in the log, if it does not have one for each of them."""
+    try:
+        names = read_names(file, num_classes, cure)
+    except DataError as error:
+        log.info("the classes have no names: %s", error)
+        return None
+    return [str(name) for name in names.tolist()]

@@ -1,49 +1,40 @@
 """The graph in the folder ``raw`` of a dataset of OGB, in the layout of text or in the binary one.
 
-``ogb_files.py`` has both layouts. Arrays are read when they are asked for.
+``ogb_files.py`` has both layouts. Arrays are read when they are asked for. A ``Raw`` has nodes of one kind. Of a
+dataset whose nodes are of several kinds, such as ogbn-mag, it has the kind with labels: these are the papers there, and
+the arcs are their citations. The folder ``raw`` has the layout of text then, spread over folders; names of kinds and
+relations have no comma:
+
+- ``triplet-type-list.csv.gz``: a relation a line, source, relation and target, such as ``paper,cites,paper``;
+- ``num-node-dict.csv.gz`` and ``nodetype-has-label.csv.gz``: a header with the kinds, and below it, for each of them,
+  the number of its nodes, and ``True`` or ``False``;
+- ``relations/SOURCE___RELATION___TARGET``: ``edge.csv.gz``, ids from 0 within a kind, and ``num-edge-list.csv.gz``;
+- ``node-label/KIND/node-label.csv.gz`` and, of some kinds, ``node-feat/KIND/node-feat.csv.gz``.
+
+The other files, such as ``edge_reltype.csv.gz`` and ``node_year.csv.gz``, are not read.
 """
 
+import gzip
+import re
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
-from fullgnn.errors import DataError
+from fullgnn.errors import DataError, quoted, reason_of
 from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.datasets.csv_numbers import num_columns, read_numbers
 from fullgnn.graph.datasets.named_arrays import NamedArrays
 
 UNPACK_AGAIN = "let the package ogb load it again, or unpack it again from snap.stanford.edu/ogb/data/nodeproppred"
-
+FILES_OF_KINDS = ("triplet-type-list.csv.gz", "num-node-dict.csv.gz", "nodetype-has-label.csv.gz")
 
 _MAX_SIZE = 1 << 48  # sums of such sizes are below 2^63
-
-
-class Raw(Protocol):
-    """A graph of OGB, whose nodes are of one kind."""
-
-    folder: Path
-    file: Path  # with the edges
-    num_nodes: int
-    num_edges: int
-    kind: str  # of the nodes, where the folder has several; empty: it has one
-    remarks: dict[str, int]
-
-    def edges(self) -> tuple[np.ndarray, np.ndarray]:
-        """The sources and the targets, (num_edges,) integers each."""
-
-    def labels(self) -> np.ndarray:
-        """(num_nodes, c) numbers, NaN where a label is not known."""
-
-    def features(self) -> np.ndarray | None:
-        """(num_nodes, F); None if there are none."""
-
-    def num_edge_features(self) -> int:
-        """The numbers that each edge has; 0: none."""
-
-    def edge_features(self) -> np.ndarray:
-        """(num_edges, num_edge_features)."""
+_MAX_BYTES = 1 << 20  # of the text in one of FILES_OF_KINDS; ogbn-mag has 160
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)  # it names a folder
+_SIZE = re.compile(r"[0-9]{1,18}", re.ASCII)
+_BOOL = re.compile("True|False")
 
 
 @dataclass
@@ -55,7 +46,7 @@ class TextRaw:
     edge_folder: Path
     label_folder: Path
     feature_folder: Path
-    kind: str = ""
+    kind: str = ""  # of the nodes, where the folder has several; empty: it has one
     remarks: dict[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -69,23 +60,28 @@ class TextRaw:
         check_num_nodes(self.num_nodes, str(self.folder))
 
     def edges(self) -> tuple[np.ndarray, np.ndarray]:
+        """The sources and the targets, (num_edges,) integers each."""
         found = read_numbers(self.file, np.int64, (self.num_edges, 2), UNPACK_AGAIN)
         return found[:, 0], found[:, 1]
 
     def labels(self) -> np.ndarray:
+        """(num_nodes, c) numbers, NaN where a label is not known."""
         return read_numbers(self.label_folder / "node-label.csv.gz", np.float64, (self.num_nodes, None), UNPACK_AGAIN)
 
     def features(self) -> np.ndarray | None:
+        """(num_nodes, F); None if there are none."""
         file = self.feature_folder / "node-feat.csv.gz"
         if not file.is_file():
             return None
         return read_numbers(file, np.float64, (self.num_nodes, None), UNPACK_AGAIN, np.float32)
 
     def num_edge_features(self) -> int:
+        """The numbers that each edge has; 0: none."""
         file = self.edge_folder / "edge-feat.csv.gz"
         return num_columns(file, UNPACK_AGAIN) if file.is_file() else 0
 
     def edge_features(self) -> np.ndarray:
+        """(num_edges, num_edge_features)."""
         file = self.edge_folder / "edge-feat.csv.gz"
         return read_numbers(file, np.float64, (self.num_edges, None), UNPACK_AGAIN, np.float32)
 
@@ -96,7 +92,8 @@ class _ArraysOfOGB(NamedArrays):
 
 @dataclass
 class BinaryRaw:
-    """The layout of npz. What the archive holds as it is, not packed, is mapped and not read into memory."""
+    """The layout of npz; its methods are those of ``TextRaw``. What the archive holds as it is, not packed, is mapped
+    and not read into memory."""
 
     folder: Path
     kind: str = ""
@@ -145,6 +142,10 @@ class BinaryRaw:
         return found
 
 
+Raw = TextRaw | BinaryRaw
+"""A graph of OGB, whose nodes are of one kind."""
+
+
 def read_count(file: Path) -> int:
     """The one number in a file of sizes."""
     return _one_count(read_numbers(file, np.int64, (None, 1), UNPACK_AGAIN), file)
@@ -158,3 +159,103 @@ def _one_count(counts: np.ndarray, file: Path) -> int:
     if not 0 <= count < _MAX_SIZE:
         raise DataError(f"{file} has the size {count}: {UNPACK_AGAIN}")
     return count
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """What the small files of a folder ``raw`` say of its kinds of nodes and of its relations."""
+
+    raw: Path
+    sizes: dict[str, int]  # the number of nodes of each kind
+    kind: str  # that has labels
+    relation: str  # its name, from nodes of this kind to nodes of this kind
+    others: tuple[str, ...]  # the names of the other relations
+
+    @classmethod
+    def open(cls, raw: Path) -> "Kinds":
+        """Read the small files.
+
+        Raises:
+            DataError: a file is missing or damaged; or several kinds have labels; or not just one relation joins nodes
+                of the kind that has them.
+        """
+        list_file, size_file, label_file = (raw / name for name in FILES_OF_KINDS)
+        relations = _rows(list_file)
+        for relation in relations:
+            if len(relation) != 3 or not all(map(_NAME.fullmatch, relation)):
+                raise _wrong(list_file, relation, "source, relation and target")
+        sizes, labelled = _by_kind(size_file, _SIZE, "numbers of nodes"), _by_kind(label_file, _BOOL, "True or False")
+        with_labels = [kind for kind, has in labelled.items() if has == "True"]
+        if len(with_labels) != 1 or with_labels[0] not in sizes:
+            raise DataError(
+                f"{label_file}: the kinds with labels are {', '.join(with_labels) or 'none'}, and a Graph has nodes of"
+                f" one kind, which must be in {size_file.name}: {UNPACK_AGAIN}"
+            )
+        (kind,) = with_labels
+        within = [relation for relation in relations if (relation[0], relation[2]) == (kind, kind)]
+        if len(within) != 1:
+            raise DataError(
+                f"{list_file}: {len(within)} relations lead from {kind} to {kind}, and a Graph is read of one:"
+                f" {UNPACK_AGAIN}"
+            )
+        others = tuple("___".join(relation) for relation in relations if relation != within[0])
+        return cls(raw, {name: int(size) for name, size in sizes.items()}, kind, "___".join(within[0]), others)
+
+    def files(self) -> list[Path]:
+        """All files that ``graph`` reads; the first one is of a folder in this layout alone."""
+        sizes = [self._of(relation) / "num-edge-list.csv.gz" for relation in (self.relation, *self.others)]
+        label = self.raw / "node-label" / self.kind / "node-label.csv.gz"
+        needed = [*(self.raw / name for name in FILES_OF_KINDS), *sizes, self._of(self.relation) / "edge.csv.gz", label]
+        feature = self.raw / "node-feat" / self.kind / "node-feat.csv.gz"
+        return needed + [one for one in (feature, self._of(self.relation) / "edge-feat.csv.gz") if one.is_file()]
+
+    def graph(self) -> TextRaw:
+        """The graph of the nodes that have labels."""
+        return TextRaw(
+            self.raw,
+            self.sizes[self.kind],
+            self._of(self.relation),
+            self.raw / "node-label" / self.kind,
+            self.raw / "node-feat" / self.kind,
+            self.kind,
+            {
+                "other_relations": sum(read_count(self._of(one) / "num-edge-list.csv.gz") for one in self.others),
+                "other_kinds": sum(self.sizes.values()) - self.sizes[self.kind],
+            },
+        )
+
+    def _of(self, relation: str) -> Path:
+        return self.raw / "relations" / relation
+
+
+def _by_kind(file: Path, cell: re.Pattern[str], what: str) -> dict[str, str]:
+    """The one cell of each kind, in a file with a header of kinds."""
+    rows = _rows(file)
+    if len(rows) != 2 or len(rows[0]) != len(rows[1]) or len(set(rows[0])) < len(rows[0]):
+        raise DataError(f"{file} has {len(rows)} rows, and takes a header of kinds and a row below it: {UNPACK_AGAIN}")
+    for row, pattern, wanted in zip(rows, (_NAME, cell), ("kinds of nodes", what)):
+        if not all(map(pattern.fullmatch, row)):
+            raise _wrong(file, row, wanted)
+    return dict(zip(*rows, strict=True))
+
+
+def _wrong(file: Path, row: list[str], what: str) -> DataError:
+    return DataError(f"{file} has the row {quoted(','.join(row))!r}, and takes {what}: {UNPACK_AGAIN}")
+
+
+def _rows(file: Path) -> list[list[str]]:
+    """The cells of a small packed text, row by row; empty lines do not count.
+
+    Raises:
+        DataError: the file is missing, damaged or large.
+    """
+    try:
+        with gzip.open(file, "rb") as stream:
+            text = stream.read(_MAX_BYTES + 1)
+        if len(text) > _MAX_BYTES:
+            raise ValueError(f"it has more than {_MAX_BYTES} bytes of text")
+        return [line.split(",") for line in text.decode().splitlines() if line.strip()]
+    except FileNotFoundError as error:
+        raise DataError(f"no file {file.resolve()}: {UNPACK_AGAIN}") from error
+    except (EOFError, OSError, ValueError, zlib.error) as error:
+        raise DataError(f"{file} cannot be read ({quoted(reason_of(error))}): {UNPACK_AGAIN}") from error

@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 
 from fullgnn.errors import DataError
-from fullgnn.graph.checks import check_num_nodes, first_line
+from fullgnn.graph.checks import check_num_nodes, first_line, naming
 from fullgnn.graph.datasets.given_files import existing
 from fullgnn.graph.datasets.named_arrays import NamedArrays
 from fullgnn.graph.datasets.sparse import reads_of_arcs
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import check_labels, is_labelled
-from fullgnn.graph.parts import without_unlabelled
+from fullgnn.graph.masks import without_unlabelled
 
 URL = "https://data.dgl.ai/dataset/reddit.zip"
 UNPACK_AGAIN = f"unpack it again from {URL}"
@@ -74,7 +74,7 @@ def load(name: str, path: str) -> Graph:
     if features.dtype.kind in "biuf":
         with np.errstate(over="ignore"):  # what is beyond float32 becomes infinite, which a Graph refuses
             features = features.astype(np.float32, copy=False)
-    try:
+    with naming(data_file):
         labels, num_classes = check_labels(data["label"], num_nodes, 0)
         masks, num_unlabelled = without_unlabelled(
             {mask: types == kind for mask, kind in TYPES.items()}, is_labelled(labels)
@@ -88,6 +88,3 @@ def load(name: str, path: str) -> Graph:
             remarks={"unlabelled_split_nodes": num_unlabelled},
             **masks,  # type: ignore[arg-type]
         )
-    except DataError as error:
-        said = first_line(error)
-        raise error if said.startswith(str(data_file)) else DataError(f"{data_file}: {said}") from error

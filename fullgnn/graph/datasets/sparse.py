@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 
+from fullgnn.graph.checks import id_beyond
+
 
 def checked_csr(data: Any, indices: Any, indptr: Any, shape: tuple[int, ...]) -> csr_array:
     """The matrix (rows, columns) of these arrays, each of which may have come from anywhere.
@@ -29,8 +31,7 @@ def checked_csr(data: Any, indices: Any, indptr: Any, shape: tuple[int, ...]) ->
         raise ValueError("indptr must start at 0 and never decrease")
     if not indptr[-1] == len(indices) == len(data):
         raise ValueError(f"indptr ends at {indptr[-1]}, with {len(indices)} indices and {len(data)} data")
-    if len(indices) and (indices.min() < 0 or indices.max() >= columns):
-        bad = indices.min() if indices.min() < 0 else indices.max()
+    if (bad := id_beyond(indices, columns)) is not None:
         raise ValueError(f"indices have {bad}, and there are {columns} columns")
     return csr_array((data, indices, indptr), shape=(rows, columns))
 
@@ -48,8 +49,7 @@ def reads_of_arcs(sources: Any, targets: Any, num_nodes: int, weight: np.ndarray
     for name, ids in (("sources", sources), ("targets", targets)):
         if not isinstance(ids, np.ndarray) or ids.ndim != 1 or ids.dtype.kind not in "iu":
             raise ValueError(f"the {name} of the arcs are no list of integers")
-        if ids.size and (ids.min() < 0 or ids.max() >= num_nodes):
-            bad = ids.min() if ids.min() < 0 else ids.max()
+        if (bad := id_beyond(ids, num_nodes)) is not None:
             raise ValueError(f"an arc has the node {bad}, and there are the nodes 0 to {num_nodes - 1}")
     if len(sources) != len(targets):
         raise ValueError(f"there are {len(sources)} sources of arcs, and {len(targets)} targets")

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from fullgnn.errors import ConfigError, DataError, quoted
-from fullgnn.graph.datasets.table_graph import graph_of, groups_of
-from fullgnn.graph.datasets.table_plan import Plan, TableKeys, grouped, planned
+from fullgnn.graph.datasets.table_graph import Plan, TableKeys, graph_of, grouped, groups_of, planned
 from fullgnn.graph.datasets.table_source import Source, open_source, stem_of
 from fullgnn.graph.graph import Graph
 

@@ -12,9 +12,8 @@ import numpy as np
 
 from fullgnn.errors import DataError, quoted
 from fullgnn.graph.datasets.table_columns import NodeColumns
-from fullgnn.graph.datasets.table_labels import LabelColumn
+from fullgnn.graph.datasets.table_labels import LabelColumn, MaskColumns, SplitColumn
 from fullgnn.graph.datasets.table_source import Piece, Source
-from fullgnn.graph.datasets.table_splits import MaskColumns, SplitColumn
 from fullgnn.graph.datasets.table_values import Ids, check_float32, keys_of, numbers_of, text_at, vectors_of
 from fullgnn.graph.growing import GrowingArray
 

@@ -13,8 +13,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph, check_dataset, dataset_files, is_symmetric, load_dataset
-from fullgnn.graph.datasets import download
-from fullgnn.graph.datasets.common_split import SPLIT_KEYS
+from fullgnn.graph.datasets import SPLIT_KEYS, download
 
 CHOICES = sorted(path.stem for path in (Path(__file__).parents[3] / "conf" / "dataset").glob("*.yaml"))
 CHOICES.remove("base")
