@@ -18,7 +18,7 @@ from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
 from fullgnn.kernels.support.vectors import compiled
 
 
-def _over_rows(loop: Callable[..., object], num_rows: int, *args: Any) -> None:
+def over_rows(loop: Callable[..., object], num_rows: int, *args: Any) -> None:
     """Call ``loop(*args, begin, end)`` for pieces of the rows, which threads take one after the other."""
     parallel_for(lambda rows: loop(*args, rows.start, rows.stop), even_slices(num_rows, PIECES))
 
@@ -69,7 +69,7 @@ def permuted(
     columns = np.empty(len(indices), np.int32)
     given = np.empty(0, np.float32) if weight is None else weight
     values = np.empty_like(given)
-    _over_rows(_permute, len(perm), indptr, indices, given, perm, new_id, starts, columns, values)
+    over_rows(_permute, len(perm), indptr, indices, given, perm, new_id, starts, columns, values)
     return starts, columns, None if weight is None else values
 
 
@@ -111,12 +111,12 @@ def cut_columns(matrix: csr_array, ranges: Sequence[slice]) -> list[csr_array]:
     indptr, indices, data = _arrays(matrix)
     bounds = np.array([(one.start, one.stop) for one in ranges], np.int64).reshape(-1, 2)
     starts = np.zeros((len(ranges), matrix.shape[0] + 1), np.int64)
-    _over_rows(_count_columns, matrix.shape[0], indptr, indices, bounds, starts)
+    over_rows(_count_columns, matrix.shape[0], indptr, indices, bounds, starts)
     np.cumsum(starts, axis=1, out=starts)
     found = []
     for (first, stop), new_starts in zip(bounds.tolist(), starts):
         new = _new_arrays(new_starts, matrix)
-        _over_rows(_copy_columns, matrix.shape[0], indptr, indices, data, first, *new)
+        over_rows(_copy_columns, matrix.shape[0], indptr, indices, data, first, *new)
         found.append(_csr(matrix.dtype, *new, (matrix.shape[0], stop - first)))
     return found
 
@@ -145,13 +145,13 @@ def select(matrix: csr_array, rows: np.ndarray | None = None, columns: np.ndarra
     else:
         chosen, number = np.zeros(matrix.shape[1], np.uint8), np.zeros(matrix.shape[1], np.int32)
         chosen[columns], number[columns] = 1, np.arange(len(columns), dtype=np.int32)
-        _over_rows(_count_selected, len(rows), indptr, indices, rows, chosen, starts)
+        over_rows(_count_selected, len(rows), indptr, indices, rows, chosen, starts)
     np.cumsum(starts, out=starts)
     new = _new_arrays(starts, matrix)
     if columns is None:
-        _over_rows(_copy_rows, len(rows), indptr, indices, data, rows, *new)
+        over_rows(_copy_rows, len(rows), indptr, indices, data, rows, *new)
         return _csr(matrix.dtype, *new, (len(rows), matrix.shape[1]))
-    _over_rows(_copy_selected, len(rows), indptr, indices, data, rows, chosen, number, *new)
+    over_rows(_copy_selected, len(rows), indptr, indices, data, rows, chosen, number, *new)
     return _csr(matrix.dtype, *new, (len(rows), len(columns)))
 
 
@@ -165,10 +165,10 @@ def with_diagonal(matrix: csr_array, first: int) -> csr_array:
     one = np.ones(1, matrix.dtype).view(data.dtype)
     starts = np.zeros(matrix.shape[0] + 1, np.int64)
     num_rows, num_columns = matrix.shape
-    _over_rows(_count_with_diagonal, num_rows, indptr, indices, first, num_columns, starts)
+    over_rows(_count_with_diagonal, num_rows, indptr, indices, first, num_columns, starts)
     np.cumsum(starts, out=starts)
     new = _new_arrays(starts, matrix)
-    _over_rows(_copy_with_diagonal, num_rows, indptr, indices, data, first, num_columns, one, *new)
+    over_rows(_copy_with_diagonal, num_rows, indptr, indices, data, first, num_columns, one, *new)
     return _csr(matrix.dtype, *new, matrix.shape)
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 import numpy as np
 import scipy.sparse
 
-from fullgnn.errors import DataError
+from fullgnn.errors import DataError, quoted
 
 MAX_NODES = 1 << 31
 """Nodes that a graph has fewer than: ids are int32."""
@@ -55,6 +55,19 @@ def naming(path: Any, *kinds: type[Exception]) -> Iterator[None]:
     except caught as error:
         said = first_line(error)
         raise error if said.startswith(str(path)) else DataError(f"{path}: {said}") from error
+
+
+@contextmanager
+def reading(path: Any, cure: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Turn errors of these ``kinds`` into a ``DataError``: the file ``path`` cannot be read, and why.
+
+    Args:
+        cure: ends the message.
+    """
+    try:
+        yield
+    except kinds as error:
+        raise DataError(f"{path} cannot be read ({quoted(first_line(error))}): {cure}") from error
 
 
 def check_num_nodes(num_nodes: int, what: str = "the graph") -> None:

@@ -98,14 +98,12 @@ def names_of(nodes: list[Any]) -> list[Any] | None:
     return nodes
 
 
-def check_class_names(value: Any, num_classes: int) -> tuple[str, ...] | None:
-    """The names of the classes as a ``Graph`` keeps them: None, or one text for each.
+def check_class_names(value: Any, num_classes: int) -> tuple[str, ...]:
+    """The names of the classes as a ``Graph`` keeps them: one text for each.
 
     Raises:
         DataError: there is not one for each class.
     """
-    if value is None:
-        return None
     names = tuple(map(str, value.tolist() if isinstance(value, np.ndarray) else value))
     if len(names) != num_classes:
         raise DataError(f"class_names has {len(names)} names but the labels have {num_classes} classes: pass one each")

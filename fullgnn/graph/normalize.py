@@ -284,19 +284,6 @@ def with_self_loops(matrix: csr_array, first: int = 0) -> csr_array:
     return with_diagonal(matrix, first)
 
 
-def is_symmetric(adj: Any) -> bool:
-    """Whether a sparse matrix equals its transpose exactly, in stored pattern and in values."""
-    adj = csr_array(adj)
-    if adj.shape[0] != adj.shape[1]:
-        return False
-    if not adj.has_canonical_format:
-        adj = adj.copy()
-        adj.sum_duplicates()
-    from fullgnn.graph._csr_cpu import is_symmetric as compiled  # imported here, since it imports numba
-
-    return compiled(adj.indptr, adj.indices, adj.data)
-
-
 def _row_blocks(indptr: np.ndarray) -> Iterator[tuple[int, int]]:
     """Consecutive row ranges of about ``ENTRIES_PER_BLOCK`` entries each (one long row may exceed it)."""
     targets = np.arange(0, int(indptr[-1]), ENTRIES_PER_BLOCK)

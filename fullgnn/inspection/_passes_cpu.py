@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from fullgnn.graph import _csr_cpu
-from fullgnn.graph._csr_cpu import mixed, over_pieces
-from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
+from fullgnn.graph._csr_cpu import mixed, over_pieces, over_rows
+from fullgnn.kernels.support.threads import PIECES
 from fullgnn.kernels.support.vectors import compiled_with
 
 compiled = compiled_with(_csr_cpu)
@@ -84,18 +84,16 @@ def hashes_of_rows(bits: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     Args:
         bits: (num_rows, num_columns), the floating-point numbers as unsigned integers.
     """
-    pieces = even_slices(len(bits), PIECES)
     hashes = np.zeros((len(bits), 2), np.uint64)
     magnitude = np.uint64((1 << (8 * bits.itemsize - 1)) - 1)
-    parallel_for(lambda rows: _hash_rows(bits, wanted, magnitude, rows.start, rows.stop, hashes), pieces)
+    over_rows(_hash_rows, len(bits), bits, wanted, magnitude, hashes)
     return hashes
 
 
 def hashes_of_sparse_rows(indptr: np.ndarray, indices: np.ndarray, bits: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """``hashes_of_rows`` of a CSR matrix, whose numbers are not 0: the same as of the dense one."""
-    pieces = even_slices(len(wanted), PIECES)
     hashes = np.zeros((len(wanted), 2), np.uint64)
-    parallel_for(lambda rows: _hash_sparse_rows(indptr, indices, bits, wanted, rows.start, rows.stop, hashes), pieces)
+    over_rows(_hash_sparse_rows, len(wanted), indptr, indices, bits, wanted, hashes)
     return hashes
 
 
@@ -137,8 +135,7 @@ def reads_of_parts(indptr: np.ndarray, indices: np.ndarray, bounds: np.ndarray) 
         bounds: (num_parts + 1,) int64, the first nodes of the parts.
     """
     seen = np.zeros((len(bounds) - 1, len(indptr) - 1), bool)
-    pieces = even_slices(len(indptr) - 1, PIECES)
-    parallel_for(lambda rows: _reads_of_parts(indptr, indices, bounds, rows.start, rows.stop, seen), pieces)
+    over_rows(_reads_of_parts, len(indptr) - 1, indptr, indices, bounds, seen)
     return seen
 
 
@@ -255,7 +252,7 @@ def _word(number, column):
 
 
 @compiled()
-def _hash_sparse_rows(indptr, indices, bits, wanted, begin, end, hashes):
+def _hash_sparse_rows(indptr, indices, bits, wanted, hashes, begin, end):
     for row in range(begin, end):
         if wanted[row]:
             for entry in range(indptr[row], indptr[row + 1]):
@@ -276,7 +273,7 @@ def _read_sparse_features(indices, data, found):
 
 
 @compiled()
-def _hash_rows(bits, wanted, magnitude, begin, end, hashes):
+def _hash_rows(bits, wanted, magnitude, hashes, begin, end):
     for row in range(begin, end):
         if not wanted[row]:
             continue
@@ -309,7 +306,7 @@ def _read_features(features, shift, begin, end, found, empty):
 
 
 @compiled()
-def _reads_of_parts(indptr, indices, bounds, begin, end, seen):
+def _reads_of_parts(indptr, indices, bounds, seen, begin, end):
     for row in range(begin, end):
         part, stop = 0, bounds[1]
         for edge in range(indptr[row], indptr[row + 1]):

@@ -43,9 +43,3 @@ class Passes:
             hashes += out_hashes
         counted = loops, mutual, out_degree, hashes, (labelled, equal), of_class, of_nodes
         return cls(graph, graph.is_symmetric, *counted)
-
-    def component_sizes(self, num_joined: int) -> np.ndarray:
-        """Numbers of nodes of the weak components; see ``_passes_cpu.component_sizes``."""
-        from fullgnn.inspection._passes_cpu import component_sizes  # imported here, since it imports numba
-
-        return component_sizes(self.graph.indptr, self.graph.indices, self.symmetric, num_joined)

@@ -12,9 +12,11 @@ LARGEST = 5
 
 def structure_of(graph: Graph, passes: Passes) -> Structure:
     """The ``Structure`` of ``graph``."""
+    from fullgnn.inspection._passes_cpu import component_sizes  # imported here, since it imports numba
+
     joined = (graph.indptr[1:] > graph.indptr[:-1]) | (passes.out_degree > 0)
     num_joined = int(np.count_nonzero(joined))
-    sizes = passes.component_sizes(num_joined)
+    sizes = component_sizes(graph.indptr, graph.indices, passes.symmetric, num_joined)
     largest = np.sort(np.partition(sizes, max(0, len(sizes) - LARGEST))[-LARGEST:])[::-1]
     weight = graph.weight
     return Structure(

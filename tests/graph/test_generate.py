@@ -7,7 +7,8 @@ import pytest
 import scipy.sparse
 
 from fullgnn.errors import ConfigError
-from fullgnn.graph import hierarchical_sbm, is_symmetric, rmat
+from fullgnn.graph import hierarchical_sbm, rmat
+from tests.graph.symmetry import is_symmetric
 
 
 def to_csr(graph):

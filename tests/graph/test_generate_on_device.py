@@ -6,9 +6,9 @@ import scipy.sparse
 import torch
 
 from fullgnn.errors import ConfigError
-from fullgnn.graph import is_symmetric
 from fullgnn.graph.generate_on_device import random_graph
 from fullgnn.kernels.spmm.tiles import tile_density
+from tests.graph.symmetry import is_symmetric
 
 CPU = torch.device("cpu")
 NUM_NODES, NUM_ENTRIES = 6000, 180_000

@@ -13,13 +13,13 @@ from fullgnn.graph import (
     Graph,
     Propagation,
     check_entries,
-    is_symmetric,
     normalized_entries,
     row_sums,
     with_self_loops,
 )
 from fullgnn.graph.checks import check_range
 from fullgnn.graph.normalize import check_rows, sums_of_rows
+from tests.graph.symmetry import is_symmetric
 
 
 def random_dense(directed, weighted, seed=0, num_nodes=40):
@@ -180,22 +180,3 @@ def test_graph_is_not_written_to(fields):
     before = graph.weight.copy()
     normalized_adjacency(graph)
     np.testing.assert_array_equal(graph.weight, before)
-
-
-@pytest.mark.parametrize(
-    ("dense", "expected"),
-    [
-        ([[0, 1], [1, 0]], True),
-        ([[0, 1], [0, 0]], False),
-        ([[0, 1], [2, 0]], False),
-        ([[3, 0], [0, 0]], True),
-        ([[0, 1, 0], [1, 0, 0]], False),
-    ],
-)
-def test_is_symmetric(dense, expected):
-    assert is_symmetric(scipy.sparse.csr_matrix(dense)) is expected
-
-
-def test_is_symmetric_with_unsorted_duplicates():
-    adj = scipy.sparse.csr_array(([1, 1, 2], [1, 1, 0], [0, 2, 3]), shape=(2, 2))
-    assert is_symmetric(adj) and adj.nnz == 3

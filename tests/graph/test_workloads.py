@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fullgnn.graph import Graph, is_symmetric
+from fullgnn.graph import Graph
 from fullgnn.graph.workloads import WORKLOADS, load_workload
+from tests.graph.symmetry import is_symmetric
 
 TINY = {
     "indptr": "7621d96394350bce",

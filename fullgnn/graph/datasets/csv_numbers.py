@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fullgnn.errors import DataError, quoted
-from fullgnn.graph.checks import first_line
+from fullgnn.graph.checks import first_line, reading
 from fullgnn.telemetry.machine import check_fits
 
 _BLOCK = 1 << 22  # bytes of text that are read at once
@@ -91,9 +91,7 @@ def num_columns(file: Path, cure: str) -> int:
     """The number of fields in the first line that is not empty; raises as ``number_blocks``."""
     import pyarrow
 
-    try:
+    with reading(file, cure, OSError):
         with pyarrow.input_stream(str(file), compression="gzip" if file.suffix == ".gz" else None) as stream:
             line = stream.read(_BLOCK).lstrip(b"\r\n").split(b"\n", 1)[0]
-    except OSError as error:
-        raise DataError(f"{file} cannot be read ({quoted(first_line(error))}): {cure}") from error
     return int(line.count(b",")) + 1

@@ -24,7 +24,7 @@ from fullgnn.errors import ConfigError, DataError, quoted
 from fullgnn.graph.checks import first_line, naming
 from fullgnn.graph.datasets.given_files import existing_file
 from fullgnn.graph.datasets.integers import read_text
-from fullgnn.graph.datasets.named import classes_of, node_names_of
+from fullgnn.graph.datasets.named import class_fields, node_names_of
 from fullgnn.graph.graph import Graph
 from fullgnn.telemetry.machine import check_fits
 
@@ -180,8 +180,7 @@ def _labels(values: list[Any]) -> dict[str, Any]:
     if any(isinstance(value, float) for value in values) and not any(isinstance(value, str) for value in values):
         return {"labels": np.array([np.nan if value is None else value for value in values], np.float64)}
     texts = [None if value is None else str(value) for value in values]
-    labels, names = classes_of(pyarrow.array(texts, pyarrow.large_string()))
-    return {"labels": labels} | ({} if names == tuple(map(str, range(len(names)))) else {"class_names": names})
+    return class_fields(pyarrow.array(texts, pyarrow.large_string()))
 
 
 def _features(nodes: _Attributes, wanted: str | Sequence[str]) -> np.ndarray:

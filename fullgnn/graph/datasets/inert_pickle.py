@@ -139,12 +139,6 @@ class _Machine:
         self.place += size
         return taken
 
-    def skip(self, size: int) -> None:
-        self.take(size)
-
-    def drop(self) -> None:
-        self.pop()
-
     def number(self, form: str) -> int:
         return int(struct.unpack(form, self.take(struct.calcsize(form)))[0])
 
@@ -239,11 +233,11 @@ def _pushes(value: Callable[[_Machine], Any]) -> Callable[[_Machine], None]:
     return lambda machine: machine.stack.append(value(machine))
 
 
-_OPCODES: dict[bytes, Callable[[_Machine], None]] = {
-    b"\x80": lambda m: m.skip(1),  # PROTO
-    b"\x95": lambda m: m.skip(8),  # FRAME
+_OPCODES: dict[bytes, Callable[[_Machine], Any]] = {
+    b"\x80": lambda m: m.take(1),  # PROTO
+    b"\x95": lambda m: m.take(8),  # FRAME
     b"(": _pushes(lambda m: _MARK),
-    b"0": lambda m: m.drop(),
+    b"0": lambda m: m.pop(),
     b"N": _pushes(lambda m: None),
     b"\x88": _pushes(lambda m: True),
     b"\x89": _pushes(lambda m: False),

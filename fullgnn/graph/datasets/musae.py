@@ -23,7 +23,7 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array
 
 from fullgnn.errors import ConfigError, DataError, quoted
-from fullgnn.graph.checks import first_line, naming
+from fullgnn.graph.checks import first_line, naming, reading
 from fullgnn.graph.datasets.named import as_integers, classes_of, first_repeated, node_names_of, places_of
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
@@ -176,10 +176,8 @@ def _features(file: Path, ids: Any) -> tuple[csr_array, dict[str, int]]:
 
     cure = 'write {"node": [feature, ...], ...} with features from 0'
     check_fits(_PER_BYTE * file.stat().st_size, str(file), "take a machine with more memory")
-    try:
+    with reading(file, cure, OSError, RecursionError, ValueError):
         lists = json.loads(file.read_bytes(), object_pairs_hook=_once)
-    except (OSError, RecursionError, ValueError) as error:
-        raise DataError(f"{file} cannot be read ({quoted(first_line(error))}): {cure}") from error
     if not isinstance(lists, dict) or set(map(type, lists.values())) - {list}:
         raise DataError(f"{file} holds no list for each node: {cure}")
     counts = np.fromiter(map(len, lists.values()), np.int64, len(lists))
@@ -209,14 +207,12 @@ def _packed(file: Path, values: bool) -> dict[str, Any]:
     """The arguments of a ``Graph`` in the npz."""
     arrays: dict[str, np.ndarray] = {}
     cure = "write it again, with numpy.savez"
-    try:
+    with reading(file, cure, OSError, DamagedArray):
         archive = Archive(file)
         for name in ("edges", "features", "target"):
             if name not in archive.names:
                 raise DataError(f"{file} has no array {name!r}, only {quoted(', '.join(archive.names))}: {cure}")
             arrays[name] = archive.read(name, f"{file}: array {name!r}", cure)
-    except (OSError, DamagedArray) as error:
-        raise DataError(f"{file} cannot be read ({quoted(first_line(error))}): {cure}") from error
     edges, target = arrays["edges"], arrays["target"]
     if edges.ndim != 2 or edges.shape[1] != 2 or target.ndim != 1 or target.dtype.kind not in "biuf":
         raise DataError(f"{file}: edges must be (E, 2) and target one number a node: {cure}")

@@ -52,6 +52,13 @@ def classes_of(texts: Any) -> tuple[np.ndarray, tuple[str, ...]]:
     return classes.to_numpy().astype(np.int64), tuple(names.to_pylist())
 
 
+def class_fields(texts: Any) -> dict[str, Any]:
+    """The classes of ``classes_of`` and, unless they are 0, 1, 2, ..., their names, as arguments of a ``Graph``."""
+    labels, names = classes_of(texts)
+    numbered = names == tuple(map(str, range(len(names))))
+    return {"labels": labels} | ({} if numbered else {"class_names": names})
+
+
 def places_of(texts: Any, among: Any) -> np.ndarray:
     """(n,) int32, the place of each text ``among`` others, which differ; -1: it is none of them.
 

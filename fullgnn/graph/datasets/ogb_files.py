@@ -34,8 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from fullgnn.errors import ConfigError, DataError, quoted
-from fullgnn.graph.checks import first_line
+from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.datasets.csv_numbers import num_columns, read_numbers
 from fullgnn.graph.datasets.given_files import existing
 from fullgnn.graph.datasets.named import as_integers
@@ -177,7 +176,7 @@ def read_names(file: Path, count: int, cure: str) -> NodeNames:
     reading = pyarrow.csv.ReadOptions(use_threads=False, skip_rows=1, column_names=columns)
     # All names are read as texts, since the zeros before a number, as in an ASIN, belong to its name.
     converting = pyarrow.csv.ConvertOptions(column_types={"f1": pyarrow.large_string()})
-    try:
+    with reading(file, cure, OSError, ValueError):  # those of Arrow are among them
         with pyarrow.input_stream(str(file), compression="gzip") as stream:
             table = pyarrow.csv.read_csv(stream, reading, convert_options=converting)
         if table.num_columns < 2 or table.schema.types[0] != pyarrow.int64():
@@ -185,8 +184,6 @@ def read_names(file: Path, count: int, cure: str) -> NodeNames:
         ids, texts = (table.column(column).combine_chunks() for column in (0, 1))
         if ids.null_count:
             raise ValueError("an id is missing")
-    except (OSError, ValueError) as error:  # those of Arrow are among them
-        raise DataError(f"{file} cannot be read ({quoted(first_line(error))}): {cure}") from error
     numbers = as_integers(texts)
     found = texts_of(texts) if numbers is None else numbers
     order = np.argsort(ids.to_numpy(), kind="stable")

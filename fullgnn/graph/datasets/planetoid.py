@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from fullgnn.errors import DataError, quoted
-from fullgnn.graph.checks import check_num_nodes, first_line
+from fullgnn.errors import DataError
+from fullgnn.graph.checks import check_num_nodes, naming, reading
 from fullgnn.graph.csr import distinct
 from fullgnn.graph.datasets import pickled_arrays
 from fullgnn.graph.datasets.checksums import SHA256
@@ -129,32 +129,26 @@ _RENAMED = pickled_arrays.RENAMED | {"scipy.sparse._csr": "scipy.sparse.csr"}
 
 def _pickled(path: Path) -> Any:
     """The value of a pickle file, inert."""
-    try:
+    with naming(path), reading(path, _cure(path.name), ArithmeticError, OSError, LookupError, ValueError):
         size = path.stat().st_size
         check_fits(16 * size, str(path), _cure(path.name))
         return read_pickle(path.read_bytes(), _NAMES, _RENAMED)
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from error
-    except (ArithmeticError, OSError, LookupError, ValueError) as error:
-        raise _unreadable(path, error) from error
 
 
 def _read_array(path: Path) -> np.ndarray:
     """The one array, of numbers or booleans, in a pickle file."""
     value = _pickled(path)
-    try:
+    with reading(path, _cure(path.name), ValueError):
         array = array_of(value)
         if not array.ndim:
             raise ValueError("it holds one number where an array belongs")
         return array
-    except ValueError as error:
-        raise _unreadable(path, error) from error
 
 
 def _read_csr(path: Path) -> csr_array:
     """The one CSR matrix in a pickle file."""
     value = _pickled(path)
-    try:
+    with reading(path, _cure(path.name), ValueError):
         if name_of(value) != "csr_matrix" or name_of(value.state) != "dict":
             raise ValueError(f"it holds {kind_of(value)} where a csr_matrix belongs")
         items = value.state.items
@@ -163,16 +157,12 @@ def _read_csr(path: Path) -> csr_array:
             raise ValueError(f"its csr_matrix has no {min(missing)}")
         data, indices, indptr = (array_of(fields[name]) for name in ("data", "indices", "indptr"))
         return checked_csr(data, indices, indptr, shape_of(fields["_shape"]))
-    except ValueError as error:
-        raise _unreadable(path, error) from error
 
 
 def _read_test_index(path: Path) -> np.ndarray:
     """(num_test,) int64, distinct."""
-    try:
+    with reading(path, _cure(path.name), ValueError):
         index = integers_of(read_text(path)).values
-    except ValueError as error:
-        raise _unreadable(path, error) from error
     if len(index) == 0 or index.min() < 0 or len(distinct(index)) < len(index):
         raise DataError(f"{path} must list distinct node ids, one a line: {_cure(path.name)}")
     return index
@@ -181,7 +171,7 @@ def _read_test_index(path: Path) -> np.ndarray:
 def _read_arcs(path: Path) -> np.ndarray:
     """(2, E) arcs in the order of the file, sources above targets."""
     value = _pickled(path)
-    try:
+    with reading(path, _cure(path.name), OverflowError, ValueError):
         if name_of(value) not in ("dict", "defaultdict"):
             raise ValueError(f"it holds {kind_of(value)} where a dict belongs")
         parts = list(_int_lists(value.items, path.stat().st_size))
@@ -191,8 +181,6 @@ def _read_arcs(path: Path) -> np.ndarray:
         )
         if len(distinct(keys - keys.min(initial=0))) < len(keys):
             raise ValueError("it lists the links of a node twice")
-    except (OverflowError, ValueError) as error:
-        raise _unreadable(path, error) from error
     return np.stack([np.repeat(keys, counts), targets])
 
 
@@ -221,10 +209,6 @@ def _int_lists(items: list[Any], num_bytes: int) -> Iterator[IntLists]:
         pairs = []
         if item is not None:
             yield item
-
-
-def _unreadable(path: Path, error: Exception) -> DataError:
-    return DataError(f"{path} cannot be read ({quoted(first_line(error))}): {_cure(path.name)}")
 
 
 def _cure(file: str) -> str:

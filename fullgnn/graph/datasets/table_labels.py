@@ -27,7 +27,7 @@ class LabelColumn:
     def __init__(self, table: Source, column: str):
         type_ = table.types[column]
         self.column, self._where = column, table.name
-        self.kind = "text" if type_ is None or _is_text(type_) else "stored"
+        self.kind = "text" if type_ is None or "string" in str(type_) else "stored"
         self.kinds = {column: self.kind}
         self._texts = TextIds()
         dtype: Any = np.int32
@@ -155,10 +155,6 @@ def _numbers_of_texts(texts: TextIds) -> tuple[np.ndarray, np.ndarray] | None:
     except pyarrow.ArrowException:  # no valid Unicode
         pass
     return None
-
-
-def _is_text(type_: Any) -> bool:
-    return "string" in str(type_)
 
 
 class SplitColumn:

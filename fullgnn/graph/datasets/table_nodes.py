@@ -101,7 +101,7 @@ class _Group:
                     self._check_joined(piece, found, seen)
                     codes.add(len(found))[:] = found
                 elif len(ids) != before + len(found):
-                    self._refuse_repeated(piece, found, before)
+                    self._refuse(piece, (found < before) | _repeats(found))
                 self._take(piece)
         if not joined:
             return None
@@ -147,13 +147,12 @@ class _Group:
             )
         again = seen[codes] | _repeats(codes)
         if again.any():
-            self._refuse(piece, int(again.argmax()))
+            self._refuse(piece, again)
         seen[codes] = True
 
-    def _refuse_repeated(self, piece: Piece, codes: np.ndarray, before: int) -> None:
-        self._refuse(piece, int(((codes < before) | _repeats(codes)).argmax()))
-
-    def _refuse(self, piece: Piece, row: int) -> None:
+    def _refuse(self, piece: Piece, again: np.ndarray) -> None:
+        """Refuse the first of the ids that are there ``again``, (n,) bool."""
+        row = int(again.argmax())
         raise DataError(
             f"{piece.where(row, self._columns.node)} has the node {self._id(piece, row)} again: a node has one row"
         )

@@ -12,8 +12,9 @@ from sklearn.datasets import load_digits
 from sklearn.neighbors import NearestNeighbors
 
 from fullgnn.errors import ConfigError, DataError
-from fullgnn.graph import Graph, check_dataset, dataset_files, is_symmetric, load_dataset
+from fullgnn.graph import Graph, check_dataset, dataset_files, load_dataset
 from fullgnn.graph.datasets import SPLIT_KEYS, download
+from tests.graph.symmetry import is_symmetric
 
 CHOICES = sorted(path.stem for path in (Path(__file__).parents[3] / "conf" / "dataset").glob("*.yaml"))
 CHOICES.remove("base")
