@@ -126,8 +126,6 @@ def dgl_fields(
         known = ", ".join(of_edges) or "none"
         raise DataError(f"g.edata has no {edge_weight!r}: pass one of its names ({known}), or edge_weight=None")
     weight = None if edge_weight is None else g.edata[edge_weight]
-    if getattr(weight, "ndim", 1) == 2 and weight.shape[1] == 1:  # type: ignore[union-attr]
-        weight = weight.reshape(-1)  # type: ignore[union-attr]
     sources, targets = (to_integers(ends, "g.edges()") for ends in g.edges())
     masks = {name: g.ndata.get(name) for name in MASKS}
     if split is not None or has_columns(masks.values()):
@@ -138,7 +136,7 @@ def dgl_fields(
         features=g.ndata.get(features),
         labels=g.ndata.get(labels),
         num_nodes=int(g.num_nodes()),
-        edge_weight=weight,
+        edge_weight=_one_column(weight),
         remarks={"unread_edge_data": len(of_edges) if edge_weight is None else 0},
         **masks,
     )
@@ -174,8 +172,6 @@ def pyg_fields(data: Any, edge_weight: Any = "auto", split: int | str | None = N
         weight = _floating(values, "adj_t", "data.adj_t.coo()[2]" if hasattr(adj_t, "coo") else "data.adj_t.values()")
     else:
         weight, remarks = _weights(data)
-    if getattr(weight, "ndim", 1) == 2 and weight.shape[1] == 1:
-        weight = weight.reshape(-1)
     masks = {name: getattr(data, name, None) for name in MASKS}
     if split is not None or has_columns(masks.values()):
         num_nodes = len(features) if features is not None else int(num_nodes or 0)
@@ -185,10 +181,15 @@ def pyg_fields(data: Any, edge_weight: Any = "auto", split: int | str | None = N
         features=features,
         labels=getattr(data, "y", None),
         num_nodes=num_nodes if features is None else None,
-        edge_weight=weight,
+        edge_weight=_one_column(weight),
         remarks=remarks,
         **masks,
     )
+
+
+def _one_column(weight: Any) -> Any:
+    """The ``weight`` of each edge, (E,), which may be given as (E, 1)."""
+    return weight.reshape(-1) if getattr(weight, "ndim", 1) == 2 and weight.shape[1] == 1 else weight
 
 
 def _weights(data: Any) -> tuple[Any, dict[str, int]]:

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from fullgnn.errors import ConfigError
+from fullgnn.graph.checks import check_num_nodes
+from fullgnn.telemetry.machine import check_fits
 
 MAX_DENSITY = 0.20
 SAMPLING_ROUNDS = 8  # rounds of weighted sampling; pairs that are still missing are placed elsewhere
@@ -195,6 +197,18 @@ def check_density(num_nodes: int, num_entries: int) -> None:
             f"{num_nodes} nodes with {num_entries} off-diagonal entries are denser than {MAX_DENSITY:.0%} (at"
             f" most {limit} entries): lower degree_scale or num_edges, or raise scale or num_nodes"
         )
+
+
+def check_size(name: str, num_nodes: int, num_entries: int, num_features: int) -> None:
+    """Refuse a graph with more nodes than any graph may have, or whose arrays do not fit into this machine's memory.
+
+    Raises:
+        DataError: one line with the numbers.
+    """
+    check_num_nodes(num_nodes, name)
+    num_bytes = 4 * num_nodes * num_features + 4 * num_entries + 8 * num_nodes
+    what = f"{name} with {num_nodes} nodes, {num_entries} non-zeros and {num_features} features"
+    check_fits(num_bytes, what, "choose smaller sizes, or take a machine with more memory")
 
 
 def nested_groups(rng: np.random.Generator, num_nodes: int, num_communities: int) -> list[np.ndarray]:

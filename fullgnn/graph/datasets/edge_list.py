@@ -55,8 +55,6 @@ def load(name: str | None, path: str, weight: bool | None) -> Graph:
     ids, builder = IntegerIds(), ArcBuilder(weight_dtype=np.float64 if weight else None)
     columns = 0
     for rows in read_rows(file, comments=b"#%"):
-        if not len(rows):
-            continue
         columns = rows.columns({columns: _WANTED[columns]} if columns else _WANTED)
         if columns == 3 and weight is None:
             raise ConfigError(

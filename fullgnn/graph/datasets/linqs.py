@@ -84,8 +84,6 @@ def _papers(file: Path) -> tuple[Any, ...]:
     ids, features, classes = [], [], []
     columns, num_stored = 0, 0
     for rows in read_rows(file):
-        if not len(rows):
-            continue
         columns = columns or max(2, int(rows.first[1]))
         rows.columns({columns: f"an id, {columns - 2} numbers and a class, as the first line"})
         ids.append(rows.texts(slice(0, None, columns)))

@@ -100,7 +100,7 @@ def _header(file: Path, pieces: Iterator[Rows]) -> tuple[_Header, Iterator[Rows]
     banner: list[str] = []
     for rows in pieces:
         row = 0
-        if not banner and len(rows):
+        if not banner:
             banner = [rows.word(word).lower() for word in range(rows.first[1])]
             row = 1
             _check_banner(rows, banner)

@@ -65,8 +65,6 @@ def load(name: str | None, path: str) -> Graph:
     num_rows, num_arcs = 0, 0
     for rows in read_rows(file, comments=b"%", keeps_empty=True):
         if header is None:
-            if not len(rows):
-                continue
             header, rows = _header(rows), rows[1:]
         given = np.diff(rows.first)
         if num_rows + len(rows) > header.num_nodes:

@@ -7,7 +7,7 @@ from scipy.sparse import csr_array
 
 from fullgnn.errors import MAX_QUOTED, DataError, quoted
 from fullgnn.graph.checks import first_line
-from fullgnn.graph.datasets.sparse import checked_csr
+from fullgnn.graph.csr import checked_csr
 from fullgnn.storage.archive import Archive
 from fullgnn.storage.arrays import MAGIC, DamagedArray, ObjectArray
 

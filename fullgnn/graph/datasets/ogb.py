@@ -15,6 +15,7 @@ from scipy.sparse import coo_array
 
 from fullgnn.errors import ConfigError, DataError, quoted
 from fullgnn.graph.checks import first_line, naming
+from fullgnn.graph.csr import reads_of_arcs
 from fullgnn.graph.datasets.ogb_files import (
     class_names_of,
     files_of,
@@ -27,7 +28,6 @@ from fullgnn.graph.datasets.ogb_files import (
     species_of,
 )
 from fullgnn.graph.datasets.ogb_raw import UNPACK_AGAIN, Raw
-from fullgnn.graph.datasets.sparse import reads_of_arcs
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import is_labelled
 from fullgnn.graph.masks import without_unlabelled

@@ -21,14 +21,13 @@ from scipy.sparse import csr_array
 
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import check_num_nodes, naming, reading
-from fullgnn.graph.csr import distinct
+from fullgnn.graph.csr import checked_csr, distinct
 from fullgnn.graph.datasets import pickled_arrays
 from fullgnn.graph.datasets.checksums import SHA256
 from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
 from fullgnn.graph.datasets.inert_pickle import IntLists, read_pickle
 from fullgnn.graph.datasets.integers import integers_of, read_text
 from fullgnn.graph.datasets.pickled_arrays import array_of, kind_of, name_of, shape_of, text_of
-from fullgnn.graph.datasets.sparse import checked_csr
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
 from fullgnn.graph.sparse_features import check_sparse_features

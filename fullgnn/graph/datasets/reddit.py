@@ -17,9 +17,9 @@ import numpy as np
 
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import check_num_nodes, first_line, naming
+from fullgnn.graph.csr import reads_of_arcs
 from fullgnn.graph.datasets.given_files import existing
 from fullgnn.graph.datasets.named_arrays import NamedArrays
-from fullgnn.graph.datasets.sparse import reads_of_arcs
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import check_labels, is_labelled
 from fullgnn.graph.masks import without_unlabelled

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from fullgnn.errors import ConfigError
-from fullgnn.graph.datasets.sizes import check_size
-from fullgnn.graph.generate import hierarchical_sbm
+from fullgnn.graph.generate import check_size, hierarchical_sbm
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import node_data
 from fullgnn.telemetry.log import announce

@@ -53,12 +53,13 @@ def load(name: str | None, path: str, header: bool | None) -> Graph:
         DataError: the file is missing or has wrong contents; the message names it, and the line.
     """
     (file,) = files(path)
-    pieces = (rows for rows in read_rows(file, separator=_separator(file)) if len(rows))
+    pieces = read_rows(file, separator=_separator(file))
     first = next(pieces, None)
     skipped = first is not None and (_has_header(first) if header is None else header)
     if first is not None and skipped:
         first = first[1:]
-    numbers, weights = _Numbers(), []
+    texts: list[Any] = []
+    weights = []
     columns, num_arcs = 0, 0
     for rows in chain([] if first is None else [first], pieces):
         if not len(rows):
@@ -66,14 +67,14 @@ def load(name: str | None, path: str, header: bool | None) -> Graph:
         columns = rows.columns({columns: _WANTED[columns]} if columns else _WANTED)
         words = np.arange(len(rows.start)).reshape(-1, columns)
         _check_names(rows, words[:, :2].ravel())
-        numbers.add(rows.texts(words[:, :2].ravel()))
+        texts.append(rows.texts(words[:, :2].ravel()).dictionary_encode())
         if columns == 3:
             weights.append(rows.floats(words[:, 2]))
         num_arcs += len(rows)
         check_fits(_BYTES_OF_ARC * num_arcs, f"{file}: {num_arcs} pairs or more", "take a machine with more memory")
     if not num_arcs:
         raise DataError(f"{file} has no pair: write two names and a weight a line")
-    names, codes = numbers.result()
+    names, codes = _numbered(texts)
     check_num_nodes(len(names), str(file))
     stem = file.name.removesuffix(".gz")
     return Graph.from_edge_index(
@@ -86,28 +87,23 @@ def load(name: str | None, path: str, header: bool | None) -> Graph:
     )
 
 
-class _Numbers:
-    """Numbers of texts in the order of their first appearance, over all pieces."""
+def _numbered(pieces: list[Any]) -> tuple[Any, np.ndarray]:
+    """The distinct texts in the order of their first appearance, pyarrow large_string, and the number of each text,
+    int32.
 
-    def __init__(self) -> None:
-        self.pieces: list[Any] = []  # pyarrow dictionaries
+    Args:
+        pieces: pyarrow dictionaries of large_string, one after the other.
+    """
+    import pyarrow
 
-    def add(self, texts: Any) -> None:
-        """Number the texts of one more piece."""
-        self.pieces.append(texts.dictionary_encode())
-
-    def result(self) -> tuple[Any, np.ndarray]:
-        """The distinct texts, pyarrow large_string, and the number of each text, int32."""
-        import pyarrow
-
-        unified = pyarrow.chunked_array(self.pieces).unify_dictionaries()
-        codes = np.concatenate([one.indices.to_numpy() for one in unified.chunks])
-        return unified.chunk(0).dictionary, codes
+    unified = pyarrow.chunked_array(pieces).unify_dictionaries()
+    codes = np.concatenate([one.indices.to_numpy() for one in unified.chunks])
+    return unified.chunk(0).dictionary, codes
 
 
 def _separator(file: Path) -> str:
     """A tab if the first line that is not empty has one, or else the empty text, for blanks."""
-    rows = next((rows for rows in read_rows(file) if len(rows)), None)
+    rows = next(read_rows(file), None)
     if rows is None:
         return ""
     line = rows.text[rows.start[0] : rows.end[rows.first[1] - 1]]

@@ -158,7 +158,7 @@ class Rows:
 
 
 def read_rows(file: Path, comments: bytes = b"", separator: str = "", keeps_empty: bool = False) -> Iterator[Rows]:
-    """The rows of a text file, piece by piece; a file with the suffix .gz is unpacked on the way.
+    """The rows of a text file, some in each piece; a file with the suffix .gz is unpacked on the way.
 
     Args:
         comments: the characters with which a line begins that is skipped.
@@ -179,7 +179,8 @@ def read_rows(file: Path, comments: bytes = b"", separator: str = "", keeps_empt
         first = np.empty(len(text) + 2, np.int64)
         split(text, ord(separator or "\0"), skipped, keeps_empty, start, end, first, line, counts)
         words, rows, lines = counts.tolist()
-        yield Rows(file, text, start[:words], end[:words], first[: rows + 1], line[:rows] + (num_lines + 1))
+        if rows:
+            yield Rows(file, text, start[:words], end[:words], first[: rows + 1], line[:rows] + (num_lines + 1))
         num_lines += lines
 
 
