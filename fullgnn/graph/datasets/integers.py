@@ -22,7 +22,6 @@ class Integers:
 
     values: np.ndarray  # (n,) int64
     line: np.ndarray  # (n,) int64, the line of each, from 0
-    start: np.ndarray  # (n,) int64, the place in the text of its first character
 
 
 def read_text(file: Path) -> np.ndarray:
@@ -83,7 +82,7 @@ def integers_of(text: np.ndarray) -> Integers:
         if not -(2**63) <= number < 2**63:
             raise ValueError(_told(text, start, end, line, one, "is beyond int64"))
         values[one] = number
-    return Integers(values, line, start)
+    return Integers(values, line)
 
 
 def line_ends(text: np.ndarray) -> np.ndarray:

@@ -126,17 +126,20 @@ def _write(
 
     num_nodes, num_papers, width = len(indptr) - 1, *papers.shape
     dtype, last_author = np.dtype(np.float16), num_papers + num_authors
-    progress = _Progress(file, num_nodes)
+    said = time.perf_counter()
     with file.open("wb", buffering=0) as stream:
         about: Any = {"descr": dtype.str, "fortran_order": False, "shape": (num_nodes, width)}
         np.lib.format.write_array_header_1_0(stream, about)
         start = stream.tell()
 
         def append(rows: slice, block: np.ndarray) -> None:
+            nonlocal said
             rest = block.reshape(-1).view(np.uint8).data
             while len(rest):
                 rest = rest[stream.write(rest) :]
-            progress.say(rows.stop)
+            if time.perf_counter() - said >= PROGRESS_S:
+                said = time.perf_counter()
+                log.info("%s: %d of %d rows are written", file, rows.stop, num_nodes)
 
         def append_means(nodes: slice, first: int) -> None:
             """Append the means of rows that are in the file already, from node ``first`` on."""
@@ -167,18 +170,3 @@ def _finite(block: np.ndarray, first: int, source: Path, cure: str) -> np.ndarra
 def _blocks(rows: slice, width: int) -> Iterator[slice]:
     step = max(1, BLOCK_BYTES // max(1, 2 * width))
     return (slice(first, min(first + step, rows.stop)) for first in range(rows.start, rows.stop, step))
-
-
-class _Progress:
-    """Logs how many rows are written, if that takes long."""
-
-    def __init__(self, file: Path, num_rows: int):
-        self._file, self._num_rows = file, num_rows
-        self._said = time.perf_counter()
-
-    def say(self, num_written: int) -> None:
-        """Log a line, if the last one is old."""
-        now = time.perf_counter()
-        if now - self._said >= PROGRESS_S:
-            self._said = now
-            log.info("%s: %d of %d rows are written", self._file, num_written, self._num_rows)
