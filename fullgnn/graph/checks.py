@@ -121,6 +121,12 @@ def to_integers(value: Any, what: str) -> np.ndarray:
     return array
 
 
+def to_float32(numbers: Any) -> Any:
+    """An array or a sparse matrix in float32. What is beyond float32 becomes infinite, which a ``Graph`` refuses."""
+    with np.errstate(over="ignore"):
+        return numbers.astype(np.float32, copy=False)
+
+
 def read_only(array: np.ndarray) -> np.ndarray:
     """A read-only view of ``array``; the caller's own array stays as writable as it was."""
     view = array.view()

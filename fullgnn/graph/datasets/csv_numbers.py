@@ -33,12 +33,12 @@ def number_blocks(file: Path, dtype: Any, columns: int | None, cure: str) -> Ite
     types = {name: pyarrow.from_numpy_dtype(dtype) for name in names}
     num_rows = 0
     try:
-        reading = pyarrow.csv.ReadOptions(column_names=names, block_size=_BLOCK, use_threads=False)
+        options = pyarrow.csv.ReadOptions(column_names=names, block_size=_BLOCK, use_threads=False)
         parsing = pyarrow.csv.ParseOptions(quote_char=False)
         converting = pyarrow.csv.ConvertOptions(column_types=types, null_values=["", "nan", "NaN"])
         with (
             pyarrow.input_stream(str(file), compression=packing) as stream,
-            pyarrow.csv.open_csv(stream, reading, parsing, converting) as reader,
+            pyarrow.csv.open_csv(stream, options, parsing, converting) as reader,
         ):
             for batch in reader:
                 empty = [column for column in batch.columns if column.null_count] if dtype == np.int64 else []

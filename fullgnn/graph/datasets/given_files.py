@@ -3,7 +3,10 @@
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from fullgnn.errors import DataError
+import numpy as np
+
+from fullgnn.errors import DataError, quoted, reason_of
+from fullgnn.storage.arrays import DamagedArray, map_npy
 
 
 def existing(files: Iterable[Path], cure: str) -> list[Path]:
@@ -33,6 +36,18 @@ def existing_file(path: str, key: str, what: str) -> Path:
         DataError: there is no such file.
     """
     return existing([Path(path).expanduser()], f"set dataset.{key} to {what}")[0]
+
+
+def mapped(file: Path, cure: str) -> np.ndarray:
+    """The array in a .npy ``file``, mapped and read-only.
+
+    Raises:
+        DataError: it cannot be read; the message ends with ``cure``.
+    """
+    try:
+        return map_npy(file, read_only=True)
+    except (DamagedArray, OSError) as error:
+        raise DataError(f"{file} cannot be read ({quoted(reason_of(error))}): {cure}") from error
 
 
 def npz_file(path: str | None, root: str, stem: str, public: Collection[str], name: str) -> Path:

@@ -20,14 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from fullgnn.errors import DataError, quoted, reason_of
-from fullgnn.graph.checks import check_num_nodes, first_line, id_beyond, naming
-from fullgnn.graph.datasets.given_files import existing
+from fullgnn.errors import DataError, quoted
+from fullgnn.graph.checks import check_num_nodes, first_line, id_beyond, naming, to_float32
+from fullgnn.graph.datasets.given_files import existing, mapped
 from fullgnn.graph.datasets.named_arrays import NamedArrays
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import check_labels, is_labelled
 from fullgnn.graph.masks import masks_of_ids, without_unlabelled
-from fullgnn.storage.arrays import DamagedArray, map_npy
 from fullgnn.storage.text import parse_json, read_text
 from fullgnn.telemetry.machine import check_fits
 
@@ -83,18 +82,14 @@ def load(name: str, path: str) -> Graph:
 
 def _features(file: Path, num_nodes: int) -> np.ndarray:
     """(num_nodes, F) float32, mapped if the file has that dtype."""
-    try:
-        features = map_npy(file, read_only=True)
-    except (DamagedArray, OSError) as error:
-        raise DataError(f"{file} cannot be read ({quoted(reason_of(error))}): {COPY_AGAIN}") from error
+    features = mapped(file, COPY_AGAIN)
     if features.dtype.kind not in "biuf" or features.ndim != 2 or len(features) != num_nodes:
         raise DataError(
             f"{file} has the dtype {features.dtype} and the shape {features.shape}, and takes numbers, one row for each"
             f" of {num_nodes} nodes: {COPY_AGAIN}"
         )
     check_fits(4 * features.size, str(file), "take a machine with more memory")
-    with np.errstate(over="ignore"):  # what is beyond float32 becomes infinite, which a Graph refuses
-        return features.astype(np.float32, copy=False)
+    return to_float32(features)
 
 
 def _masks(file: Path, num_nodes: int) -> dict[str, np.ndarray]:

@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from fullgnn.errors import ConfigError, DataError, quoted, reason_of
+from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.checks import id_beyond
-from fullgnn.graph.datasets.given_files import existing
+from fullgnn.graph.datasets.given_files import existing, mapped
 from fullgnn.graph.datasets.torch_dict import read_torch_dict
-from fullgnn.storage.arrays import DamagedArray, map_npy
 
 URL = "https://dgl-data.s3-accelerate.amazonaws.com/dataset/OGB-LSC/mag240m_kddcup2021.zip"
 UNPACK_AGAIN = "unpack it again from mag240m_kddcup2021.zip"
@@ -209,10 +208,7 @@ def _mapped(file: Path, kinds: str, shape: tuple[int | None, ...]) -> np.ndarray
     Raises:
         DataError: it has another dtype or shape, or cannot be read.
     """
-    try:
-        array = map_npy(file, read_only=True)
-    except (DamagedArray, OSError) as error:
-        raise DataError(f"{file} cannot be read ({quoted(reason_of(error))}): {UNPACK_AGAIN}") from error
+    array = mapped(file, UNPACK_AGAIN)
     if array.dtype.char not in kinds or not array.dtype.isnative:
         raise DataError(f"{file} has the dtype {array.dtype}, and takes {np.dtype(kinds[0])}: {UNPACK_AGAIN}")
     if array.ndim != len(shape) or any(want not in (None, have) for want, have in zip(shape, array.shape)):

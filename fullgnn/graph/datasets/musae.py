@@ -244,7 +244,7 @@ def _read_texts(file: Path) -> dict[str, Any]:
         raise DataError(f"{file} cannot be read ({reason}): write it again, as CSV with a header") from error
     if not table.num_rows:
         raise DataError(f"{file} has no row: write a header, and a row for each node or edge")
-    return {name: _whole(table.column(name)) for name in header}
+    return {name: pyarrow.concat_arrays(table.column(name).chunks) for name in header}  # from their starts
 
 
 def _column_of(table: dict[str, Any], name: str, file: Path, key: str = "") -> Any:
@@ -260,10 +260,3 @@ def _column_of(table: dict[str, Any], name: str, file: Path, key: str = "") -> A
         cure = f"set dataset.{key} to one of them" if key else "name it so in the first line"
         raise DataError(f"{file} has no column {quoted(name)!r}, only {quoted(', '.join(table))}: {cure}")
     return table[name]
-
-
-def _whole(column: Any) -> Any:
-    """A pyarrow array, from its start, of a column in pieces."""
-    import pyarrow
-
-    return pyarrow.concat_arrays(column.chunks)

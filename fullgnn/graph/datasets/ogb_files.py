@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from fullgnn.errors import ConfigError, DataError
+from fullgnn.graph.checks import reading
 from fullgnn.graph.datasets.csv_numbers import num_columns, read_numbers
 from fullgnn.graph.datasets.given_files import existing
 from fullgnn.graph.datasets.named import as_integers
@@ -173,12 +174,12 @@ def read_names(file: Path, count: int, cure: str) -> NodeNames:
 
     check_fits(_PER_BYTE * file.stat().st_size, str(file), "take a machine with more memory")
     columns = [f"f{column}" for column in range(num_columns(file, cure))]
-    reading = pyarrow.csv.ReadOptions(use_threads=False, skip_rows=1, column_names=columns)
+    options = pyarrow.csv.ReadOptions(use_threads=False, skip_rows=1, column_names=columns)
     # All names are read as texts, since the zeros before a number, as in an ASIN, belong to its name.
     converting = pyarrow.csv.ConvertOptions(column_types={"f1": pyarrow.large_string()})
     with reading(file, cure, OSError, ValueError):  # those of Arrow are among them
         with pyarrow.input_stream(str(file), compression="gzip") as stream:
-            table = pyarrow.csv.read_csv(stream, reading, convert_options=converting)
+            table = pyarrow.csv.read_csv(stream, options, convert_options=converting)
         if table.num_columns < 2 or table.schema.types[0] != pyarrow.int64():
             raise ValueError("its first two columns are no ids and names")
         ids, texts = (table.column(column).combine_chunks() for column in (0, 1))

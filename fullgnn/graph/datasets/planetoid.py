@@ -20,7 +20,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fullgnn.errors import DataError
-from fullgnn.graph.checks import check_num_nodes, naming, reading
+from fullgnn.graph.checks import check_num_nodes, naming, reading, to_float32
 from fullgnn.graph.csr import checked_csr, distinct
 from fullgnn.graph.datasets import pickled_arrays
 from fullgnn.graph.datasets.checksums import SHA256
@@ -112,8 +112,7 @@ def _added(matrix: csr_array) -> csr_array:
     """``matrix`` in float32, with one entry at a place."""
     matrix = matrix if matrix.has_canonical_format else matrix.copy()
     matrix.sum_duplicates()
-    with np.errstate(over="ignore"):  # what is beyond float32 becomes infinite, which a Graph refuses
-        return matrix.astype(np.float32)
+    return to_float32(matrix)
 
 
 _NAMES = (

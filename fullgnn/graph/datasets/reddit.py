@@ -13,10 +13,8 @@ Published are 232,965 nodes of 602 features and 41 classes, and 114,615,892 arcs
 
 from pathlib import Path
 
-import numpy as np
-
 from fullgnn.errors import DataError
-from fullgnn.graph.checks import check_num_nodes, first_line, naming
+from fullgnn.graph.checks import check_num_nodes, first_line, naming, to_float32
 from fullgnn.graph.csr import reads_of_arcs
 from fullgnn.graph.datasets.given_files import existing
 from fullgnn.graph.datasets.named_arrays import NamedArrays
@@ -72,8 +70,7 @@ def load(name: str, path: str) -> Graph:
         )
     features = data["feature"]
     if features.dtype.kind in "biuf":
-        with np.errstate(over="ignore"):  # what is beyond float32 becomes infinite, which a Graph refuses
-            features = features.astype(np.float32, copy=False)
+        features = to_float32(features)
     with naming(data_file):
         labels, num_classes = check_labels(data["label"], num_nodes, 0)
         masks, num_unlabelled = without_unlabelled(
