@@ -38,7 +38,8 @@ SPMM: Makers = {library: file.SPMM for library, file in _LIBRARIES.items()}
 EPOCH: dict[str, Makers] = {
     model: {
         library: {
-            name: functools.partial(_training, make, own.finds_links) for name, make in file.MODELS[model].items()
+            name: functools.partial(_training, make, own.finds_links)
+            for name, make in file.MODELS.get(model, {}).items()
         }
         for library, file in _LIBRARIES.items()
     }

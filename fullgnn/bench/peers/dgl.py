@@ -4,12 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fullgnn.bench.models import DEPTH, HOPS, WALK
 from fullgnn.bench.peers.torch_sparse import Product
-from fullgnn.bench.peers.training import Models, Peer, mlp, of_linears, two_layers
+from fullgnn.bench.peers.training import Models, Peer, attention, gcnii, mlp, of_linears, two_layers
 from fullgnn.bench.problem import Problem
 from fullgnn.errors import UnsupportedError
 
@@ -71,19 +70,15 @@ def graph_with_edge_ids(problem: Problem) -> Any:
     return graph
 
 
-def side_by_side(graph: Any) -> Callable[[Any, Tensor], Tensor]:
-    """(convolution, h) -> its results (num_nodes, heads, columns) with the heads side by side."""
-    return lambda conv, h: conv(graph, h).flatten(1)
-
-
 def gat_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
     """Two layers of ``GATConv``."""
     graph = graph_with_edge_ids(problem)
     from dgl.nn.pytorch import GATConv
 
-    return _attention(
-        problem, weights, graph, GATConv, weights[1], lambda conv: [conv.fc.weight.T, conv.attn_l[0], conv.attn_r[0]]
-    )
+    def matrices_of(conv: GATConv) -> list[Tensor]:
+        return [conv.fc.weight.T, conv.attn_l[0], conv.attn_r[0]]
+
+    return _attention(problem, weights, graph, GATConv, weights[1], matrices_of)
 
 
 def gatv2_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
@@ -108,17 +103,8 @@ def _attention(
     heads: Tensor,
     matrices_of: Callable[[Any], list[Tensor]],
 ) -> torch.nn.Module:
-    """Two layers of attention, with ELU between them; the last one has one head.
-
-    Args:
-        heads: (heads, columns of a head), among the weights of the first layer.
-    """
-    num_heads, per_head = heads.shape
-    convs = [
-        layer(problem.features.shape[1], per_head, num_heads),
-        layer(num_heads * per_head, weights[3].shape[1], 1),
-    ]
-    return two_layers(problem, weights, convs, matrices_of, side_by_side(graph), activation=F.elu)
+    """Two layers of attention, with the heads side by side; see ``training.attention``."""
+    return attention(problem, weights, layer, heads, matrices_of, lambda conv, h: conv(graph, h).flatten(1))
 
 
 def sage_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
@@ -177,20 +163,7 @@ def gcn2_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
     from dgl.nn.pytorch import GCN2Conv
 
     convs = [GCN2Conv(hidden, layer, alpha=0.1, lambda_=0.5, bias=False) for layer in range(1, DEPTH + 1)]
-    dense = [torch.nn.Linear(*weights[0].shape), torch.nn.Linear(*weights[-1].shape)]
-
-    def call(modules: Any, x: Tensor) -> Tensor:
-        first, *layers, last = modules
-        h = initial = F.relu(first(x))
-        for layer in layers:
-            h = F.relu(layer(graph, h, initial))
-        return last(h)
-
-    def matrices(modules: Any) -> list[Tensor]:
-        first, *layers, last = modules
-        return [first.weight.T, *(layer.weight1 for layer in layers), last.weight.T]
-
-    return Peer(problem, weights, [dense[0], *convs, dense[1]], matrices, call)
+    return gcnii(problem, weights, convs, lambda layer, h, initial: layer(graph, h, initial))
 
 
 SPMM = {"DGL update_all": update_all}
@@ -198,12 +171,10 @@ MODELS: Models = {
     "gcn": {"DGL GraphConv": graph_conv},
     "sage": {"DGL SAGEConv": sage_conv},
     "gin": {"DGL GINConv": gin_conv},
-    "sage-max": {},  # DGL's layer with the maximum has one more matrix
     "gat": {"DGL GATConv": gat_conv},
     "gatv2": {"DGL GATv2Conv": gatv2_conv},
     "sgc": {"DGL SGConv": sg_conv},
-    "ngcn": {},  # DGL has no layer of it
     "appnp": {"DGL APPNPConv": appnp},
     "gcnii": {"DGL GCN2Conv": gcn2_conv},
-    "lightgcn": {},  # DGL has no layer of it
 }
+"""Not those that DGL has no layer of, and not ``sage-max``, whose layer has one more matrix in DGL."""

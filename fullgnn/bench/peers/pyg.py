@@ -15,7 +15,7 @@ from torch import Tensor
 from fullgnn.bench.models import DEPTH, HOPS, LIGHT_LAYERS, POWERS, WALK
 from fullgnn.bench.peers.torch_sparse import Product, normalized
 from fullgnn.bench.peers.torch_sparse import unweighted as torch_csr
-from fullgnn.bench.peers.training import Models, Peer, mlp, of_linears, two_layers
+from fullgnn.bench.peers.training import Models, Peer, attention, gcnii, mlp, of_linears, two_layers
 from fullgnn.bench.problem import Problem
 from fullgnn.errors import UnsupportedError
 from fullgnn.telemetry.machine import available_memory
@@ -83,34 +83,29 @@ def gat_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
     """Two layers of ``GATConv``."""
     from torch_geometric.nn import GATConv
 
-    return _attention(
-        problem, weights, GATConv, weights[1], lambda conv: [conv.lin.weight.T, conv.att_src[0], conv.att_dst[0]]
-    )
+    def matrices_of(conv: GATConv) -> list[Tensor]:
+        return [conv.lin.weight.T, conv.att_src[0], conv.att_dst[0]]
+
+    return _attention(problem, weights, GATConv, weights[1], matrices_of)
 
 
 def gatv2_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
     """Two layers of ``GATv2Conv``."""
     from torch_geometric.nn import GATv2Conv
 
-    return _attention(
-        problem, weights, GATv2Conv, weights[0], lambda conv: [conv.att[0], conv.lin_l.weight.T, conv.lin_r.weight.T]
-    )
+    def matrices_of(conv: GATv2Conv) -> list[Tensor]:
+        return [conv.att[0], conv.lin_l.weight.T, conv.lin_r.weight.T]
+
+    return _attention(problem, weights, GATv2Conv, weights[0], matrices_of)
 
 
 def _attention(
     problem: Problem, weights: list[Tensor], layer: Any, heads: Tensor, matrices_of: Callable[[Any], list[Tensor]]
 ) -> torch.nn.Module:
-    """Two layers of attention, with ELU between them; the last one has one head.
-
-    Args:
-        heads: (heads, columns of a head), among the weights of the first layer.
-    """
-    edges, (num_heads, per_head) = edge_index(problem), heads.shape
-    convs = [
-        layer(problem.features.shape[1], per_head, num_heads, add_self_loops=False),  # the loops are in A + I
-        layer(num_heads * per_head, weights[3].shape[1], heads=1, add_self_loops=False),
-    ]
-    return two_layers(problem, weights, convs, matrices_of, lambda conv, h: conv(h, edges), activation=F.elu)
+    """Two layers of attention over ``edge_index``; see ``training.attention``."""
+    edges = edge_index(problem)
+    make = functools.partial(layer, add_self_loops=False)  # the loops are in A + I
+    return attention(problem, weights, make, heads, matrices_of, lambda conv, h: conv(h, edges))
 
 
 def sage_conv(problem: Problem, weights: list[Tensor], form: Form, aggr: str = "mean") -> torch.nn.Module:
@@ -188,20 +183,7 @@ def gcn2_conv(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.M
     adj, hidden = form(problem), weights[0].shape[1]
     options = dict(alpha=0.1, theta=0.5, cached=True, add_self_loops=False)
     convs = [GCN2Conv(hidden, layer=layer, **options) for layer in range(1, DEPTH + 1)]
-    dense = [torch.nn.Linear(*weights[0].shape), torch.nn.Linear(*weights[-1].shape)]
-
-    def call(modules: Any, x: Tensor) -> Tensor:
-        first, *layers, last = modules
-        h = initial = F.relu(first(x))
-        for layer in layers:
-            h = F.relu(layer(h, initial, adj))
-        return last(h)
-
-    def matrices(modules: Any) -> list[Tensor]:
-        first, *layers, last = modules
-        return [first.weight.T, *(layer.weight1 for layer in layers), last.weight.T]
-
-    return Peer(problem, weights, [dense[0], *convs, dense[1]], matrices, call)
+    return gcnii(problem, weights, convs, lambda layer, h, initial: layer(h, initial, adj))
 
 
 def light_gcn(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.Module:

@@ -124,5 +124,4 @@ MODELS: Models = {
         "torch CSR": functools.partial(light_gcn, multiply=torch.matmul),
         "torch CSR + own backward": functools.partial(light_gcn, multiply=symmetric),
     },
-    **{name: {} for name in ("sage", "sage-max", "gin", "gat", "gatv2", "sgc", "ngcn", "appnp", "gcnii")},  # as the GCN
 }

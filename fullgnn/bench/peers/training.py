@@ -71,6 +71,56 @@ def two_layers(
     )
 
 
+def attention(
+    problem: Problem,
+    weights: list[Tensor],
+    layer: Callable[[int, int, int], torch.nn.Module],
+    heads: Tensor,
+    matrices_of: Callable[[Any], list[Tensor]],
+    call: Callable[[Any, Tensor], Tensor],
+) -> Peer:
+    """Two layers of attention, with ELU between them; the last one has one head.
+
+    Args:
+        layer: (columns, columns of a head of the result, heads) -> a convolution.
+        heads: (heads, columns of a head), among the weights of the first layer.
+        matrices_of, call: as ``two_layers`` takes them.
+    """
+    num_heads, per_head = heads.shape
+    convs = [
+        layer(problem.features.shape[1], per_head, num_heads),
+        layer(num_heads * per_head, weights[3].shape[1], 1),
+    ]
+    return two_layers(problem, weights, convs, matrices_of, call, activation=F.elu)
+
+
+def gcnii(
+    problem: Problem,
+    weights: list[Tensor],
+    convs: Iterable[torch.nn.Module],
+    convolve: Callable[[Any, Tensor, Tensor], Tensor],
+) -> Peer:
+    """Layers of GCNII between two dense layers.
+
+    Args:
+        convolve: (convolution, h, the first h) -> the next h, before its ReLU.
+    """
+
+    def call(modules: Any, x: Tensor) -> Tensor:
+        first, *layers, last = modules
+        h = initial = F.relu(first(x))
+        for layer in layers:
+            h = F.relu(convolve(layer, h, initial))
+        return last(h)
+
+    def matrices(modules: Any) -> list[Tensor]:
+        first, *layers, last = modules
+        return [first.weight.T, *(layer.weight1 for layer in layers), last.weight.T]
+
+    dense = [torch.nn.Linear(*weights[0].shape), torch.nn.Linear(*weights[-1].shape)]
+    return Peer(problem, weights, [dense[0], *convs, dense[1]], matrices, call)
+
+
 def mlp(first: Tensor, second: Tensor) -> torch.nn.Sequential:
     """Two dense layers with the shapes of these weights."""
     layers = torch.nn.Linear(*first.shape), torch.nn.Linear(*second.shape)
