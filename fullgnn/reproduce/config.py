@@ -111,6 +111,28 @@ class TargetConfig:
         return [name for name in self.sizes if self.datasets is None or name in self.datasets]
 
 
+def check_not_empty(cfg: TargetConfig, *keys: str) -> None:
+    """Refuse an empty list.
+
+    Raises:
+        ConfigError: one line that names the key.
+    """
+    for key in keys:
+        if not getattr(cfg, key):
+            raise ConfigError(f"{key}=[] leaves nothing to do: give at least one")
+
+
+def check_fraction(cfg: TargetConfig, key: str) -> None:
+    """Refuse a number that is no part of a whole, or 0.
+
+    Raises:
+        ConfigError: one line that names the key.
+    """
+    value = getattr(cfg, key)
+    if not 0 < value <= 1:
+        raise ConfigError(f"{key}={value:g} is out of range: give more than 0 and at most 1")
+
+
 def entry(entries: Sequence[Mapping[str, Any]], value: str, row: Mapping[str, Any]) -> Any:
     """The ``value`` of the first of the ``entries`` that has it and fits the ``row``; None: there is none.
 

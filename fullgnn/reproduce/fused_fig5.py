@@ -1,9 +1,9 @@
 """Figure 5 of Li et al. (2025): the pipeline of sampling, loading and training, simulated and measured."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fullgnn.reproduce.graphs import Case, cases
-from fullgnn.reproduce.pipeline import makespan
 from fullgnn.reproduce.result import Cell, Curve, Curves, Result, TableRow, speedups
 from fullgnn.reproduce.sampled import OURS, SampledConfig, measure
 
@@ -62,3 +62,22 @@ def _of_case(cfg: Config, case: Case) -> tuple[TableRow, TableRow, dict[str, dic
         TableRow((case.title, "each, from its steps"), speedups(simulated, SERIAL)),
         {"alone": alone.details[OURS]["steps_ms"], "ahead": ahead.details[OURS]["steps_ms"]},
     )
+
+
+def makespan(stations: Sequence[float], num_batches: int, slots: int = 1) -> float:
+    """The time until the last of ``num_batches`` has left the last station.
+
+    Args:
+        stations: time that each station takes for a batch.
+        slots: finished batches that may wait between two stations; a station whose batch finds no free slot waits.
+    """
+    left = [[0.0] * num_batches for _ in stations]  # when each batch leaves each station
+    for batch in range(num_batches):
+        for k, time in enumerate(stations):
+            arrived = left[k - 1][batch] if k else 0.0
+            free = left[k][batch - 1] if batch else 0.0
+            done = max(arrived, free) + time
+            if k + 1 < len(stations) and batch > slots:  # the next station has taken an earlier batch by then
+                done = max(done, left[k + 1][batch - slots - 1])
+            left[k][batch] = done
+    return left[-1][-1]

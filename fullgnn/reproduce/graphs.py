@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from omegaconf import DictConfig
 
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.overrides import quote
@@ -36,6 +37,16 @@ class GraphSize:
     def density(self) -> float:
         return self.nnz / self.num_nodes**2
 
+    @classmethod
+    def of(cls, graph: Graph) -> "GraphSize":
+        """The sizes of a graph without self-loops."""
+        return cls(graph.num_nodes, graph.num_edges + graph.num_nodes, graph.num_features, graph.num_classes)
+
+    @classmethod
+    def published(cls, node: DictConfig) -> "GraphSize":
+        """The sizes of the graph that the dataset ``node`` of a run imitates."""
+        return cls(node.num_nodes, node.num_edges, node.num_features, node.num_classes)
+
 
 @dataclass(frozen=True, eq=False)
 class Case:
@@ -54,8 +65,7 @@ class Case:
     @property
     def size(self) -> GraphSize:
         """The sizes of ``graph``, which has no self-loops."""
-        graph = self.graph
-        return GraphSize(graph.num_nodes, graph.num_edges + graph.num_nodes, graph.num_features, graph.num_classes)
+        return GraphSize.of(self.graph)
 
     @property
     def paper_cache_share(self) -> float:
@@ -119,6 +129,17 @@ def case(cfg: TargetConfig, dataset: str, features: bool = True, data: Sequence[
     return Case(dataset, known.title, graph, real, scale, degree_scale, known.hidden, full, cfg.paper_cache_bytes)
 
 
+def given_case(dataset: str, title: str, graph: Graph, node: DictConfig, hidden: int) -> Case:
+    """The case of a ``graph`` that a run has loaded by its dataset ``node``.
+
+    A generated graph has the sizes of the graph that it imitates beside its own.
+    """
+    if "degree_scale" in node:
+        full = GraphSize.published(node)
+        return Case(dataset, title, graph, False, node.scale, node.degree_scale, hidden, full, paper_cache_bytes=None)
+    return Case(dataset, title, graph, True, 1.0, 1.0, hidden, GraphSize.of(graph), paper_cache_bytes=None)
+
+
 def degree_scale_for(density: float, scale: float, full: GraphSize) -> float:
     """Compute the ``dataset.degree_scale`` with which A + I is at most ``density`` times as dense as at full size.
 
@@ -135,8 +156,7 @@ def degree_scale_for(density: float, scale: float, full: GraphSize) -> float:
 @functools.cache
 def full_size(dataset: str) -> GraphSize:
     """Return the sizes that a look-alike has at full size."""
-    node = compose(f"dataset={dataset}").dataset
-    return GraphSize(node.num_nodes, node.num_edges, node.num_features, node.num_classes)
+    return GraphSize.published(compose(f"dataset={dataset}").dataset)
 
 
 @functools.lru_cache(maxsize=8)

@@ -48,6 +48,11 @@ class Measured:
             return Cell(self.missing.get(method, "not measured"), unit=unit, **others)
         return Cell(self.ms[method] * scale, unit=unit, **others)
 
+    def record(self, method: str) -> dict[str, Any]:
+        """What the record of a target keeps of a method of ours, whose name is that of its preset."""
+        details = {key: value for key, value in self.details.get(method, {}).items() if key != "losses"}
+        return {"preset": method, "times_ms": self.times_ms.get(method), **details}
+
 
 _KNOWN: dict[tuple[object, ...], Measured] = {}
 """What this process has measured: targets of one command share it."""

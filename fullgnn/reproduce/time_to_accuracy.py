@@ -16,8 +16,8 @@ from fullgnn.config.compose import compose, load_config
 from fullgnn.config.keys import check_choices, check_minima
 from fullgnn.config.overrides import quote
 from fullgnn.errors import ConfigError
-from fullgnn.reproduce.config import TargetConfig
-from fullgnn.reproduce.graphs import Case, GraphSize, load
+from fullgnn.reproduce.config import TargetConfig, check_fraction
+from fullgnn.reproduce.graphs import Case, given_case, load
 from fullgnn.reproduce.result import Cell, Curve, Curves, Result, TableRow, Value, number, over
 from fullgnn.storage.folder import temporary_folder
 from fullgnn.storage.record import read_epochs
@@ -93,8 +93,7 @@ def run(cfg: Config) -> Result:
     for key, values in (("chosen_runs", cfg.chosen_runs), ("seeds", cfg.seeds), ("processes", cfg.processes)):
         if values == []:
             raise ConfigError(f"{key}=[] leaves nothing to train: give at least one")
-    if not 0 < cfg.fraction <= 1:
-        raise ConfigError(f"fraction={cfg.fraction:g} is out of range: give more than 0 and at most 1")
+    check_fraction(cfg, "fraction")
     if not _processes(cfg):
         raise ConfigError(f"processes={cfg.processes} are more ranks than GPUs here: give a smaller number")
     cases, rows, panels, said, keys, details = [], [], [], [], [], dict[str, Any]()
@@ -145,16 +144,11 @@ def targets(trained: Trained, fraction: float) -> list[float]:
 
 
 def _case(cfg: Config, name: str, one: Run) -> Case:
-    """Load the graph of a run. A generated graph has the sizes of the graph that it imitates beside its own."""
+    """Load the graph of a run."""
     graph = load(*one.dataset, cache_dir=cfg.cache_dir)
     composed = compose(*one.dataset, *one.shared)
     node, hidden = composed.dataset, composed.model.get("hidden_channels", graph.num_classes)
-    generated = "degree_scale" in node
-    own = GraphSize(graph.num_nodes, graph.num_edges + graph.num_nodes, graph.num_features, graph.num_classes)
-    full = GraphSize(node.num_nodes, node.num_edges, node.num_features, node.num_classes) if generated else own
-    scale, degree_scale = (node.scale, node.degree_scale) if generated else (1.0, 1.0)
-    imitated = node.name if generated else name
-    return Case(imitated, name, graph, not generated, scale, degree_scale, hidden, full, paper_cache_bytes=None)
+    return given_case(node.name if "degree_scale" in node else name, name, graph, node, hidden)
 
 
 def _train_all(cfg: Config, name: str, one: Run, case: Case) -> Trained:

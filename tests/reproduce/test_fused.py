@@ -13,7 +13,7 @@ from fullgnn.reproduce import (
     fused_table4,
 )
 from fullgnn.reproduce.config import load_target
-from fullgnn.reproduce.pipeline import makespan
+from fullgnn.reproduce.fused_fig5 import makespan
 from fullgnn.reproduce.result import Result, number, with_label
 
 pytestmark = pytest.mark.sample(3)  # each target takes seconds, and all work alike

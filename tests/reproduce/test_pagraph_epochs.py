@@ -57,7 +57,7 @@ def details(**others: Any) -> dict[str, Any]:
 
 def test_a_simulated_batch_is_what_its_counts_say(monkeypatch: pytest.MonkeyPatch) -> None:
     cfg, one = setting()
-    monkeypatch.setattr(epochs, "draw_s", lambda cfg, one: 3e-8)
+    monkeypatch.setattr(epochs, "draw_s", lambda *about: 3e-8)
     monkeypatch.setattr(epochs, "gather_s", lambda case: 2e-10)
     found, up = epochs.simulated(cfg, one, details()), 5000
     assert one.case.scale == pytest.approx(1 / up)

@@ -19,7 +19,7 @@ from fullgnn.reproduce.config import load_target, module_of
 from fullgnn.reproduce.page import csv_text, table_text
 from fullgnn.reproduce.plot import draw
 from fullgnn.reproduce.result import Bars, Curves, Result, number
-from fullgnn.reproduce.sparsification import accuracy_cases, trained, training
+from fullgnn.reproduce.sparsification import accuracy_cases, training
 from fullgnn.reproduce.sparsification.accuracy_config import Config
 from fullgnn.reproduce.sparsification.curves import mean_curve, reaching
 from fullgnn.reproduce.sparsification.data import case, projected, with_split
@@ -231,7 +231,7 @@ def test_trainings_read_what_the_codec_keeps(model: str, monkeypatch: pytest.Mon
 
 def test_trainings_are_kept_for_later_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A training is found again by the commit and by the features that are read, whichever codec has encoded them."""
-    monkeypatch.setattr(trained, "_commit", lambda: "0123")
+    monkeypatch.setattr(training, "_commit", lambda: "0123")
     cfg = target("sp_codecs", "max_epochs=2", f"cache_dir={tmp_path}")
     one, sage = case(cfg, "reddit"), cfg.models["sage"]
     topk = training.Kept("topk", "topk", 16, ("codec=topk", "codec.k=5"))
@@ -248,7 +248,7 @@ def test_trainings_are_kept_for_later_commands(tmp_path: Path, monkeypatch: pyte
     full = train_again(FULL)
     assert full != kept and len(list((tmp_path / "trained").iterdir())) == 2
     for now in ("4567", "4567-dirty", None):
-        monkeypatch.setattr(trained, "_commit", lambda now=now: now)
+        monkeypatch.setattr(training, "_commit", lambda now=now: now)
         again = train_again(topk)
         assert (again.accuracy, again.curve) == (kept.accuracy, kept.curve)
     assert len(list((tmp_path / "trained").iterdir())) == 3

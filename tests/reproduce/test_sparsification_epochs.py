@@ -52,7 +52,7 @@ def setting(model: str = "sage") -> tuple[Config, Setting]:
 
 @pytest.fixture
 def rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "draw_s", lambda cfg, case: 3e-8)
+    monkeypatch.setattr(machine, "draw_s", lambda *about: 3e-8)
     monkeypatch.setattr(machine, "gather_s", lambda cfg, num_nodes, row_bytes: 2e-10 * row_bytes)
 
 

@@ -8,7 +8,7 @@ from omegaconf import MISSING
 
 from fullgnn.config.keys import check_choices, check_minima
 from fullgnn.errors import ConfigError
-from fullgnn.reproduce.config import entry
+from fullgnn.reproduce.config import check_fraction, check_not_empty, entry
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.sampled import SampledConfig
 
@@ -79,11 +79,8 @@ def check(cfg: Config) -> None:
         for value in values:
             if not least <= value <= largest:
                 raise ConfigError(f"{key}={value:g} is out of range: give {least} to {largest}")
-    if not 0 < cfg.train_fraction <= 1:
-        raise ConfigError(f"train_fraction={cfg.train_fraction:g} is out of range: give more than 0 and at most 1")
-    for key in ("chosen_models", "samplers", "all_fanouts", "chosen_ways", "ranks", "seeds"):
-        if not getattr(cfg, key):
-            raise ConfigError(f"{key}=[] leaves nothing to do: give at least one")
+    check_fraction(cfg, "train_fraction")
+    check_not_empty(cfg, "chosen_models", "samplers", "all_fanouts", "chosen_ways", "ranks", "seeds")
     check_choices("chosen_models", cfg.chosen_models, cfg.models)
     check_choices("chosen_ways", cfg.chosen_ways, WAYS)
     check_choices("samplers", cfg.samplers, (NEIGHBOR, LAYER))

@@ -14,41 +14,31 @@ The steps come one after the other, or overlapped where the table says so.
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
-from fullgnn.bench.harness import interleaved
-from fullgnn.config import RuntimeConfig
-from fullgnn.costs.hardware import Hardware, load_hardware
 from fullgnn.reproduce.graphs import Case, cases
-from fullgnn.reproduce.pagraph.config import (
-    BOTH,
-    CACHED,
-    LAYER,
-    PLAIN,
-    PP,
-    WAYS,
-    Config,
-    batch_size,
-    cached_share,
-    most_inputs,
+from fullgnn.reproduce.modelled import (
+    MEASURED,
+    SIMULATED,
+    Batch,
+    bars_by_origin,
+    batch_here,
+    draw_s,
+    layer_widths,
+    modelled,
+    row_s,
+    waiting_s,
 )
+from fullgnn.reproduce.pagraph import config
+from fullgnn.reproduce.pagraph.config import BOTH, CACHED, LAYER, PLAIN, PP, WAYS, Config, batch_size
 from fullgnn.reproduce.pagraph.counts import Structure, rules
-from fullgnn.reproduce.result import Bars, Cell, Curve, Curves, Origin, Result, TableRow, bars, number, speedups
+from fullgnn.reproduce.result import Cell, Curve, Curves, Origin, Result, TableRow, bars, number, speedups
 from fullgnn.reproduce.sampled import Measured, measure
 from fullgnn.sampling.caches import most
-from fullgnn.sampling.features import HostRows
-from fullgnn.sampling.neighbors import NeighborSampler
-
-ROUNDS = 5
-"""Turns of what is measured in this process."""
-
-MEASURED: Origin = "measured"
-SIMULATED: Origin = "simulated"
 
 
 @dataclass(frozen=True)
@@ -67,36 +57,14 @@ class Setting:
         draws = "layer-wise" if self.sampler == LAYER else "-".join(map(str, self.draws))
         return draws if self.ranks == 1 else f"{draws}, p={self.ranks}"
 
+    def labels(self, cfg: Config) -> tuple[str, str, str]:
+        """Of the rows of a table: the graph, the model and the draws."""
+        return self.case.title, cfg.models[self.model].title, self.name
+
     def row(self, **others: Any) -> dict[str, Any]:
         """What ``Config.published`` is asked by."""
         own = {"graph": self.case.dataset, "model": self.model, "sampler": self.sampler, "ranks": self.ranks}
         return own | {"draws": self.draws[-1]} | others
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Seconds of a batch of one rank, by step."""
-
-    sample: float
-    gather: float
-    transfer: float
-    compute: float
-    waiting: float  # for the gradients of other ranks
-
-    @property
-    def loading(self) -> float:
-        """Seconds in which the features come to the device."""
-        return self.gather + self.transfer
-
-    @property
-    def in_turn(self) -> float:
-        """Seconds, if each step waits for the one before it."""
-        return self.sample + self.loading + self.compute + self.waiting
-
-    @property
-    def overlapped(self) -> float:
-        """Seconds, if a batch is drawn and loaded while the one before it is computed."""
-        return max(self.sample + self.loading, self.compute + self.waiting)
 
 
 def settings(cfg: Config, found: Iterable[Case]) -> Iterator[Setting]:
@@ -154,8 +122,8 @@ def presets_of(cfg: Config, one: Setting) -> dict[str, str]:
     found = {}
     for way in WAYS:
         precomputed, cached = way in (PP, BOTH), way in (CACHED, BOTH)
-        inputs = most_inputs(cfg, one.sampler, list(one.draws[:-1] if precomputed else one.draws))
-        share = cached_share(cfg, one.case, row_bytes(cfg, one, precomputed), inputs) if cached else None
+        inputs = config.most_inputs(cfg, one.sampler, list(one.draws[:-1] if precomputed else one.draws))
+        share = config.cached_share(cfg, one.case, row_bytes(cfg, one, precomputed), inputs) if cached else None
         found[way] = preset(cfg, one, precomputed, share, split=cached and one.ranks > 1)
     return found
 
@@ -176,44 +144,11 @@ def measured(cfg: Config, one: Setting, presets: Iterable[str]) -> Measured:
     return measure(cfg, one.case, "minibatch", ranks, batch_size(cfg, one.case), presets=tuple(presets))
 
 
-_RATES: dict[tuple[object, ...], float] = {}
-"""What this process has measured of this machine."""
-
-
 def gather_s(case: Case) -> float:
     """Seconds in which this machine gathers a byte of random rows of the features."""
-    key = "gather", case.dataset, case.scale
-    if key not in _RATES:
-        rows, random = HostRows(case.graph.features, torch.device("cpu")), np.random.default_rng(0)
-        count = min(case.graph.num_nodes, 4096)
-        batches = [np.sort(random.choice(case.graph.num_nodes, count, replace=False)) for _ in range(ROUNDS)]
-        _RATES[key] = _median_s([functools.partial(rows.gather, ids) for ids in batches]) / (count * rows.row_bytes)
-    return _RATES[key]
-
-
-def draw_s(cfg: Config, one: Setting) -> float:
-    """Seconds in which this machine draws an edge, in batches of as many training nodes as those of the paper."""
-    key = "draw", one.case.dataset, one.case.scale, one.draws
-    if key not in _RATES:
-        graph, random = one.case.graph, np.random.default_rng(0)
-        sampler = NeighborSampler(graph.indptr.astype(np.int64), graph.indices, list(one.draws), seed=cfg.seed)
-        count = min(graph.num_nodes, cfg.batch_size)
-        batches = [np.sort(random.choice(graph.num_nodes, count, replace=False)) for _ in range(ROUNDS)]
-        drawn = [sum(hop.num_edges for hop in sampler.sample(ids, 0)) for ids in batches]
-        steps = [functools.partial(sampler.sample, ids, 0) for ids in batches]
-        _RATES[key] = _median_s(steps) / float(np.median(drawn))
-    return _RATES[key]
-
-
-def _median_s(steps: Sequence[Callable[[], Any]]) -> float:
-    times = interleaved({str(turn): step for turn, step in enumerate(steps)}, torch.device("cpu"), ROUNDS)
-    return float(np.median([one.median_ms for one in times.values()])) / 1e3
-
-
-@functools.cache
-def modelled(name: str) -> Hardware:
-    """The profile of the modelled machine."""
-    return load_hardware(name, RuntimeConfig())
+    features = case.graph.features
+    count = min(case.graph.num_nodes, 4096)
+    return row_s(features, count, (case.dataset, case.scale)) / (features.itemsize * features.shape[1])
 
 
 def simulated(cfg: Config, one: Setting, details: dict[str, Any]) -> Batch:
@@ -225,8 +160,7 @@ def simulated(cfg: Config, one: Setting, details: dict[str, Any]) -> Batch:
     hardware, up = modelled(cfg.hardware), 1 / one.case.scale
     counts, layers, operations = details["counts"], details["layers"], details["operations"]
     fetched = counts["fetched_bytes"] * up
-    widths = [one.case.graph.num_features, *[one.case.hidden] * (len(layers) - 1), one.case.graph.num_classes]
-    of_weights = [a * b for a, b in itertools.pairwise(widths)]
+    widths, of_weights = layer_widths(one.case, len(layers))
     num_matrices = details["parameter_bytes"] / 4 / sum(of_weights)  # of each layer
     flops, edge_bytes = 0.0, 0.0
     for index, (layer, numbers) in enumerate(zip(layers, of_weights)):
@@ -240,16 +174,15 @@ def simulated(cfg: Config, one: Setting, details: dict[str, Any]) -> Batch:
         + up * flops / hardware.gemm_flops_per_s
         + up * edge_bytes / hardware.gather_rate(table_bytes)
     )
-    waiting = 0.0
-    if one.ranks > 1:
-        waiting = hardware.link("all_reduce", one.ranks).time_s(details["parameter_bytes"])
+    drawing = details["steps_ms"]["sample"] / 1e3
+    if one.sampler != LAYER:
+        drawing = counts["sampled_edges"] * draw_s(one.case, one.draws, cfg.batch_size, cfg.seed)
     return Batch(
-        sample=up
-        * (details["steps_ms"]["sample"] / 1e3 if one.sampler == LAYER else counts["sampled_edges"] * draw_s(cfg, one)),
+        sample=up * drawing,
         gather=fetched * gather_s(one.case),
         transfer=hardware.link("exchange", 2).time_s(fetched) if fetched else 0.0,
         compute=compute,
-        waiting=waiting,
+        waiting=waiting_s(hardware, one.ranks, details),
     )
 
 
@@ -264,39 +197,37 @@ def ways(cfg: Config) -> Result:
     found, rows, details, equal = cases(cfg, data=cfg.data), [], dict[str, Any](), Equal()
     for one in settings(cfg, found):
         presets = presets_of(cfg, one)
-        times, count = measured(cfg, one, presets.values()), num_batches(cfg, one)
+        times = measured(cfg, one, presets.values())
         equal.look(times, presets, [(PLAIN, CACHED), (PP, BOTH)] if one.ranks == 1 else [])
-        labels = one.case.title, cfg.models[one.model].title, one.name
-        assert cfg.nproc is not None
-        if one.ranks <= cfg.nproc:
-            cells = {way: times.cell(presets[way], count / 1e3, "s") for way in cfg.chosen_ways}
-            rows.append(TableRow(labels, speedups(cells, PLAIN)))
-        cells = {}
-        for way in cfg.chosen_ways:
-            name = presets[way]
-            value = simulated(cfg, one, counted(times, presets, way)).in_turn * count if name in times.ms else None
-            ratio = cfg.published("speedup", **one.row(way=way))
-            cells[way] = Cell(value, unit="s", origin=SIMULATED, paper_ratio=ratio)
-        rows.append(TableRow(labels, speedups(cells, PLAIN)))
-        details[", ".join(labels)] = {way: _kept(times, name) for way, name in presets.items()}
+        rows += _epoch_rows(cfg, one, times, presets, {way: {"way": way} for way in cfg.chosen_ways}, PLAIN)
+        details[", ".join(one.labels(cfg))] = {way: times.record(name) for way, name in presets.items()}
+    title, group = ("{1}, {2}", 0) if len(found) > 1 else ("{0}, {1}", 2)  # one graph is drawn by its draws
+    panels = bars_by_origin(title, "speed-up over plain", rows, WAYS, group=group)
     notes = [*cfg.notes, *equal.notes()]
-    return Result(("graph", "model", "draws"), WAYS, rows, _panels(rows, len(found)), found, notes, details)
+    return Result(("graph", "model", "draws"), WAYS, rows, panels, found, notes, details)
 
 
-def _panels(rows: list[TableRow], num_graphs: int) -> list[Bars]:
-    """Speed-ups of both origins; one graph is drawn by its draws, several by their names."""
-    title, group = ("{1}, {2}", 0) if num_graphs > 1 else ("{0}, {1}", 2)
-    panels = []
-    for origin in (SIMULATED, MEASURED):
-        own = [row for row in rows if {cell.origin for cell in row.cells.values()} == {origin}]
-        panels += bars(f"{title}: {origin}", "speed-up over plain", own, WAYS, group=group)
-    return panels
+def _epoch_rows(
+    cfg: Config, one: Setting, times: Measured, presets: dict[str, str], columns: dict[str, dict[str, str]], base: str
+) -> list[TableRow]:
+    """The epoch as it is measured, if as many ranks run here, and as it is simulated.
 
-
-def _kept(times: Measured, name: str) -> dict[str, Any]:
-    """What the record keeps of a method."""
-    details = {key: value for key, value in times.details.get(name, {}).items() if key != "losses"}
-    return {"preset": name, "times_ms": times.times_ms.get(name), **details}
+    Args:
+        columns: names among ``presets``, each with what the paper's numbers call it.
+        base: the column that speed-ups are over.
+    """
+    assert cfg.nproc is not None
+    count, simulated_cells = num_batches(cfg, one), {}
+    for name, asked in columns.items():
+        seconds = None
+        if presets[name] in times.ms:
+            batch = simulated(cfg, one, counted(times, presets, name))
+            seconds = count * (batch.overlapped if name == STAGES[-1] else batch.in_turn)
+        ratio = cfg.published("speedup", **one.row(**asked))
+        simulated_cells[name] = Cell(seconds, unit="s", origin=SIMULATED, paper_ratio=ratio)
+    here = {name: times.cell(presets[name], count / 1e3, "s") for name in columns}
+    both = [here, simulated_cells] if one.ranks <= cfg.nproc else [simulated_cells]
+    return [TableRow(one.labels(cfg), speedups(cells, base)) for cells in both]
 
 
 class Equal:
@@ -346,19 +277,12 @@ def steps(cfg: Config) -> Result:
         times, count = measured(cfg, one, presets.values()), num_batches(cfg, one)
         loading: dict[str, float] = {}
         for way, name in presets.items():
-            labels = one.case.title, cfg.models[one.model].title, one.name, way
-            details[", ".join(labels)] = _kept(times, name)
+            labels = *one.labels(cfg), way
+            details[", ".join(labels)] = times.record(name)
             if name not in times.ms:
                 rows.append(TableRow(labels, {STEPS[0]: times.cell(name)}))
                 continue
-            spent, own = times.details[name]["steps_ms"], simulated(cfg, one, counted(times, presets, way))
-            here = Batch(
-                sample=spent["sample"] / 1e3,
-                gather=(spent.get("gather", 0.0) + spent["load"]) / 1e3,
-                transfer=0.0,
-                compute=(spent["forward"] + spent["backward"] + spent["update"]) / 1e3,
-                waiting=spent.get("comm", 0.0) / 1e3,
-            )
+            here, own = batch_here(times, name), simulated(cfg, one, counted(times, presets, way))
             loading[way], base = own.loading, loading.get(UNCACHED.get(way, ""))
             if way not in cfg.chosen_ways:
                 continue
@@ -391,7 +315,8 @@ def _step_cells(
         others: further shares.
         paper: the paper's values.
     """
-    seconds = {"sample": batch.sample, "gather": batch.gather, "transfer": batch.transfer, "compute": batch.compute}
+    seconds = {"sample": batch.sample, "gather": batch.gather + batch.decode, "transfer": batch.transfer}
+    seconds["compute"] = batch.compute
     cells = {step: Cell(value * count, unit="s", origin=origin) for step, value in seconds.items()}
     if origin == MEASURED:
         cells["transfer"] = Cell("none", unit="s", origin=origin)
@@ -410,8 +335,8 @@ def shares(cfg: Config) -> Result:
         times, plain = measured(cfg, one, presets.values()), presets[PLAIN]
         batch = simulated(cfg, one, counted(times, presets, PLAIN))
         reads, scores = structure.reads(range(1, cfg.epochs + 1)), rules(cfg, structure)
-        labels = one.case.title, cfg.models[one.model].title
-        details[", ".join(labels)] = _kept(times, plain)
+        labels = one.labels(cfg)[:2]
+        details[", ".join(labels)] = times.record(plain)
         own = []
         for share in cfg.shares:
             cells = {}
@@ -442,25 +367,10 @@ def ablation(cfg: Config) -> Result:
         keys: list[dict[str, Any]] = [{}, {"share": share}, {"split": one.ranks > 1}, {"workers": 1}]
         joined = [functools.reduce(lambda a, b: a | b, keys[: stage + 1]) for stage in range(len(keys))]
         presets = {stage: preset(cfg, one, precomputed=True, **own) for stage, own in zip(STAGES, joined)}
-        times, count = measured(cfg, one, presets.values()), num_batches(cfg, one)
+        times = measured(cfg, one, presets.values())
         equal.look(times, presets, [(STAGES[0], STAGES[1]), (STAGES[2], STAGES[3])])
-        labels = one.case.title, cfg.models[one.model].title, one.name
-        here = {stage: times.cell(name, count / 1e3, "s") for stage, name in presets.items()}
-        cells = {}
-        for stage, name in presets.items():
-            value = None
-            if name in times.ms:
-                batch = simulated(cfg, one, times.details[name])
-                value = count * (batch.overlapped if stage == STAGES[-1] else batch.in_turn)
-            ratio = cfg.published("speedup", **one.row(stage=stage))
-            cells[stage] = Cell(value, unit="s", origin=SIMULATED, paper_ratio=ratio)
-        assert cfg.nproc is not None
-        both = [here, cells] if one.ranks <= cfg.nproc else [cells]
-        rows += [TableRow(labels, speedups(one_row, PP)) for one_row in both]
-        details[", ".join(labels)] = {stage: _kept(times, name) for stage, name in presets.items()}
-    panels = []
-    for origin in (SIMULATED, MEASURED):
-        own = [row for row in rows if row.cells[PP].origin == origin]
-        panels += bars(f"{{0}}, {{2}}: {origin}", "speed-up over PP", own, STAGES, group=1)
+        rows += _epoch_rows(cfg, one, times, presets, {stage: {"stage": stage} for stage in STAGES}, PP)
+        details[", ".join(one.labels(cfg))] = {stage: times.record(name) for stage, name in presets.items()}
+    panels = bars_by_origin("{0}, {2}", "speed-up over PP", rows, STAGES, group=1)
     notes = [*cfg.notes, *equal.notes()]
     return Result(("graph", "model", "draws"), STAGES, rows, panels, found, notes, details)

@@ -7,7 +7,7 @@ from omegaconf import MISSING
 
 from fullgnn.config.keys import check_choices, check_minima
 from fullgnn.errors import ConfigError
-from fullgnn.reproduce.config import TargetConfig, entry
+from fullgnn.reproduce.config import TargetConfig, check_not_empty, entry
 
 
 @dataclass
@@ -92,9 +92,7 @@ def check(cfg: Config) -> None:
     Raises:
         ConfigError: one line that names the key.
     """
-    for key in ("chosen_models", "chosen_codecs", "ratios", "seeds"):
-        if not getattr(cfg, key):
-            raise ConfigError(f"{key}=[] leaves nothing to do: give at least one")
+    check_not_empty(cfg, "chosen_models", "chosen_codecs", "ratios", "seeds")
     check_choices("chosen_models", cfg.chosen_models, cfg.models)
     check_choices("chosen_codecs", cfg.chosen_codecs, cfg.codecs)
     check_minima(cfg, dict.fromkeys(("ratios", "max_epochs", "sampled_max_epochs"), 1))

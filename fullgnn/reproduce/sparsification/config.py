@@ -8,6 +8,7 @@ from omegaconf import MISSING
 from fullgnn.codecs.topk import GROUP
 from fullgnn.config.keys import check_choices, check_minima
 from fullgnn.errors import ConfigError
+from fullgnn.reproduce.config import check_fraction, check_not_empty
 from fullgnn.reproduce.graphs import Case, case
 from fullgnn.reproduce.graphs import full_size as size_of
 from fullgnn.reproduce.sampled import SampledConfig
@@ -88,9 +89,7 @@ def check(cfg: Config) -> None:
     Raises:
         ConfigError: one line that names the key.
     """
-    for key in ("chosen_models", "ranks", "ratios", "cache_shares", "caches"):
-        if not getattr(cfg, key):
-            raise ConfigError(f"{key}=[] leaves nothing to do: give at least one")
+    check_not_empty(cfg, "chosen_models", "ranks", "ratios", "cache_shares", "caches")
     check_choices("chosen_models", cfg.chosen_models, cfg.models)
     check_choices("caches", cfg.caches, CACHES)
     sizes = ("ranks", "batch_size", "least_batch_size", "batches", "cluster_nodes", "least_cluster_nodes", "group_size")
@@ -101,8 +100,7 @@ def check(cfg: Config) -> None:
     for share in cfg.cache_shares:
         if not 0 <= share <= 100:
             raise ConfigError(f"cache_shares={share:g} is out of range: give 0 to 100")
-    if not 0 < cfg.subgraph_share <= 1:
-        raise ConfigError(f"subgraph_share={cfg.subgraph_share:g} is out of range: give more than 0 and at most 1")
+    check_fraction(cfg, "subgraph_share")
 
 
 def cases(cfg: Config, features: bool = True) -> list[Case]:

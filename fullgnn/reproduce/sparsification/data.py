@@ -18,7 +18,7 @@ from fullgnn.graph import Graph
 from fullgnn.graph.datasets import load_cached
 from fullgnn.graph.sparse_features import NodeFeatures, features_to_arrays
 from fullgnn.graph.splits import random_split
-from fullgnn.reproduce.graphs import Case, GraphSize
+from fullgnn.reproduce.graphs import Case, given_case
 from fullgnn.reproduce.sparsification.accuracy_config import Config
 from fullgnn.storage.cache import Cache
 
@@ -41,12 +41,8 @@ def case(cfg: Config, name: str) -> Case:
     if cfg.scale is not None and any(one.startswith("dataset.scale=") for one in overrides):
         overrides.append(f"dataset.scale={cfg.scale!r}")
     node = compose(*overrides).dataset
-    is_generated = "degree_scale" in node
     graph = _graph(tuple(overrides), data.columns, data.symmetrize, cfg.data_seed, cfg.cache_dir)
-    own = GraphSize(graph.num_nodes, graph.num_edges + graph.num_nodes, graph.num_features, graph.num_classes)
-    full = GraphSize(node.num_nodes, node.num_edges, node.num_features, node.num_classes) if is_generated else own
-    scale, degree_scale = (node.scale, node.degree_scale) if is_generated else (1.0, 1.0)
-    return Case(name, known.title, graph, not is_generated, scale, degree_scale, known.hidden, full, None)
+    return given_case(name, known.title, graph, node, known.hidden)
 
 
 @functools.lru_cache(maxsize=4)

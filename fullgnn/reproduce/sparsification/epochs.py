@@ -11,11 +11,13 @@ from typing import Any
 
 from fullgnn.codecs.topk import GROUP
 from fullgnn.reproduce.graphs import Case
+from fullgnn.reproduce.modelled import MEASURED, SIMULATED, Batch, bars_by_origin, batch_here
 from fullgnn.reproduce.result import (
     Bars,
     Cell,
     Curve,
     Curves,
+    Labels,
     Origin,
     Result,
     Series,
@@ -26,23 +28,13 @@ from fullgnn.reproduce.result import (
     speedups,
 )
 from fullgnn.reproduce.sampled import Measured, measure
+from fullgnn.reproduce.sparsification import machine
 from fullgnn.reproduce.sparsification.config import CLUSTER, Config, batch_size, cases
-from fullgnn.reproduce.sparsification.machine import (
-    Batch,
-    Setting,
-    clusters_here,
-    grows,
-    num_batches,
-    overrides,
-    simulated,
-)
+from fullgnn.reproduce.sparsification.machine import Setting, num_batches
 from fullgnn.reproduce.sparsification.sizes import ID_BYTES, code_bytes
 
 FULL, SPARSE = "full", "sparse"
 WAYS = (FULL, SPARSE)
-
-MEASURED: Origin = "measured"
-SIMULATED: Origin = "simulated"
 
 _MEGA = 1e6
 
@@ -55,7 +47,7 @@ def settings(cfg: Config, found: Iterable[Case]) -> Iterator[Setting]:
 
 def preset(cfg: Config, one: Setting, k: int | None = None, gathered: bool = False) -> str:
     """The preset of the benchmark that trains ``one``, see ``machine.overrides``."""
-    return " ".join(["default", *overrides(cfg, one, k, gathered)])
+    return " ".join(["default", *machine.overrides(cfg, one, k, gathered)])
 
 
 def presets_of(cfg: Config, one: Setting, gathered: bool = False) -> dict[str, str]:
@@ -71,7 +63,7 @@ def measured(cfg: Config, one: Setting, presets: Iterable[str]) -> Measured:
 def batches_here(cfg: Config, one: Setting, times: Measured) -> float:
     """Batches of an epoch of the shrunk graph."""
     if cfg.models[one.model].sampler == CLUSTER:
-        return clusters_here(cfg, one.case) / cfg.group_size / one.ranks
+        return machine.clusters_here(cfg, one.case) / cfg.group_size / one.ranks
     return times.num_batches
 
 
@@ -84,45 +76,50 @@ def simulated_way(cfg: Config, one: Setting, times: Measured, full: str, k: int 
     if full not in times.ms:
         return None
     width = one.case.full.num_features
-    return simulated(cfg, one, times.details[full], None if k is None else code_bytes(width, k))
+    return machine.simulated(cfg, one, times.details[full], None if k is None else code_bytes(width, k))
+
+
+def simulated_ways(cfg: Config, one: Setting, times: Measured, presets: dict[str, str]) -> dict[str, Batch | None]:
+    """A batch of the whole graph by way, with the paper's k."""
+    by_way = {FULL: None, SPARSE: cfg.kinds[one.case.dataset].k}
+    return {way: simulated_way(cfg, one, times, presets[FULL], k) for way, k in by_way.items()}
+
+
+Comparison = tuple[Setting, Labels, dict[str, str], Measured]
+"""What is trained, the labels of its rows, its preset by way, and the benchmark of the presets."""
+
+
+def comparisons(
+    cfg: Config, found: Iterable[Case], details: dict[str, Any], gathered: bool = False
+) -> Iterator[Comparison]:
+    """Measure all that a target trains on one rank, in both ways; ``details`` get what the record keeps."""
+    for one in settings(cfg, found):
+        presets = presets_of(cfg, one, gathered)
+        times = measured(cfg, one, presets.values())
+        labels = one.case.title, cfg.models[one.model].title
+        details[", ".join(labels)] = record(times, presets)
+        yield one, labels, presets, times
+
+
+def record(times: Measured, presets: dict[str, str]) -> dict[str, Any]:
+    """What the record keeps of the ways."""
+    return {way: times.record(name) for way, name in presets.items()}
 
 
 def epochs(cfg: Config) -> Result:
     """The epoch, with full and with compressed features."""
     found, rows, details = cases(cfg), [], dict[str, Any]()
-    for one in settings(cfg, found):
-        presets, kind = presets_of(cfg, one), cfg.kinds[one.case.dataset]
-        times = measured(cfg, one, presets.values())
-        labels = one.case.title, cfg.models[one.model].title
+    for one, labels, presets, times in comparisons(cfg, found, details):
         scale = batches_here(cfg, one, times) / 1e3
         rows.append(TableRow(labels, speedups({way: times.cell(presets[way], scale, "s") for way in WAYS}, FULL)))
         cells = {}
-        for way, k in zip(WAYS, (None, kind.k)):
-            batch = simulated_way(cfg, one, times, presets[FULL], k)
+        for way, batch in simulated_ways(cfg, one, times, presets).items():
             seconds = None if batch is None else batch.in_turn * num_batches(cfg, one)
             paper = cfg.published("seconds", graph=one.case.dataset, model=one.model, way=way)
             cells[way] = Cell(seconds, paper, "s", SIMULATED)
         rows.append(TableRow(labels, speedups(cells, FULL)))
-        details[", ".join(labels)] = _kept(times, presets)
-    panels = _by_origin(rows, "speed-up of the codec", [SPARSE])
+    panels = bars_by_origin("{1}", "speed-up of the codec", rows, [SPARSE])
     return Result(("graph", "model"), WAYS, rows, panels, found, cfg.notes, details)
-
-
-def _by_origin(rows: list[TableRow], ylabel: str, columns: list[str]) -> list[Bars]:
-    panels = []
-    for origin in (SIMULATED, MEASURED):
-        own = [row for row in rows if {cell.origin for cell in row.cells.values()} == {origin}]
-        panels += bars(f"{{1}}: {origin}", ylabel, own, columns)
-    return panels
-
-
-def _kept(times: Measured, presets: dict[str, str]) -> dict[str, Any]:
-    """What the record keeps of the ways."""
-    found = {}
-    for way, name in presets.items():
-        details = {key: value for key, value in times.details.get(name, {}).items() if key != "losses"}
-        found[way] = {"preset": name, "times_ms": times.times_ms.get(name), **details}
-    return found
 
 
 def ratios(cfg: Config) -> Result:
@@ -148,7 +145,7 @@ def ratios(cfg: Config) -> Result:
             paper = cfg.published("seconds", graph=one.case.dataset, model=one.model, compression=ratio)
             cells[name] = Cell(seconds, paper, "s", SIMULATED)
         rows.append(TableRow((*labels, "epoch"), speedups(cells, columns[0])))
-        details[", ".join(labels)] = _kept(times, presets)
+        details[", ".join(labels)] = record(times, presets)
         for line in rows[-2:]:
             origin = line.cells[columns[0]].origin
             heights = [[number(getattr(line.cells[name], field)) for name in columns] for field in _RATIOS]
@@ -165,19 +162,14 @@ STEPS = ("sample", "gather", "transfer", "decode", "compute", "gather and transf
 def steps(cfg: Config) -> Result:
     """An iteration by step."""
     found, rows, details = cases(cfg), [], dict[str, Any]()
-    for one in settings(cfg, found):
-        presets, kind = presets_of(cfg, one, gathered=True), cfg.kinds[one.case.dataset]
-        times = measured(cfg, one, presets.values())
-        labels = one.case.title, cfg.models[one.model].title
-        details[", ".join(labels)] = _kept(times, presets)
+    for one, labels, presets, times in comparisons(cfg, found, details, gathered=True):
         whole: dict[str, Batch] = {}
-        for way, k in zip(WAYS, (None, kind.k)):
+        for way, batch in simulated_ways(cfg, one, times, presets).items():
             name = presets[way]
             if name not in times.ms:
                 rows.append(TableRow((*labels, way), {STEPS[0]: times.cell(name)}))
                 continue
             rows.append(TableRow((*labels, way), _cells_here(times, name)))
-            batch = simulated_way(cfg, one, times, presets[FULL], k)
             assert batch is not None
             whole[way] = batch
             rows.append(TableRow((*labels, way), _cells_whole(cfg, one, times, presets[FULL], way, whole)))
@@ -186,21 +178,8 @@ def steps(cfg: Config) -> Result:
     return Result(("graph", "model", "features are"), STEPS, rows, panels, found, cfg.notes, details)
 
 
-def here(times: Measured, name: str) -> Batch:
-    """A batch of the shrunk graph on this machine."""
-    spent = {key: value / 1e3 for key, value in times.details[name]["steps_ms"].items()}
-    return Batch(
-        sample=spent["sample"],
-        gather=spent.get("gather", 0.0),
-        transfer=0.0,
-        decode=spent["load"],
-        compute=spent["forward"] + spent["backward"] + spent["update"],
-        waiting=spent.get("comm", 0.0),
-    )
-
-
 def _cells_here(times: Measured, name: str) -> dict[str, Cell]:
-    batch, counts = here(times, name), times.details[name]["counts"]
+    batch, counts = batch_here(times, name), times.details[name]["counts"]
     cells = {step: Cell(1e3 * getattr(batch, step), unit="ms") for step in STEPS[:5]}
     cells["transfer"] = Cell("none", unit="ms")
     cells["features"] = Cell(counts["fetched_bytes"] / _MEGA, unit="MB")
@@ -212,7 +191,7 @@ def _cells_whole(
     cfg: Config, one: Setting, times: Measured, full: str, way: str, whole: dict[str, Batch]
 ) -> dict[str, Cell]:
     """Cells of an iteration of the whole graph."""
-    batch, counts, up = whole[way], times.details[full]["counts"], grows(cfg, one)
+    batch, counts, up = whole[way], times.details[full]["counts"], machine.grows(cfg, one)
     width = one.case.full.num_features
     row = 4 * width if way == FULL else code_bytes(width, cfg.kinds[one.case.dataset].k)
     values = {step: (1e3 * getattr(batch, step), "ms") for step in STEPS[:5]}
@@ -231,23 +210,15 @@ def _cells_whole(
 def loading(cfg: Config) -> Result:
     """The share of an iteration in which the features are loaded."""
     found, rows, details = cases(cfg), [], dict[str, Any]()
-    for one in settings(cfg, found):
-        presets, kind = presets_of(cfg, one, gathered=True), cfg.kinds[one.case.dataset]
-        times = measured(cfg, one, presets.values())
-        labels = one.case.title, cfg.models[one.model].title
-        details[", ".join(labels)] = _kept(times, presets)
-        batches = {way: here(times, name) if name in times.ms else None for way, name in presets.items()}
+    for one, labels, presets, times in comparisons(cfg, found, details, gathered=True):
+        batches = {way: batch_here(times, name) if name in times.ms else None for way, name in presets.items()}
         rows.append(TableRow(labels, {way: _share(batch, MEASURED) for way, batch in batches.items()}))
         cells = {}
-        for way, k in zip(WAYS, (None, kind.k)):
-            batch = simulated_way(cfg, one, times, presets[FULL], k)
+        for way, batch in simulated_ways(cfg, one, times, presets).items():
             paper = cfg.published("loading", graph=one.case.dataset, model=one.model, way=way)
             cells[way] = replace(_share(batch, SIMULATED), paper=paper)
         rows.append(TableRow(labels, cells))
-    panels = []
-    for origin in (SIMULATED, MEASURED):
-        own = [row for row in rows if row.cells[FULL].origin == origin]
-        panels += bars(f"{{1}}: {origin}", "loading, % of an iteration", own, WAYS, ("ours", "paper"))
+    panels = bars_by_origin("{1}", "loading, % of an iteration", rows, WAYS, heights=("ours", "paper"))
     return Result(("graph", "model"), WAYS, rows, panels, found, cfg.notes, details)
 
 
@@ -265,7 +236,7 @@ def throughput(cfg: Config) -> Result:
     """Training nodes a second by the number of ranks."""
     found, rows, panels, details = cases(cfg), [], [], dict[str, Any]()
     for one in settings(cfg, found):
-        presets, kind = presets_of(cfg, one), cfg.kinds[one.case.dataset]
+        presets = presets_of(cfg, one)
         labels = one.case.title, cfg.models[one.model].title
         alone = measured(cfg, one, presets.values())
         speeds: dict[str, dict[int, dict[str, float | None]]] = {THIS: {}, OWN: {}, SHARED: {}}
@@ -276,12 +247,12 @@ def throughput(cfg: Config) -> Result:
                 times = alone if ranks == 1 else measured(cfg, several, presets.values())
                 nodes = ranks * batch_size(cfg, one.case)
                 speeds[THIS][ranks] = {way: over(1e3 * nodes, times.ms.get(presets[way])) for way in WAYS}
-                details[", ".join((*labels, f"p={ranks}"))] = _kept(times, presets)
-            batches = [simulated_way(cfg, several, alone, presets[FULL], k) for k in (None, kind.k)]
+                details[", ".join((*labels, f"p={ranks}"))] = record(times, presets)
+            batches = simulated_ways(cfg, several, alone, presets)
             for host, turns in ((OWN, 1), (SHARED, ranks)):
                 speeds[host][ranks] = {
                     way: None if batch is None else ranks * cfg.batch_size / _waiting(batch, turns).in_turn
-                    for way, batch in zip(WAYS, batches)
+                    for way, batch in batches.items()
                 }
         for host, by_ranks in speeds.items():
             own = [

@@ -8,27 +8,17 @@ What is counted in a batch of the shrunk graph is multiplied by how many times a
 steps come one after the other.
 """
 
-import functools
-import itertools
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
-from fullgnn.bench.harness import interleaved
-from fullgnn.config import RuntimeConfig
-from fullgnn.costs.hardware import Hardware, load_hardware
 from fullgnn.reproduce.graphs import Case
+from fullgnn.reproduce.modelled import Batch, draw_s, layer_widths, modelled, row_s, waiting_s
 from fullgnn.reproduce.sparsification.config import CLUSTER, Config, Model, batch_size
 from fullgnn.reproduce.sparsification.sizes import ID_BYTES
 from fullgnn.sampling.batches import batch_of, epoch_order
-from fullgnn.sampling.features import HostRows
 from fullgnn.sampling.neighbors import NeighborSampler
-
-ROUNDS = 5
-"""Turns of what is measured in this process."""
 
 UPDATE_PASSES = 9
 """How many arrays as large as the parameters a step goes through, whatever its batch: Adam reads four, zeroing the
@@ -48,28 +38,6 @@ class Setting:
     case: Case
     model: str
     ranks: int = 1
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Seconds of a batch of one rank, by step."""
-
-    sample: float
-    gather: float
-    transfer: float
-    decode: float
-    compute: float
-    waiting: float = 0.0  # for the gradients of other ranks
-
-    @property
-    def loading(self) -> float:
-        """Seconds in which the features come to the device."""
-        return self.gather + self.transfer + self.decode
-
-    @property
-    def in_turn(self) -> float:
-        """Seconds, if each step waits for the one before it."""
-        return self.sample + self.loading + self.compute + self.waiting
 
 
 def clusters_here(cfg: Config, case: Case) -> int:
@@ -107,17 +75,16 @@ def simulated(cfg: Config, one: Setting, details: dict[str, Any], code_bytes: in
     decode = 0.0
     if code_bytes is not None:
         decode = hardware.op_s + inputs * (code_bytes + full_row + SECTOR * code_bytes) / hardware.copy_bytes_per_s
-    drawing = edges * draw_s(cfg, one.case) if model.sampler != CLUSTER else up * details["steps_ms"]["sample"] / 1e3
-    waiting = 0.0
-    if one.ranks > 1:
-        waiting = hardware.link("all_reduce", one.ranks).time_s(details["parameter_bytes"])
+    drawing = up * details["steps_ms"]["sample"] / 1e3
+    if model.sampler != CLUSTER:
+        drawing = edges * draw_s(one.case, cfg.fanouts, cfg.batch_size, cfg.seed)
     return Batch(
         sample=drawing,
         gather=inputs * gather_s(cfg, one.case.full.num_nodes, row),
         transfer=hardware.link("exchange", 2).time_s(inputs * row + edges * ID_BYTES),
         decode=decode,
         compute=compute_s(cfg, one, details),
-        waiting=waiting,
+        waiting=waiting_s(hardware, one.ranks, details),
     )
 
 
@@ -125,8 +92,7 @@ def compute_s(cfg: Config, one: Setting, details: dict[str, Any]) -> float:
     """Seconds of the products, the reads of neighbours and the other operations of a batch of the whole graph."""
     hardware, up, model = modelled(cfg.hardware), grows(cfg, one), cfg.models[one.model]
     layers, operations = details["layers"], details["operations"]
-    widths = [one.case.graph.num_features, *[one.case.hidden] * (len(layers) - 1), one.case.graph.num_classes]
-    of_weights = [a * b for a, b in itertools.pairwise(widths)]
+    widths, of_weights = layer_widths(one.case, len(layers))
     num_matrices = details["parameter_bytes"] / 4 / sum(of_weights)  # of each layer
     edges = [layer["edges"] for layer in layers]
     if not any(edges) and model.sampler != CLUSTER:  # a layer that reads edges one by one does not count them
@@ -144,43 +110,14 @@ def compute_s(cfg: Config, one: Setting, details: dict[str, Any]) -> float:
     return seconds
 
 
-@functools.cache
-def modelled(name: str) -> Hardware:
-    """The profile of the modelled machine."""
-    return load_hardware(name, RuntimeConfig())
-
-
-_RATES: dict[tuple[object, ...], float] = {}
-"""What this process has measured of this machine."""
-
-
 def gather_s(cfg: Config, num_nodes: int, row_bytes: int) -> float:
     """Seconds in which this machine gathers a random row of so many bytes, in batches, in the order of the nodes.
 
     The table has ``num_nodes`` rows, or as many as ``cfg.gather_megabytes`` hold.
     """
     num_rows = max(8, min(num_nodes, int(cfg.gather_megabytes * 1e6) // row_bytes))
-    key = "gather", num_rows, row_bytes
-    if key not in _RATES:
-        rows, random = HostRows(np.ones((num_rows, row_bytes), np.uint8), torch.device("cpu")), np.random.default_rng(0)
-        count = min(num_rows // 4, _MOST_ROWS)
-        batches = [np.sort(random.choice(num_rows, count, replace=False)) for _ in range(ROUNDS)]
-        _RATES[key] = _median_s([functools.partial(rows.gather, ids) for ids in batches]) / count
-    return _RATES[key]
-
-
-def draw_s(cfg: Config, case: Case) -> float:
-    """Seconds in which this machine draws an edge, in batches of as many training nodes as those of the paper."""
-    key = "draw", case.dataset, case.scale, case.real, tuple(cfg.fanouts)
-    if key not in _RATES:
-        graph, random = case.graph, np.random.default_rng(0)
-        sampler = NeighborSampler(graph.indptr.astype(np.int64), graph.indices, cfg.fanouts, seed=cfg.seed)
-        count = min(graph.num_nodes, cfg.batch_size)
-        batches = [np.sort(random.choice(graph.num_nodes, count, replace=False)) for _ in range(ROUNDS)]
-        drawn = [sum(hop.num_edges for hop in sampler.sample(ids, 0)) for ids in batches]
-        steps = [functools.partial(sampler.sample, ids, 0) for ids in batches]
-        _RATES[key] = _median_s(steps) / float(np.median(drawn))
-    return _RATES[key]
+    table = np.ones((num_rows, row_bytes), np.uint8)
+    return row_s(table, min(num_rows // 4, _MOST_ROWS), (num_rows, row_bytes))
 
 
 def drawn_by_layer(cfg: Config, case: Case) -> list[float]:
@@ -190,11 +127,6 @@ def drawn_by_layer(cfg: Config, case: Case) -> list[float]:
     order, turns = epoch_order(train, cfg.seed, 1), range(min(cfg.batches, -(-len(train) // size)))
     drawn = [[hop.num_edges for hop in sampler.sample(np.sort(batch_of(order, size, turn)), 1)] for turn in turns]
     return np.mean(drawn, axis=0)[::-1].tolist()
-
-
-def _median_s(steps: Sequence[Callable[[], Any]]) -> float:
-    times = interleaved({str(turn): step for turn, step in enumerate(steps)}, torch.device("cpu"), ROUNDS)
-    return float(np.median([one.median_ms for one in times.values()])) / 1e3
 
 
 def overrides(cfg: Config, one: Setting, k: int | None, gathered: bool) -> list[str]:

@@ -12,7 +12,7 @@ from fullgnn.config import MinibatchConfig
 from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import world_of_one
 from fullgnn.reproduce.graphs import Case
-from fullgnn.reproduce.result import Bars, Cell, Result, Series, TableRow, number
+from fullgnn.reproduce.result import Cell, Result, TableRow, bars
 from fullgnn.reproduce.sparsification.apart import ARRAYS, codec_keys, map_graph, sampled_keys, write_graph
 from fullgnn.reproduce.sparsification.config import Config, cases
 from fullgnn.reproduce.sparsification.fresh import Fresh, call_fresh
@@ -58,11 +58,7 @@ def run(cfg: Config) -> Result:
         own.append(TableRow((one.title, HERE), _cells(cfg, one, HERE, pair, "measured")))
         rows += own
         drawn = [row for row in own if row.labels[1] in (IN_ALL, IN_ALL_SUBGRAPH)]
-        series = [
-            Series(way, [number(row.cells[way].ours) for row in drawn], [number(row.cells[way].paper) for row in drawn])
-            for way in COLUMNS[:2]
-        ]
-        panels.append(Bars(f"{one.title}, full size, derived", "GiB", [row.labels[1] for row in drawn], series))
+        panels += bars("{0}, full size, derived", "GiB", drawn, COLUMNS[:2], ("ours", "paper"), group=1)
         details[one.title] = {way: vars(fresh) for way, fresh in zip(COLUMNS, measured)}
     return Result(("graph", "what"), COLUMNS, rows, panels, found, cfg.notes, details)
 

@@ -1,4 +1,5 @@
-"""The graphs, and the share of their features in all bytes: counted on the structure alone, without features."""
+"""The graphs, the share of their features in all bytes, and hits of a cache of the same bytes, which holds rows of
+features as they are, or their codes: counted on the structure alone, without features."""
 
 from functools import cached_property
 
@@ -7,9 +8,11 @@ import numpy as np
 from fullgnn.codecs import Features
 from fullgnn.codecs.topk import TopK
 from fullgnn.reproduce.graphs import Case, GraphSize
-from fullgnn.reproduce.result import Bars, Cell, Result, Series, TableRow, number
+from fullgnn.reproduce.result import Bars, Cell, Result, Series, TableRow, bars, number
 from fullgnn.reproduce.sparsification.config import Config, Kind, batch_size, cases
 from fullgnn.sampling.batches import batch_of, epoch_order, num_batches
+from fullgnn.sampling.caches import Accesses, Cache, CacheByDegree, CacheByPresampling, CacheExactly
+from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.neighbors import NeighborSampler
 
 ID_BYTES = 8
@@ -64,8 +67,6 @@ class Draws:
         self.indptr, self.indices = graph.indptr.astype(np.int64), graph.indices
         self.num_nodes, self.train = graph.num_nodes, np.flatnonzero(graph.train_mask)
         self.batch_size, self._seed = batch_size(cfg, one), cfg.seed
-        self.grows = cfg.batch_size / self.batch_size
-        """How many times as large a batch is at full size."""
         self._sampler = NeighborSampler(self.indptr, self.indices, cfg.fanouts, seed=cfg.seed)
 
     def epoch(self, epoch: int) -> tuple[np.ndarray, int]:
@@ -110,13 +111,70 @@ def shares(cfg: Config) -> Result:
             for name, (value, origin) in values.items()
         }
         rows.append(TableRow((one.title,), cells))
-    series = [
-        Series(name, [number(row.cells[name].ours) for row in rows], [number(row.cells[name].paper) for row in rows])
-        for name in SHARES
-    ]
-    panels = [Bars("share of the features", "% of bytes", [row.labels[0] for row in rows], series)]
+    panels = bars("share of the features", "% of bytes", rows, SHARES, ("ours", "paper"))
     return Result(("graph",), SHARES, rows, panels, found, cfg.notes)
 
 
 def _share(features: float, others: float) -> float:
     return 100 * features / (features + others)
+
+
+_CLASSES: dict[str, type[Cache]] = {
+    "degree": CacheByDegree,
+    "presample": CacheByPresampling,
+    "exact": CacheExactly,
+}
+CACHED = ("full", "sparse")
+HITS = [f"{what}, {way}" for way in CACHED for what in ("rows", "hits", "fetched")]
+EPOCH = 2
+"""The epoch whose reads are counted: the rows of an exact cache have changed before it."""
+
+
+def hits(cfg: Config) -> Result:
+    """Count the hits of each cache, and the bytes that an epoch fetches beside them."""
+    found, rows, panels = cases(cfg, features=False), [], []
+    for one in found:
+        own, draws = [], Draws(cfg, one)
+        sizes = 4 * one.full.num_features, code_bytes(one.full.num_features, cfg.kinds[one.dataset].k)
+        known = {epoch: draws.epoch(epoch)[0] for epoch in range(EPOCH + 1)}
+        for share in cfg.cache_shares:
+            for name in cfg.caches:
+                cells = {}
+                megabytes = share / 100 * one.graph.num_nodes * sizes[0] / 1e6
+                for way, row_bytes in zip(CACHED, sizes):
+                    kept, hits, fetched = _count(one, name, megabytes, row_bytes, draws, known)
+                    paper = cfg.published("hits", graph=one.dataset, share=share, way=way)
+                    cells[f"rows, {way}"] = Cell(100 * kept, unit="%")
+                    cells[f"hits, {way}"] = Cell(100 * hits, paper, "%")
+                    cells[f"fetched, {way}"] = Cell(fetched / 1e9, unit="GB")
+                own.append(TableRow((one.title, f"{share:g} %", name), cells))
+        rows += own
+        series = [_series(own, name, way) for name in cfg.caches for way in CACHED]
+        panels.append(Bars(one.title, "hits, %", [f"{share:g} %" for share in cfg.cache_shares], series))
+    return Result(("graph", "memory of the cache", "cache"), HITS, rows, panels, found, cfg.notes)
+
+
+def _series(rows: list[TableRow], name: str, way: str) -> Series:
+    """The hits of a cache by its memory."""
+    cells = [row.cells[f"hits, {way}"] for row in rows if row.labels[2] == name]
+    return Series(f"{name}, {way}", [number(cell.ours) for cell in cells], [number(cell.paper) for cell in cells])
+
+
+def _count(
+    one: Case, name: str, megabytes: float, row_bytes: int, draws: Draws, known: dict[int, np.ndarray]
+) -> tuple[float, float, float]:
+    """The share of the rows that the cache holds, that of the reads that it answers, and the bytes that an epoch of the
+    whole graph fetches, with the rows that change before it.
+
+    Args:
+        known: (num_nodes,) how often each epoch reads each row.
+    """
+    empty = np.empty((draws.num_nodes, 0), np.float32)
+    host = HostGraph(draws.indptr, draws.indices, None, empty, one.graph.labels, draws.train)
+    accesses = Accesses(host, known.__getitem__, row_bytes)
+    chosen = _CLASSES[name](megabytes)  # type: ignore[call-arg]
+    before, kept, reads = chosen.rows(accesses, EPOCH - 1), chosen.rows(accesses, EPOCH), known[EPOCH]
+    hits = int(reads[kept].sum())
+    changed = len(np.setdiff1d(kept, before, assume_unique=True))
+    fetched = (int(reads.sum()) - hits + changed) * row_bytes / one.scale
+    return len(kept) / draws.num_nodes, hits / max(1, int(reads.sum())), fetched
