@@ -5,10 +5,12 @@ import gc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fullgnn import train, train_minibatch
 from fullgnn.api import train_graph
 from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
@@ -173,6 +175,20 @@ def train_processes(
         runtime = [f"runtime.nproc={nproc}", f"run_dir={quote(str(folder))}"]
         record = train_graph(graph, *overrides(cfg, hidden, *own), *runtime)
         return record, read_epochs(folder)[0]
+
+
+def train_by_command(folder: Path, overrides: Sequence[str], sampled: bool) -> tuple[RunRecord, list[dict[str, Any]]]:
+    """Train as the command does, by batches or full-batch; return the record and the lines of ``epochs.jsonl``.
+
+    Args:
+        folder: of the run; there is none yet.
+    """
+    given = [*overrides, f"run_dir={quote(str(folder))}"]
+    if sampled:
+        record = train_minibatch.start(load_config(compose(*given, name="minibatch")), given)
+    else:
+        record = train.start(load_config(compose(*given)), given)
+    return record, read_epochs(folder)[0]
 
 
 @contextmanager

@@ -6,6 +6,7 @@ Plain data: ``page`` makes Markdown and CSV of it, ``plot`` a PNG, and ``record.
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Any, Literal
 
 from fullgnn.reproduce.graphs import Case
@@ -140,6 +141,17 @@ def rows_of(columns: Mapping[str, Mapping[Labels, Cell]], base: str | None = Non
         if base is not None and any(cell.unit in ("ms", "s") for cell in of_row.values()):
             rows[labels] = speedups(of_row, base)
     return list(itertools.starmap(TableRow, rows.items()))
+
+
+def reaching(curve: Sequence[float], accuracy: float) -> int | None:
+    """The epoch, from 1, that first has an ``accuracy``; None: no epoch of the curve has it."""
+    return next((epoch for epoch, own in enumerate(curve, 1) if own >= accuracy), None)
+
+
+def mean_curve(name: str, curves: Sequence[Sequence[float]]) -> Curve:
+    """The mean of the ``curves`` of several runs after each epoch that all of them have."""
+    means = list(map(fmean, zip(*curves)))
+    return Curve(name, [float(epoch) for epoch in range(1, len(means) + 1)], means)
 
 
 def with_label(rows: Iterable[TableRow], *labels: str) -> list[TableRow]:

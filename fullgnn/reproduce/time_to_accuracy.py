@@ -11,16 +11,15 @@ from typing import Any, Optional
 import torch
 from omegaconf import MISSING
 
-from fullgnn import train, train_minibatch
-from fullgnn.config.compose import compose, load_config
+from fullgnn.config.compose import compose
 from fullgnn.config.keys import check_choices, check_minima
 from fullgnn.config.overrides import quote
 from fullgnn.errors import ConfigError
 from fullgnn.reproduce.config import TargetConfig, check_fraction
 from fullgnn.reproduce.graphs import Case, given_case, load
+from fullgnn.reproduce.jobs import train_by_command
 from fullgnn.reproduce.result import Cell, Curve, Curves, Result, TableRow, Value, number, over
 from fullgnn.storage.folder import temporary_folder
-from fullgnn.storage.record import read_epochs
 
 FULL = "full"
 """The way that ``fullgnn.train`` trains; every other way is ``fullgnn.train_minibatch``'s."""
@@ -186,14 +185,9 @@ def _train(cfg: Config, one: Run, way: str, p: int, seed: int, graph: Path, run_
         f"runtime.nproc={p}",
         f"runtime.threads={max(1, cfg.threads * cfg.nproc // p)}",
         f"runtime.device={cfg.device}",
-        f"run_dir={quote(str(run_dir))}",
     ]
-    if way == FULL:
-        record = train.start(load_config(compose(*overrides)), overrides)
-    else:
-        record = train_minibatch.start(load_config(compose(*overrides, name="minibatch")), overrides)
+    record, lines = train_by_command(run_dir, overrides, sampled=way != FULL)
     steps = 1 if record.sampling is None else record.sampling["num_batches"]
-    lines, _ = read_epochs(run_dir)
     first_epoch_s = lines[0]["time_ms"]["epoch"] / 1e3
     return Training(evaluations(lines), first_epoch_s, record.epoch_time_ms["median"], steps, record.setup_time_s)
 

@@ -14,7 +14,7 @@ from fullgnn.reproduce.pagraph import epochs
 from fullgnn.reproduce.pagraph.config import Config, cached_share, most_inputs
 from fullgnn.reproduce.pagraph.convergence import Training, _reached
 from fullgnn.reproduce.pagraph.epochs import BOTH, CACHED, PLAIN, PP, STAGES, Batch, Setting
-from fullgnn.reproduce.result import Result, number
+from fullgnn.reproduce.result import Result, number, reaching
 
 TINY = [
     "device=cpu",
@@ -149,7 +149,7 @@ def test_the_larger_the_cache_the_shorter_the_epoch() -> None:
 
 def test_convergence_counts_epochs_until_the_accuracy() -> None:
     one, other = Training([10, 60, 59, 70], [9, 1, 3, 2]), Training([61, 10, 10, 10], [9, 1, 1, 1])
-    assert [one.reaching(60), one.reaching(70), one.reaching(71)] == [2, 4, None] and one.epoch_s == 2
+    assert [reaching(one.accuracy, least) for least in (60, 70, 71)] == [2, 4, None] and one.epoch_s == 2
     assert _reached([one, other], 60) == (1.5, (2 * 2 + 1 * 1) / 2)
     assert _reached([one, other], 65) == ("1 of 2 runs", "not reached")
     keys = ["seeds=[3]", "epochs=2", "samplers=[neighbor]", "ranks=[1]", "scale=0.02", "batch_size=40000"]

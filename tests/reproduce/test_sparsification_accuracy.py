@@ -18,10 +18,9 @@ from fullgnn.models import SAGE
 from fullgnn.reproduce.config import load_target, module_of
 from fullgnn.reproduce.page import csv_text, table_text
 from fullgnn.reproduce.plot import draw
-from fullgnn.reproduce.result import Bars, Curves, Result, number
+from fullgnn.reproduce.result import Bars, Curves, Result, mean_curve, number, reaching
 from fullgnn.reproduce.sparsification import accuracy_cases, training
 from fullgnn.reproduce.sparsification.accuracy_config import Config
-from fullgnn.reproduce.sparsification.curves import mean_curve, reaching
 from fullgnn.reproduce.sparsification.data import case, projected, with_split
 from fullgnn.reproduce.sparsification.losses import TOO_EASY, paired
 from fullgnn.reproduce.sparsification.similarity import outputs, similarity
@@ -322,7 +321,7 @@ def test_fig6_has_a_curve_for_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (full["epochs"].ours, topk["epochs"].ours, full["all epochs"].ours) == (2.5, 2.5, 3)
     assert found.panels[0].curves[1].y == [42, 79.75, 74.75]  # type: ignore[union-attr]
     assert reaching([1.0, 3.0, 2.0], 2.0) == 2
-    assert mean_curve("a", [Trained(0, 1, [1.0, 2.0], 0), Trained(0, 1, [3.0], 0)]).y == [2]
+    assert mean_curve("a", [[1.0, 2.0], [3.0]]).y == [2]
 
 
 @pytest.mark.parametrize("name", TARGETS)

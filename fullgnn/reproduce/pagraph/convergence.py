@@ -4,15 +4,13 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
-from fullgnn import train_minibatch
-from fullgnn.config.compose import compose, load_config
 from fullgnn.config.overrides import quote
 from fullgnn.reproduce.graphs import cases
+from fullgnn.reproduce.jobs import train_by_command
 from fullgnn.reproduce.pagraph.config import Config, batch_size
 from fullgnn.reproduce.pagraph.epochs import Setting, preset, settings
-from fullgnn.reproduce.result import Cell, Curve, Curves, Result, TableRow, Value, over
+from fullgnn.reproduce.result import Cell, Curves, Result, TableRow, Value, mean_curve, over, reaching
 from fullgnn.storage.folder import temporary_folder
-from fullgnn.storage.record import read_epochs
 
 TOGETHER, PRECOMPUTED, LOCALLY = "plain, together", "cached + PP, together", "cached + PP, locally"
 WAYS: dict[str, dict[str, Any]] = {
@@ -31,10 +29,6 @@ class Training:
 
     accuracy: list[float]  # of the validation nodes, per cent, after each
     seconds: list[float]  # of each, without its evaluation
-
-    def reaching(self, accuracy: float) -> int | None:
-        """How many epochs it takes to reach ``accuracy``; None: it does not."""
-        return next((epoch for epoch, found in enumerate(self.accuracy, 1) if found >= accuracy), None)
 
     @property
     def epoch_s(self) -> float:
@@ -61,20 +55,14 @@ def run(cfg: Config) -> Result:
             }
             rows.append(TableRow((one.case.title, one.name, way), cells))
             details[f"{one.case.title}, {one.name}, {way}"] = [vars(each) for each in own]
-        count = range(1, cfg.epochs + 1)
-        curves = [
-            Curve(
-                way, [float(n) for n in count], [statistics.fmean(each.accuracy[n - 1] for each in own) for n in count]
-            )
-            for way, own in runs.items()
-        ]
+        curves = [mean_curve(way, [each.accuracy for each in own]) for way, own in runs.items()]
         panels.append(Curves(f"{one.case.title}, {one.name}", "epochs", "accuracy of validation nodes, %", curves))
     return Result(("graph", "draws", "features, shuffled"), COLUMNS, rows, panels, found, cfg.notes, details)
 
 
 def _reached(runs: list[Training], wanted: float) -> tuple[Value, Value]:
     """The epochs in which all runs reach the accuracy, and their seconds, in the mean; or how many runs do."""
-    epochs = [epoch for each in runs if (epoch := each.reaching(wanted)) is not None]
+    epochs = [epoch for each in runs if (epoch := reaching(each.accuracy, wanted)) is not None]
     if len(epochs) < len(runs):
         return f"{len(epochs)} of {len(runs)} runs", "not reached"
     return statistics.fmean(epochs), statistics.fmean(n * each.epoch_s for n, each in zip(epochs, runs))
@@ -95,10 +83,8 @@ def _train(cfg: Config, one: Setting, keys: dict[str, Any], seed: int) -> Traini
             f"runtime.threads={cfg.threads}",
             f"runtime.device={cfg.device}",
             f"seed={seed}",
-            f"run_dir={quote(str(folder / 'run'))}",
             *preset(cfg, one, **keys).split()[1:],
         ]
-        train_minibatch.start(load_config(compose(*overrides, name="minibatch")), overrides)
-        epochs, _ = read_epochs(folder / "run")
+        _, epochs = train_by_command(folder / "run", overrides, sampled=True)
     accuracy = [100 * epoch["val_accuracy"] for epoch in epochs]
     return Training(accuracy, [epoch["time_ms"]["epoch"] / 1e3 for epoch in epochs])

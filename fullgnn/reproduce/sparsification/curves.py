@@ -1,12 +1,13 @@
 """Accuracy by epoch on full features, and on what codecs keep: figure 6 of the paper."""
 
+import math
 import statistics
 from typing import Any
 
-from fullgnn.reproduce.result import Cell, Curve, Curves, Result, TableRow
+from fullgnn.reproduce.result import Cell, Curves, Result, TableRow, mean_curve, reaching
 from fullgnn.reproduce.sparsification.accuracy_config import Config
 from fullgnn.reproduce.sparsification.data import cases
-from fullgnn.reproduce.sparsification.training import FULL, Trained, kept_ways, train_one
+from fullgnn.reproduce.sparsification.training import FULL, kept_ways, train_one
 
 SHARE = 0.99
 """The accuracy whose epoch is told is this part of the one that every run reaches at its best."""
@@ -28,25 +29,13 @@ def run(cfg: Config) -> Result:
                 row = {"graph": case.dataset, "model": name, "codec": kept.name, "ratio": kept.ratio}
                 cells = {
                     BEST: Cell(statistics.fmean(max(one.curve) for one in own), cfg.published(BEST, **row), "%"),
-                    EPOCHS: Cell(statistics.fmean(reaching(one.curve, wanted) for one in own)),
+                    EPOCHS: Cell(statistics.fmean(reaching(one.curve, wanted) or math.inf for one in own)),
                     ALL: Cell(statistics.fmean(len(one.curve) for one in own)),
                 }
                 rows.append(TableRow((case.title, model.title, kept.label), cells))
-                curves.append(mean_curve(kept.label, own))
+                curves.append(mean_curve(kept.label, [one.curve for one in own]))
                 details[f"{case.title}, {model.title}, {kept.label}"] = [vars(one) for one in own]
             title = f"{case.title}, {model.title}"
             panels.append(Curves(title, "epochs", "accuracy of validation nodes, %", curves))
     labels = ("graph", "model", "features")
     return Result(labels, (BEST, EPOCHS, ALL), rows, panels, found, cfg.notes, details)
-
-
-def reaching(curve: list[float], accuracy: float) -> int:
-    """The epoch, from 1, that first has an ``accuracy``, which some epoch of the curve has."""
-    return next(epoch for epoch, found in enumerate(curve, 1) if found >= accuracy)
-
-
-def mean_curve(name: str, runs: list[Trained]) -> Curve:
-    """The mean accuracy over the runs after each epoch that all of them have."""
-    count = min(len(one.curve) for one in runs)
-    means = [statistics.fmean(one.curve[epoch] for one in runs) for epoch in range(count)]
-    return Curve(name, [float(epoch) for epoch in range(1, count + 1)], means)
