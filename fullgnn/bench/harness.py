@@ -175,12 +175,12 @@ def measure(
 
 
 def interleaved(
-    steps: Mapping[str, Callable[[], Any]], device: torch.device, rounds: int, warmup: int = 1, budget_s: float = 60
+    steps: Mapping[str, Callable[[], Any]], device: torch.device, rounds: int, warmup: int = 1
 ) -> dict[str, Measurement]:
     """The times of each step in this process, which is in no job; see :func:`measure`."""
     methods = [Method(name, "ours", timed(step, device)) for name, step in steps.items()]
     with world_of_one(device) as world:
-        measurements, _ = measure(methods, world, rounds, warmup, budget_s)
+        measurements, _ = measure(methods, world, rounds, warmup, budget_s=60)
     return {one.name: one for one in measurements}
 
 

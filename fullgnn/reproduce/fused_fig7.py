@@ -6,7 +6,7 @@ from omegaconf import MISSING
 
 from fullgnn.reproduce.graphs import cases
 from fullgnn.reproduce.result import Cell, Result, TableRow, bars, speedups
-from fullgnn.reproduce.sampled import DGL, OURS, Epochs, SampledConfig
+from fullgnn.reproduce.sampled import DGL, OURS, SampledConfig, epoch_cells
 
 
 @dataclass
@@ -21,19 +21,17 @@ class Config(SampledConfig):
 
 def run(cfg: Config) -> Result:
     """Time an epoch of both on each graph and number of ranks."""
-    found, epochs, rows, largest = cases(cfg), Epochs(cfg, cfg.links), [], []
+    found, rows, largest = cases(cfg), [], []
     for case in found:
         of_case = []
         for p in cfg.processes:
-            cells = epochs.cells(case, p)
+            cells = epoch_cells(cfg, cfg.links, case, p)
             of_case.append(TableRow((case.title, f"p={p}"), speedups({name: cells[name] for name in (DGL, OURS)}, DGL)))
-        ratios = {row.cells[OURS].origin: [] for row in of_case}  # type: ignore[var-annotated]
-        for row in of_case:
-            if row.cells[OURS].ratio is not None:
-                ratios[row.cells[OURS].origin].append(row.cells[OURS].ratio)
-        for origin, of_origin in ratios.items():
-            most = Cell(max(of_origin, default=None), cfg.paper.get(case.dataset), "x", origin)
-            largest.append(TableRow((case.title, "largest speed-up"), {OURS: most}))
+        for origin in dict.fromkeys(row.cells[OURS].origin for row in of_case):
+            ratios = [row.cells[OURS].ratio for row in of_case if row.cells[OURS].origin == origin]
+            most = max((ratio for ratio in ratios if ratio is not None), default=None)
+            cell = Cell(most, cfg.paper.get(case.dataset), "x", origin)
+            largest.append(TableRow((case.title, "largest speed-up"), {OURS: cell}))
         rows += of_case
     panels = bars("{1}: speed-up over DGL", "speed-up", rows, (OURS,))
     return Result(("graph", "ranks"), (DGL, OURS), rows + largest, panels, found, cfg.notes)

@@ -6,7 +6,7 @@ from omegaconf import MISSING
 
 from fullgnn.reproduce.graphs import cases
 from fullgnn.reproduce.result import Cell, Result, TableRow, over
-from fullgnn.reproduce.sampled import DGL, OURS, PYG, Epochs, SampledConfig
+from fullgnn.reproduce.sampled import DGL, OURS, PYG, SampledConfig, epoch_cells
 
 GRAPH_LEARN = "Graph-Learn"
 COLUMNS = tuple(f"over {name}" for name in (DGL, PYG, GRAPH_LEARN))
@@ -24,10 +24,11 @@ class Config(SampledConfig):
 
 def run(cfg: Config) -> Result:
     """Divide the libraries' times of an epoch by ours, of the same ranks."""
-    found, epochs, rows, details = cases(cfg), Epochs(cfg, cfg.links), [], {}
+    found, rows, details = cases(cfg), [], {}
     for case in found:
         for p in cfg.processes:
-            times, paper = epochs.cells(case, p), cfg.paper.get(case.dataset, {}).get(p, [None] * len(COLUMNS))
+            times = epoch_cells(cfg, cfg.links, case, p)
+            paper = cfg.paper.get(case.dataset, {}).get(p, [None] * len(COLUMNS))
             cells = {}
             for column, name, published in zip(COLUMNS, (DGL, PYG, GRAPH_LEARN), paper, strict=True):
                 if name not in times:

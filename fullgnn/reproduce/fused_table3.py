@@ -6,7 +6,7 @@ from omegaconf import MISSING
 
 from fullgnn.reproduce.graphs import cases
 from fullgnn.reproduce.result import Result, TableRow, bars, speedups
-from fullgnn.reproduce.sampled import DGL, OURS, PYG, Epochs, SampledConfig
+from fullgnn.reproduce.sampled import DGL, OURS, PYG, SampledConfig, epoch_cells
 
 
 @dataclass
@@ -22,11 +22,11 @@ class Config(SampledConfig):
 
 def run(cfg: Config) -> Result:
     """Time an epoch with each size of a batch, on one rank."""
-    found, epochs, rows = cases(cfg), Epochs(cfg, cfg.links), []
+    found, rows = cases(cfg), []
     for case in found:
         for size in cfg.batch_sizes:
             scaled = max(1, round(size * case.scale))
-            cells = epochs.cells(case, 1, scaled, cfg.paper.get(size))
+            cells = epoch_cells(cfg, cfg.links, case, 1, scaled, cfg.paper.get(size))
             rows.append(TableRow((case.title, f"{size:,} x {case.scale:g} = {scaled:,}"), speedups(cells, DGL)))
     panels = bars("{0}: speed-up over DGL", "speed-up", rows, (PYG, OURS), group=1)
     return Result(("graph", "batch"), (DGL, PYG, OURS), rows, panels, found, cfg.notes)

@@ -1,22 +1,21 @@
 """Table 4 of Li et al. (2025): accuracies before and after, here of full-batch training, of DGL, and of ours."""
 
 import functools
-import statistics
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, Optional
 
 from omegaconf import MISSING
 
-from fullgnn import train, train_minibatch
 from fullgnn.bench.harness import attempt
 from fullgnn.bench.peers.sampled import Setting, dgl_accuracy
 from fullgnn.config.compose import compose, load_config
-from fullgnn.config.overrides import quote
 from fullgnn.distributed import world_of_one
 from fullgnn.graph import load_dataset
 from fullgnn.reproduce.config import TargetConfig
+from fullgnn.reproduce.jobs import train_by_command
 from fullgnn.reproduce.result import Cell, Result, TableRow, Value, number
-from fullgnn.reproduce.sampled import DGL, OURS
+from fullgnn.reproduce.sampled import DGL, OURS, why_missing
 from fullgnn.storage.folder import temporary_folder
 
 FULL, SPREAD = "full batch", "spread of ours"
@@ -67,9 +66,9 @@ def run(cfg: Config) -> Result:
             before, after = one.paper.get(p, [None, None])
             first = p == cfg.processes[0]
             cells = {
-                FULL: Cell(_mean(full) if first else "as above", unit="%"),
-                DGL: Cell((_mean(dgl) if dgl else why) if first else "as above", before, "%"),
-                OURS: Cell(_mean(ours), after, "%"),
+                FULL: Cell(fmean(full) if first else "as above", unit="%"),
+                DGL: Cell((fmean(dgl) if dgl else why) if first else "as above", before, "%"),
+                OURS: Cell(fmean(ours), after, "%"),
                 SPREAD: Cell(max(ours) - min(ours), unit="%"),
             }
             rows.append(TableRow((name, f"p={p}"), cells))
@@ -80,14 +79,10 @@ def run(cfg: Config) -> Result:
 
 def compared(name: str, other: str, theirs: list[float], ours: list[float]) -> str:
     """Say whether the means lie within the spread of the seeds, the larger one of both."""
-    apart = abs(_mean(ours) - _mean(theirs))
+    apart = abs(fmean(ours) - fmean(theirs))
     spread = max(max(one) - min(one) for one in (ours, theirs))
     within = "within" if apart <= spread else "NOT within"
     return f"{name}: ours and {other} are {apart:.2f} points apart, {within} the {spread:.2f} points of the seeds."
-
-
-def _mean(values: list[float]) -> float:
-    return statistics.fmean(values)
 
 
 def _accuracy(cfg: Config, one: Dataset, seed: int, p: int) -> float:
@@ -111,11 +106,7 @@ def _accuracy(cfg: Config, one: Dataset, seed: int, p: int) -> float:
             f"loader.batch_size={one.batch_size}",
         ]
     with temporary_folder() as folder:
-        overrides.append(f"run_dir={quote(str(folder / 'run'))}")
-        if p:
-            record = train_minibatch.start(load_config(compose(*overrides, name="minibatch")), overrides)
-        else:
-            record = train.start(load_config(compose(*overrides)), overrides)
+        record, _ = train_by_command(folder / "run", overrides, sampled=p > 0)
     found = number(record.test_accuracy)
     assert found is not None
     return 100 * found
@@ -132,6 +123,6 @@ def _dgl(cfg: Config, one: Dataset) -> tuple[list[float], Value]:
         with world_of_one(cfg.torch_device):
             accuracy, _, reason = attempt(functools.partial(dgl_accuracy, graph, setting, one.epochs))
         if reason is not None:
-            return [], "not installed" if reason.startswith("ModuleNotFoundError") else reason
+            return [], why_missing(reason)
         found.append(100 * accuracy)
     return found, None

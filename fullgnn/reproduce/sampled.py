@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from fullgnn.config.overrides import quote
 from fullgnn.reproduce.config import JobShape, TargetConfig
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.jobs import load_links
-from fullgnn.reproduce.result import Cell
+from fullgnn.reproduce.result import Cell, Origin
 from fullgnn.storage.folder import temporary_folder
 
 OURS, DGL, PYG = "ours", "DGL", "PyG"
@@ -103,7 +103,7 @@ def measure(
 def _read(path: Path) -> Measured:
     record = json.loads(path.read_text())
     found = {one["method"]: one for one in record["measurements"]}
-    missing = {one["method"]: _why(one["reason"]) for one in record["missing"]}
+    missing = {one["method"]: why_missing(one["reason"]) for one in record["missing"]}
     return Measured(
         {name: one["median_ms"] for name, one in found.items()},
         {name: one["details"] for name, one in found.items()},
@@ -113,46 +113,44 @@ def _read(path: Path) -> Measured:
     )
 
 
-def _why(reason: str) -> str:
+def why_missing(reason: str) -> str:
+    """The reason why a library has no times, in the words of a table."""
     if "ModuleNotFoundError" in reason:
         return "not installed"
     return "its sampler is not installed" if "requires either 'pyg-lib' or 'torch-sparse'" in reason else reason
 
 
-@dataclass(frozen=True)
-class Epochs:
-    """Seconds of epochs of sampled training on ``p`` ranks, measured up to ``cfg.nproc`` ranks and simulated beyond.
+def epoch_cells(
+    cfg: SampledConfig,
+    links: str,
+    case: Case,
+    p: int,
+    batch_size: int | None = None,
+    paper: Mapping[str, Any] | None = None,
+) -> dict[str, Cell]:
+    """The seconds of an epoch on ``p`` ranks by method, measured up to ``cfg.nproc`` ranks and simulated beyond.
 
     A simulated rank takes as long for a batch as the only rank of a measured job, and then waits for the AllReduce of
     its gradients, by the planner's model of the links.
 
     Args:
         links: the profile whose links a simulated job has.
+        paper: the paper's seconds, by method.
     """
-
-    cfg: SampledConfig
-    links: str
-
-    def cells(self, case: Case, p: int, batch_size: int | None = None, paper: Any = None) -> dict[str, Cell]:
-        """The seconds of each method; ``paper`` has the paper's, by method."""
-        paper = paper or {}
-        assert self.cfg.nproc is not None
-        if p <= self.cfg.nproc:
-            found = measure(self.cfg, case, "minibatch", p, batch_size)
-            return {
-                name: found.cell(name, found.num_batches / 1e3, "s", paper=paper.get(name)) for name in (DGL, PYG, OURS)
-            }
-        found = measure(self.cfg, case, "minibatch", 1, batch_size)
+    assert cfg.nproc is not None
+    simulates = p > cfg.nproc
+    found = measure(cfg, case, "minibatch", 1 if simulates else p, batch_size)
+    num_batches, waiting_ms = found.num_batches, 0.0
+    if simulates:
         num_batches = math.ceil(found.num_batches / p)
-        hardware = load_links(self.cfg, self.links, [JobShape("1d", p, 1)])
+        hardware = load_links(cfg, links, [JobShape("1d", p, 1)])
         assert hardware is not None
-        waiting_ms = 1e3 * replace(hardware, ranks_per_node=p).link("all_reduce", p).time_s(
-            found.details[OURS]["parameter_bytes"]
-        )
-        cells = {}
-        for name in (DGL, PYG, OURS):
-            cell = found.cell(name, unit="s", paper=paper.get(name), origin="simulated")
-            if name in found.ms:
-                cell = replace(cell, ours=(found.ms[name] + waiting_ms) * num_batches / 1e3)
-            cells[name] = cell
-        return cells
+        all_reduce = replace(hardware, ranks_per_node=p).link("all_reduce", p)
+        waiting_ms = 1e3 * all_reduce.time_s(found.details[OURS]["parameter_bytes"])
+    origin: Origin = "simulated" if simulates else "measured"
+    cells = {}
+    for name in (DGL, PYG, OURS):
+        cells[name] = found.cell(name, unit="s", paper=(paper or {}).get(name), origin=origin)
+        if name in found.ms:
+            cells[name] = replace(cells[name], ours=(found.ms[name] + waiting_ms) * num_batches / 1e3)
+    return cells

@@ -17,6 +17,7 @@ from fullgnn.reproduce import jobs
 from fullgnn.reproduce.config import JobShape, TargetConfig
 from fullgnn.reproduce.graphs import Case, cases
 from fullgnn.reproduce.result import Cell, Result, TableRow, bars, speedups
+from fullgnn.reproduce.sampled import why_missing
 
 
 @dataclass
@@ -89,7 +90,7 @@ def _one_process(cfg: Config, case: Case, shape: JobShape) -> tuple[dict[str, Ce
             if reason is None:
                 methods.append(Method(method.title, kind, timed(step, device)))
             else:
-                missing[method.title] = _why(reason)
+                missing[method.title] = why_missing(reason)
         warmup = max(cfg.warmup, EAGER_EPOCHS + 1) if cfg.device == "cuda" else cfg.warmup
         measurements, failed = measure(methods, world, jobs.num_epochs(cfg, case), warmup, cfg.budget_s)
     times = {one.name: one for one in measurements}
@@ -104,7 +105,3 @@ def _one_process(cfg: Config, case: Case, shape: JobShape) -> tuple[dict[str, Ce
         "loss_error": {title: loss_error(one, times[cfg.base]) for title, one in times.items()},
         "missing": missing,
     }
-
-
-def _why(reason: str) -> str:
-    return "not installed" if reason.startswith("ModuleNotFoundError") else reason

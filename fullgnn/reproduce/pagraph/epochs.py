@@ -194,16 +194,16 @@ def num_batches(cfg: Config, one: Setting) -> int:
 
 def ways(cfg: Config) -> Result:
     """The epoch by the way in which features are loaded."""
-    found, rows, details, equal = cases(cfg, data=cfg.data), [], dict[str, Any](), Equal()
+    found, rows, details, same = cases(cfg, data=cfg.data), [], dict[str, Any](), list[bool]()
     for one in settings(cfg, found):
         presets = presets_of(cfg, one)
         times = measured(cfg, one, presets.values())
-        equal.look(times, presets, [(PLAIN, CACHED), (PP, BOTH)] if one.ranks == 1 else [])
+        same += same_losses(times, presets, [(PLAIN, CACHED), (PP, BOTH)] if one.ranks == 1 else [])
         rows += _epoch_rows(cfg, one, times, presets, {way: {"way": way} for way in cfg.chosen_ways}, PLAIN)
         details[", ".join(one.labels(cfg))] = {way: times.record(name) for way, name in presets.items()}
     title, group = ("{1}, {2}", 0) if len(found) > 1 else ("{0}, {1}", 2)  # one graph is drawn by its draws
     panels = bars_by_origin(title, "speed-up over plain", rows, WAYS, group=group)
-    notes = [*cfg.notes, *equal.notes()]
+    notes = [*cfg.notes, *same_notes(same)]
     return Result(("graph", "model", "draws"), WAYS, rows, panels, found, notes, details)
 
 
@@ -230,28 +230,24 @@ def _epoch_rows(
     return [TableRow(one.labels(cfg), speedups(cells, base)) for cells in both]
 
 
-class Equal:
-    """Whether pairs of methods have had the same losses."""
+def same_losses(times: Measured, presets: dict[str, str], pairs: Iterable[tuple[str, str]]) -> list[bool]:
+    """Whether pairs of names in ``presets`` have had the same losses, as far as both have some."""
+    same = []
+    for pair in pairs:
+        if not set(pair) <= set(presets) or not {presets[name] for name in pair} <= set(times.details):
+            continue
+        one, other = (times.details[presets[name]]["losses"] for name in pair)
+        count = min(len(one), len(other))
+        same.append(bool(count) and np.array_equal(one[:count], other[:count], equal_nan=True))
+    return same
 
-    def __init__(self) -> None:
-        self.pairs = self.same = 0
 
-    def look(self, times: Measured, presets: dict[str, str], pairs: Iterable[tuple[str, str]]) -> None:
-        """Compare the losses of pairs of names in ``presets``, as far as both have some."""
-        for pair in pairs:
-            if not set(pair) <= set(presets) or not {presets[name] for name in pair} <= set(times.details):
-                continue
-            one, other = (times.details[presets[name]]["losses"] for name in pair)
-            count = min(len(one), len(other))
-            self.pairs += 1
-            self.same += bool(count) and np.array_equal(one[:count], other[:count], equal_nan=True)
-
-    def notes(self) -> list[str]:
-        """A sentence, if anything has been compared."""
-        if not self.pairs:
-            return []
-        return [f"The losses of a cached training and of the same one without are equal to the bit in {self.same} of"
-                f" {self.pairs} pairs."]  # fmt: skip
+def same_notes(same: list[bool]) -> list[str]:
+    """A sentence, if anything has been compared."""
+    if not same:
+        return []
+    return [f"The losses of a cached training and of the same one without are equal to the bit in {sum(same)} of"
+            f" {len(same)} pairs."]  # fmt: skip
 
 
 STEPS = (
@@ -361,16 +357,16 @@ STAGES = (PP, "+ cache", "+ partition", "+ pipeline")
 
 def ablation(cfg: Config) -> Result:
     """The epoch with one stage of the paper after the other; each can be switched off by its key."""
-    found, rows, details, equal = cases(cfg, data=cfg.data), [], dict[str, Any](), Equal()
+    found, rows, details, same = cases(cfg, data=cfg.data), [], dict[str, Any](), list[bool]()
     for one in settings(cfg, found):
         share = cfg.shares[0] / 100
         keys: list[dict[str, Any]] = [{}, {"share": share}, {"split": one.ranks > 1}, {"workers": 1}]
         joined = [functools.reduce(lambda a, b: a | b, keys[: stage + 1]) for stage in range(len(keys))]
         presets = {stage: preset(cfg, one, precomputed=True, **own) for stage, own in zip(STAGES, joined)}
         times = measured(cfg, one, presets.values())
-        equal.look(times, presets, [(STAGES[0], STAGES[1]), (STAGES[2], STAGES[3])])
+        same += same_losses(times, presets, [(STAGES[0], STAGES[1]), (STAGES[2], STAGES[3])])
         rows += _epoch_rows(cfg, one, times, presets, {stage: {"stage": stage} for stage in STAGES}, PP)
         details[", ".join(one.labels(cfg))] = {stage: times.record(name) for stage, name in presets.items()}
     panels = bars_by_origin("{0}, {2}", "speed-up over PP", rows, STAGES, group=1)
-    notes = [*cfg.notes, *equal.notes()]
+    notes = [*cfg.notes, *same_notes(same)]
     return Result(("graph", "model", "draws"), STAGES, rows, panels, found, notes, details)
