@@ -139,18 +139,18 @@ def epoch_cells(
     """
     assert cfg.nproc is not None
     simulates = p > cfg.nproc
-    found = measure(cfg, case, "minibatch", 1 if simulates else p, batch_size)
-    num_batches, waiting_ms = found.num_batches, 0.0
+    times = measure(cfg, case, "minibatch", 1 if simulates else p, batch_size)
+    num_batches, waiting_ms = times.num_batches, 0.0
     if simulates:
-        num_batches = math.ceil(found.num_batches / p)
+        num_batches = math.ceil(times.num_batches / p)
         hardware = load_links(cfg, links, [JobShape("1d", p, 1)])
         assert hardware is not None
         all_reduce = replace(hardware, ranks_per_node=p).link("all_reduce", p)
-        waiting_ms = 1e3 * all_reduce.time_s(found.details[OURS]["parameter_bytes"])
+        waiting_ms = 1e3 * all_reduce.time_s(times.details[OURS]["parameter_bytes"])
     origin: Origin = "simulated" if simulates else "measured"
     cells = {}
     for name in (DGL, PYG, OURS):
-        cells[name] = found.cell(name, unit="s", paper=(paper or {}).get(name), origin=origin)
-        if name in found.ms:
-            cells[name] = replace(cells[name], ours=(found.ms[name] + waiting_ms) * num_batches / 1e3)
+        cells[name] = times.cell(name, unit="s", paper=(paper or {}).get(name), origin=origin)
+        if name in times.ms:
+            cells[name] = replace(cells[name], ours=(times.ms[name] + waiting_ms) * num_batches / 1e3)
     return cells

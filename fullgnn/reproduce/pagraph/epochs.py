@@ -208,7 +208,12 @@ def ways(cfg: Config) -> Result:
 
 
 def _epoch_rows(
-    cfg: Config, one: Setting, times: Measured, presets: dict[str, str], columns: dict[str, dict[str, str]], base: str
+    cfg: Config,
+    setting: Setting,
+    times: Measured,
+    presets: dict[str, str],
+    columns: dict[str, dict[str, str]],
+    base: str,
 ) -> list[TableRow]:
     """The epoch as it is measured, if as many ranks run here, and as it is simulated.
 
@@ -217,17 +222,17 @@ def _epoch_rows(
         base: the column that speed-ups are over.
     """
     assert cfg.nproc is not None
-    count, simulated_cells = num_batches(cfg, one), {}
+    count, simulated_cells = num_batches(cfg, setting), {}
     for name, asked in columns.items():
         seconds = None
         if presets[name] in times.ms:
-            batch = simulated(cfg, one, counted(times, presets, name))
+            batch = simulated(cfg, setting, counted(times, presets, name))
             seconds = count * (batch.overlapped if name == STAGES[-1] else batch.in_turn)
-        ratio = cfg.published("speedup", **one.row(**asked))
+        ratio = cfg.published("speedup", **setting.row(**asked))
         simulated_cells[name] = Cell(seconds, unit="s", origin=SIMULATED, paper_ratio=ratio)
     here = {name: times.cell(presets[name], count / 1e3, "s") for name in columns}
-    both = [here, simulated_cells] if one.ranks <= cfg.nproc else [simulated_cells]
-    return [TableRow(one.labels(cfg), speedups(cells, base)) for cells in both]
+    both = [here, simulated_cells] if setting.ranks <= cfg.nproc else [simulated_cells]
+    return [TableRow(setting.labels(cfg), speedups(cells, base)) for cells in both]
 
 
 def same_losses(times: Measured, presets: dict[str, str], pairs: Iterable[tuple[str, str]]) -> list[bool]:
@@ -236,9 +241,9 @@ def same_losses(times: Measured, presets: dict[str, str], pairs: Iterable[tuple[
     for pair in pairs:
         if not set(pair) <= set(presets) or not {presets[name] for name in pair} <= set(times.details):
             continue
-        one, other = (times.details[presets[name]]["losses"] for name in pair)
-        count = min(len(one), len(other))
-        same.append(bool(count) and np.array_equal(one[:count], other[:count], equal_nan=True))
+        first, second = (times.details[presets[name]]["losses"] for name in pair)
+        count = min(len(first), len(second))
+        same.append(bool(count) and np.array_equal(first[:count], second[:count], equal_nan=True))
     return same
 
 

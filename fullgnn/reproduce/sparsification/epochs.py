@@ -79,10 +79,10 @@ def simulated_way(cfg: Config, one: Setting, times: Measured, full: str, k: int 
     return machine.simulated(cfg, one, times.details[full], None if k is None else code_bytes(width, k))
 
 
-def simulated_ways(cfg: Config, one: Setting, times: Measured, presets: dict[str, str]) -> dict[str, Batch | None]:
+def simulated_ways(cfg: Config, setting: Setting, times: Measured, presets: dict[str, str]) -> dict[str, Batch | None]:
     """A batch of the whole graph by way, with the paper's k."""
-    by_way = {FULL: None, SPARSE: cfg.kinds[one.case.dataset].k}
-    return {way: simulated_way(cfg, one, times, presets[FULL], k) for way, k in by_way.items()}
+    by_way = {FULL: None, SPARSE: cfg.kinds[setting.case.dataset].k}
+    return {way: simulated_way(cfg, setting, times, presets[FULL], k) for way, k in by_way.items()}
 
 
 Comparison = tuple[Setting, Labels, dict[str, str], Measured]
@@ -90,15 +90,15 @@ Comparison = tuple[Setting, Labels, dict[str, str], Measured]
 
 
 def comparisons(
-    cfg: Config, found: Iterable[Case], details: dict[str, Any], gathered: bool = False
+    cfg: Config, chosen: Iterable[Case], details: dict[str, Any], gathered: bool = False
 ) -> Iterator[Comparison]:
     """Measure all that a target trains on one rank, in both ways; ``details`` get what the record keeps."""
-    for one in settings(cfg, found):
-        presets = presets_of(cfg, one, gathered)
-        times = measured(cfg, one, presets.values())
-        labels = one.case.title, cfg.models[one.model].title
+    for setting in settings(cfg, chosen):
+        presets = presets_of(cfg, setting, gathered)
+        times = measured(cfg, setting, presets.values())
+        labels = setting.case.title, cfg.models[setting.model].title
         details[", ".join(labels)] = record(times, presets)
-        yield one, labels, presets, times
+        yield setting, labels, presets, times
 
 
 def record(times: Measured, presets: dict[str, str]) -> dict[str, Any]:
