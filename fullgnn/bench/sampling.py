@@ -196,9 +196,8 @@ def minibatch_config(
     """The configuration of our run: GraphSAGE-mean without dropout, and Adam; keys of the preset come last."""
     name, *own = preset.split()
     experiment = [] if name == DEFAULT_PRESET else [f"experiment={name}"]
-    draws = [f"sampler.fanouts={list(setting.fanouts)}".replace(" ", "")]
-    if any(key.startswith("sampler=") for key in own):
-        draws = []  # another sampler has keys of its own
+    has_sampler = any(key.startswith("sampler=") for key in own)  # which has keys of its own
+    draws = [] if has_sampler else [f"sampler.fanouts={list(setting.fanouts)}".replace(" ", "")]
     runtime = [f"runtime.{key}={value}" for key, value in vars(run_config(cfg).runtime).items() if key in _RUNTIME]
     run = load_config(
         compose(

@@ -70,6 +70,11 @@ def graph_with_edge_ids(problem: Problem) -> Any:
     return graph
 
 
+def side_by_side(graph: Any) -> Callable[[Any, Tensor], Tensor]:
+    """(convolution, h) -> its results (num_nodes, heads, columns) with the heads side by side."""
+    return lambda conv, h: conv(graph, h).flatten(1)
+
+
 def gat_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
     """Two layers of ``GATConv``."""
     graph = graph_with_edge_ids(problem)
@@ -78,7 +83,7 @@ def gat_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
     def matrices_of(conv: GATConv) -> list[Tensor]:
         return [conv.fc.weight.T, conv.attn_l[0], conv.attn_r[0]]
 
-    return _attention(problem, weights, graph, GATConv, weights[1], matrices_of)
+    return attention(problem, weights, GATConv, weights[1], matrices_of, side_by_side(graph))
 
 
 def gatv2_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
@@ -92,19 +97,7 @@ def gatv2_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
     def matrices_of(conv: GATv2Conv) -> list[Tensor]:
         return [conv.attn[0], conv.fc_src.weight.T, conv.fc_dst.weight.T]
 
-    return _attention(problem, weights, graph, GATv2Conv, weights[0], matrices_of)
-
-
-def _attention(
-    problem: Problem,
-    weights: list[Tensor],
-    graph: Any,
-    layer: Any,
-    heads: Tensor,
-    matrices_of: Callable[[Any], list[Tensor]],
-) -> torch.nn.Module:
-    """Two layers of attention, with the heads side by side; see ``training.attention``."""
-    return attention(problem, weights, layer, heads, matrices_of, lambda conv, h: conv(graph, h).flatten(1))
+    return attention(problem, weights, GATv2Conv, weights[0], matrices_of, side_by_side(graph))
 
 
 def sage_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:

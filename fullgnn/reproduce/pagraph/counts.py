@@ -25,10 +25,8 @@ class Structure:
         count = max(1, round(cfg.train_fraction * graph.num_nodes))
         self.train = np.sort(random.choice(graph.num_nodes, count, replace=False))
         self.batch_size = batch_size(cfg, case)
-        self._seed, self._sampler = (
-            cfg.seed,
-            NeighborSampler(self.indptr, self.indices, fanouts or cfg.fanouts, seed=cfg.seed),
-        )
+        self._seed = cfg.seed
+        self._sampler = NeighborSampler(self.indptr, self.indices, fanouts or cfg.fanouts, seed=cfg.seed)
 
     @property
     def num_readers(self) -> np.ndarray:
@@ -113,19 +111,12 @@ def saved(cfg: Config) -> Result:
         one, row_bytes = Structure(cfg, case), 4 * case.full.num_features
         share = cached_share(cfg, case, row_bytes, most_inputs(cfg, NEIGHBOR, cfg.fanouts))
         for num_parts in cfg.parts:
-            split = cross_partition_free(one.indptr, one.indices, one.train, num_parts, len(cfg.fanouts))
-            reads = [_of_part(cfg, one, split, part) for part in range(num_parts)]
-            room = int(share * one.num_nodes)
-            kept = [most(room, one.readers_in(split.nodes(part))) for part in range(num_parts)]
+            _, reads, rate = _of_parts(cfg, one, num_parts, int(share * one.num_nodes))
             all_bytes = float(np.mean([counts.sum() for counts in reads])) / cfg.epochs * row_bytes
             cells = {
                 "rows on the device": Cell(100 * share, unit="%", origin="derived"),
                 "all reads": Cell(all_bytes / 1e9, unit="GB"),
-                "saved": Cell(
-                    float(np.mean(list(map(_rate, reads, kept)))),
-                    cfg.published("saved", graph=case.dataset, parts=num_parts),
-                    "%",
-                ),
+                "saved": Cell(rate, cfg.published("saved", graph=case.dataset, parts=num_parts), "%"),
             }
             rows.append(TableRow((case.title, f"K={num_parts}"), cells))
     return Result(("graph", "parts"), SAVED, rows, [], found, cfg.notes)
@@ -177,14 +168,12 @@ def parts(cfg: Config) -> Result:
         one = Structure(cfg, case)
         room = one.rows(cfg.shares[0])
         for num_parts in cfg.parts:
-            split = cross_partition_free(one.indptr, one.indices, one.train, num_parts, len(cfg.fanouts))
-            reads = [_of_part(cfg, one, split, part) for part in range(num_parts)]
-            kept = [most(room, one.readers_in(split.nodes(part))) for part in range(num_parts)]
+            split, reads, rate = _of_parts(cfg, one, num_parts, room)
             outside = sum(int(counts.sum() - counts[split.nodes(part)].sum()) for part, counts in enumerate(reads))
             values = {
                 "copies": Cell(100 * split.redundancy, unit="%"),
                 "largest part": Cell(split.imbalance, unit="x the mean"),
-                "hits by degree": Cell(float(np.mean(list(map(_rate, reads, kept)))), unit="%"),
+                "hits by degree": Cell(rate, unit="%"),
                 "reads outside": Cell(outside),
             }
             rows.append(TableRow((case.title, f"K={num_parts}"), values))
@@ -223,6 +212,20 @@ def _heights(rows: list[TableRow], column: str) -> list[float]:
 def _rate(reads: np.ndarray, kept: np.ndarray) -> float:
     """The per cent of ``reads`` that find their row among those that are ``kept``."""
     return float(100 * reads[kept].sum() / max(1, reads.sum()))
+
+
+def _of_parts(
+    cfg: Config, structure: Structure, num_parts: int, room: int
+) -> tuple[CrossFreeParts, list[np.ndarray], float]:
+    """PaGraph's parts, how often the batches of each read each row, and the hits of a cache in per cent, in the mean.
+
+    Args:
+        room: rows of the cache, which are those with the most readers in a part.
+    """
+    split = cross_partition_free(structure.indptr, structure.indices, structure.train, num_parts, len(cfg.fanouts))
+    reads = [_of_part(cfg, structure, split, part) for part in range(num_parts)]
+    kept = [most(room, structure.readers_in(split.nodes(part))) for part in range(num_parts)]
+    return split, reads, float(np.mean(list(map(_rate, reads, kept))))
 
 
 def _of_part(cfg: Config, one: Structure, split: CrossFreeParts, part: int) -> np.ndarray:
