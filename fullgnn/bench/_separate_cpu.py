@@ -39,8 +39,8 @@ def sample_neighbors(indptr, indices, targets, first, last, fanout, hop, key_0, 
         end = min(begin + TILE, last)
         if fanout >= 0:
             marks = _draw_uniform(
-                indptr, targets, begin, end, fanout, UNIFORM, np.uint64(hop), key_0, key_1, epoch, indices.ctypes.data,
-                node, group, word, marks, drawn,
+                indptr, targets, begin, end, fanout, UNIFORM, np.uint64(hop), (key_0, key_1, epoch),
+                indices.ctypes.data, node, group, word, marks, drawn,
             )  # fmt: skip
         used = 0
         for i in range(begin, end):

@@ -53,65 +53,40 @@ S6, S11, S12, M63 = np.uint64(6), np.uint64(11), np.uint64(12), np.uint64(63)
 
 
 @compiled()
-def sample(
-    thread,
-    num_chunks,
-    indptr,
-    indices,
-    cumulative,
-    weights,
-    fanouts,
-    first_hop,
-    how,
-    key_0,
-    key_1,
-    epoch,
-    bits,
-    summary,
-    joined,
-    rank,
-    tickets,
-    all_chunk_edges,
-    all_chunk_nodes,
-    sizes,
-    nodes,
-    target_index,
-    starts,
-    local,
-    places,
-    factors,
-):
+def sample(thread, num_chunks, graph, fanouts, first_hop, how, stream, scratch, counters, result):
     """Take part in sampling one batch, as thread ``thread``; the batch is complete when any thread returns.
 
     Args:
         num_chunks: number of chunks of each phase.
-        indptr, indices: the graph: (n + 1,) int64 and (nnz,) int32.
-        cumulative: (nnz,) float64 running sums of the weights of each row, for WEIGHTED_REPLACE; else (0,).
-        weights: (nnz,) float64, for the weighted draws; else (0,).
+        graph: indptr, (n + 1,) int64, and indices, (nnz,) int32;
+            cumulative, (nnz,) float64 running sums of the weights of each row, for WEIGHTED_REPLACE; else (0,);
+            weights, (nnz,) float64, for the weighted draws; else (0,).
         fanouts: (num_hops,) int64, -1 for all neighbours.
         first_hop: the number of the first one of these hops in the batch.
-        key_0, key_1, epoch: 32 bits each, in uint64.
-        bits, summary: the two levels of the bitmap of each thread, zeros before and after.
-        joined, rank: (words,) uint64 and (words,) int32, of any content.
-        tickets: (2, num_hops * PHASES + 1) int64 zeros: of each phase, the chunks taken and those done.
-        all_chunk_edges, all_chunk_nodes: (num_hops, num_chunks) int64. Each hop has a row of its own: a thread that
+        stream: the two words of the key, and the epoch; 32 bits each, in uint64.
+        scratch: bits and summary, the two levels of the bitmap of each thread, zeros before and after;
+            joined and rank, (words,) uint64 and (words,) int32, of any content.
+        counters: tickets, (2, num_hops * PHASES + 1) int64 zeros: of each phase, the chunks taken and those done;
+            chunk_edges and chunk_nodes, (num_hops, num_chunks) int64. Each hop has a row of its own: a thread that
             comes late reads the counts of a hop while others write those of the next one.
-        sizes: (num_hops, 6) int64. In row h, before the call: the first place of hop h in ``starts``, ``local`` and
-            ``nodes``, where the sources of hop h stand behind its targets; after it, the numbers of its targets, edges
-            and sources.
-        nodes: int32 GLOBAL ids: the batch's targets, ascending and distinct, then the sources of each hop.
-        target_index: int32, for each target its LOCAL id among the sources of its hop; the place of hop h is that of
-            its targets in ``nodes``.
-        starts, local: int32, indptr and LOCAL sources of each hop's edges.
-        places: int64 places of the edges in ``indices``, as ``local``; (0,): not wanted.
-        factors: float64 factors of the edges, as ``local``, for the weighted draws; else (0,).
+        result: sizes, (num_hops, 6) int64. In row h, before the call: the first place of hop h in ``starts``, ``local``
+            and ``nodes``, where the sources of hop h stand behind its targets; after it, the numbers of its targets,
+            edges and sources;
+            nodes, int32 GLOBAL ids: the batch's targets, ascending and distinct, then the sources of each hop;
+            target_index, int32, for each target its LOCAL id among the sources of its hop; the place of hop h is that
+            of its targets in ``nodes``;
+            starts and local, int32, indptr and LOCAL sources of each hop's edges;
+            places, int64 places of the edges in ``indices``, as ``local``; (0,): not wanted;
+            factors, float64 factors of the edges, as ``local``, for the weighted draws; else (0,).
     """
-    num_hops, num_threads = len(fanouts), len(bits)
-    num_summaries = summary.shape[1]
-    phase = 0
+    indptr, indices, cumulative, weights = graph
+    bits, summary, joined, rank = scratch
+    tickets, all_chunk_edges, all_chunk_nodes = counters
+    sizes, nodes, target_index, starts, local, places, factors = result
+    num_threads, num_summaries = summary.shape
     longest = 0
-    for h in range(num_hops):
-        longest = max(longest, fanouts[h])
+    for fanout in fanouts:
+        longest = max(longest, fanout)
     groups_most = (longest + 1) // 2  # Philox calls of a row, two words a draw
     word = np.empty(TILE * max(1, groups_most) * 4, np.uint32)
     counter_node = np.empty(TILE * max(1, groups_most), np.uint64)
@@ -124,34 +99,23 @@ def sample(
     address = indices.ctypes.data
     num_targets = sizes[0, 3]
     first_target = 0
-    for h in range(num_hops):
-        fanout, hop = fanouts[h], np.uint64(first_hop + h)
+    for h in range(len(fanouts)):
+        fanout, hop, phase = fanouts[h], np.uint64(first_hop + h), h * PHASES
         first_start, first_edge, first_source = sizes[h, 0], sizes[h, 1], sizes[h, 2]
         targets = nodes[first_target : first_target + num_targets]
         chunk_edges, chunk_nodes = all_chunk_edges[h], all_chunk_nodes[h]
 
-        while True:  # count
-            chunk = take_ticket(tickets[0, phase:].ctypes.data)
-            if chunk >= num_chunks:
-                break
-            low, high = num_targets * chunk // num_chunks, num_targets * (chunk + 1) // num_chunks
+        for chunk in _chunks(tickets, phase, num_chunks):  # count
+            low, high = _part(num_targets, chunk, num_chunks)
             total = 0
             for i in range(low, high):
                 total += _row_count(indptr, cumulative, weights, targets[i], fanout, how)
                 if h == 0:
-                    u = np.uint64(targets[i])
-                    own_bits[u >> S6] |= ONE << (u & M63)
-                    own_summary[u >> S12] |= ONE << ((u >> S6) & M63)
+                    _mark(own_bits, own_summary, targets[i])
             chunk_edges[chunk] = total
-            take_ticket(tickets[1, phase:].ctypes.data)
-        _wait(tickets[1, phase:].ctypes.data, num_chunks)
-        phase += 1
 
-        while True:  # draw
-            chunk = take_ticket(tickets[0, phase:].ctypes.data)
-            if chunk >= num_chunks:
-                break
-            low, high = num_targets * chunk // num_chunks, num_targets * (chunk + 1) // num_chunks
+        for chunk in _chunks(tickets, phase + 1, num_chunks):  # draw
+            low, high = _part(num_targets, chunk, num_chunks)
             edge = first_edge + chunk_edges[:chunk].sum()
             if chunk == 0:
                 starts[first_start] = 0
@@ -160,15 +124,14 @@ def sample(
                 num_drawn = 0
                 if fanout >= 0 and how <= UNIFORM_REPLACE:
                     marks = _draw_uniform(
-                        indptr, targets, begin, end, fanout, how, hop, key_0, key_1, epoch, address, counter_node,
-                        counter_group, word, marks, drawn,
+                        indptr, targets, begin, end, fanout, how, hop, stream, address, counter_node, counter_group,
+                        word, marks, drawn,
                     )  # fmt: skip
                 elif fanout >= 0:
-                    num_drawn = 0
                     for i in range(begin, end):
                         num_drawn += _draw_weighted(
-                            indptr, cumulative, weights, targets[i], fanout, how, hop, key_0, key_1, epoch, found_key,
-                            found_place, drawn[num_drawn:], row_factor[num_drawn:],
+                            indptr, cumulative, weights, targets[i], fanout, how, hop, stream, found_key, found_place,
+                            drawn[num_drawn:], row_factor[num_drawn:],
                         )  # fmt: skip
                 else:
                     for i in range(begin, end):
@@ -183,9 +146,7 @@ def sample(
                         place = first + k if whole else drawn[num_drawn + k]
                         source = indices[place]
                         local[edge + k] = source
-                        u = np.uint64(source)
-                        own_bits[u >> S6] |= ONE << (u & M63)
-                        own_summary[u >> S12] |= ONE << ((u >> S6) & M63)
+                        _mark(own_bits, own_summary, source)
                         if len(places) > 0:
                             places[edge + k] = place
                     if len(factors) > 0:
@@ -195,15 +156,9 @@ def sample(
                     if not whole:
                         num_drawn += count
                     starts[first_start + i + 1] = edge - first_edge
-            take_ticket(tickets[1, phase:].ctypes.data)
-        _wait(tickets[1, phase:].ctypes.data, num_chunks)
-        phase += 1
 
-        while True:  # merge
-            chunk = take_ticket(tickets[0, phase:].ctypes.data)
-            if chunk >= num_chunks:
-                break
-            low, high = num_summaries * chunk // num_chunks, num_summaries * (chunk + 1) // num_chunks
+        for chunk in _chunks(tickets, phase + 2, num_chunks):  # merge
+            low, high = _part(num_summaries, chunk, num_chunks)
             total = ZERO
             for s in range(low, high):
                 flags = _join(summary, s)
@@ -213,18 +168,12 @@ def sample(
                     joined[w] = _join(bits, w)
                     total += count_ones(joined[w])
             chunk_nodes[chunk] = np.int64(total)
-            take_ticket(tickets[1, phase:].ctypes.data)
-        _wait(tickets[1, phase:].ctypes.data, num_chunks)
-        phase += 1
 
         num_edges, num_sources = chunk_edges[:num_chunks].sum(), chunk_nodes[:num_chunks].sum()
-        while True:  # number
-            chunk = take_ticket(tickets[0, phase:].ctypes.data)
-            if chunk >= num_chunks:
-                break
+        for chunk in _chunks(tickets, phase + 3, num_chunks):  # number
             if chunk == 0:
                 sizes[h, 3], sizes[h, 4], sizes[h, 5] = num_targets, num_edges, num_sources
-            low, high = num_summaries * chunk // num_chunks, num_summaries * (chunk + 1) // num_chunks
+            low, high = _part(num_summaries, chunk, num_chunks)
             number = chunk_nodes[:chunk].sum()
             for s in range(low, high):
                 flags = _join(summary, s)
@@ -237,30 +186,18 @@ def sample(
                         nodes[first_source + number] = w << S6 | lowest_one(ones)
                         number += 1
                         ones &= ones - ONE
-            take_ticket(tickets[1, phase:].ctypes.data)
-        _wait(tickets[1, phase:].ctypes.data, num_chunks)
-        phase += 1
 
-        while True:  # rename
-            chunk = take_ticket(tickets[0, phase:].ctypes.data)
-            if chunk >= num_chunks:
-                break
-            low, high = num_edges * chunk // num_chunks, num_edges * (chunk + 1) // num_chunks
+        for chunk in _chunks(tickets, phase + 4, num_chunks):  # rename
+            low, high = _part(num_edges, chunk, num_chunks)
             for e in range(first_edge + low, first_edge + high):
                 local[e] = _number_of(local[e], joined, rank)
-            low, high = num_targets * chunk // num_chunks, num_targets * (chunk + 1) // num_chunks
+            low, high = _part(num_targets, chunk, num_chunks)
             for i in range(low, high):
                 target_index[first_target + i] = _number_of(targets[i], joined, rank)
-            take_ticket(tickets[1, phase:].ctypes.data)
-        _wait(tickets[1, phase:].ctypes.data, num_chunks)
-        phase += 1
         first_target, num_targets = first_source, num_sources
 
-    while True:  # clear
-        chunk = take_ticket(tickets[0, phase:].ctypes.data)
-        if chunk >= num_chunks:
-            break
-        low, high = num_summaries * chunk // num_chunks, num_summaries * (chunk + 1) // num_chunks
+    for chunk in _chunks(tickets, len(fanouts) * PHASES, num_chunks):  # clear
+        low, high = _part(num_summaries, chunk, num_chunks)
         for s in range(low, high):
             for t in range(num_threads):
                 flags = summary[t, s]
@@ -268,8 +205,6 @@ def sample(
                 while flags:
                     bits[t, np.uint64(s) << S6 | lowest_one(flags)] = ZERO
                     flags &= flags - ONE
-        take_ticket(tickets[1, phase:].ctypes.data)
-    _wait(tickets[1, phase:].ctypes.data, num_chunks)
 
 
 @compiled()
@@ -300,6 +235,33 @@ def count_reads(targets, starts, sources, bits, targets_of_hop, counts):
         while ones:
             counts[np.uint64(w) << S6 | lowest_one(ones)] += 1
             ones &= ones - ONE
+
+
+@numba.njit
+def _chunks(tickets, phase, num_chunks):
+    """The chunks of a ``phase`` that this thread takes. When the loop over them ends, all chunks are done."""
+    taken, done = tickets[0, phase:].ctypes.data, tickets[1, phase:].ctypes.data
+    while True:
+        chunk = take_ticket(taken)
+        if chunk >= num_chunks:
+            break
+        yield chunk
+        take_ticket(done)
+    _wait(done, num_chunks)
+
+
+@numba.njit(inline="always")
+def _part(size, chunk, num_chunks):
+    """Where ``chunk`` begins and ends among so many items."""
+    return size * chunk // num_chunks, size * (chunk + 1) // num_chunks
+
+
+@numba.njit(inline="always")
+def _mark(bits, summary, node):
+    """Set the bit of ``node`` in both levels of a bitmap."""
+    u = np.uint64(node)
+    bits[u >> S6] |= ONE << (u & M63)
+    summary[u >> S12] |= ONE << ((u >> S6) & M63)
 
 
 @numba.njit(inline="always")
@@ -353,8 +315,8 @@ def _row_count(indptr, cumulative, weights, v, fanout, how):
 
 
 @numba.njit(inline="always")
-def _below(word, bound, node, group, lane, hop, key_0, key_1, epoch):
-    """A number below ``bound`` from a 32-bit ``word``, each with the same probability.
+def _below(word, bound, node, draw, hop, stream):
+    """A number below ``bound`` from the 32-bit ``word`` of a ``draw``, each with the same probability.
 
     Source: Lemire, "Fast random integer generation in an interval", 2019: the word is refused, and another one drawn,
     where the product would favour a number.
@@ -362,25 +324,17 @@ def _below(word, bound, node, group, lane, hop, key_0, key_1, epoch):
     product = np.uint64(word) * bound
     if product & LOW < bound:
         least = ((ONE << SHIFT) - bound) % bound
+        key_0, key_1, epoch = stream
         turn = ZERO
         while product & LOW < least:
             turn += ONE
-            words = _philox(node, group + turn * RETRY, hop, epoch, key_0, key_1)
-            chosen = words[0]
-            if lane == 1:
-                chosen = words[1]
-            elif lane == 2:
-                chosen = words[2]
-            elif lane == 3:
-                chosen = words[3]
-            product = chosen * bound
+            words = _philox(node, np.uint64(draw >> 2) + turn * RETRY, hop, epoch, key_0, key_1)
+            product = words[draw & 3] * bound
     return product >> SHIFT
 
 
 @numba.njit
-def _draw_uniform(
-    indptr, targets, begin, end, fanout, how, hop, key_0, key_1, epoch, address, node, group, word, marks, drawn
-):
+def _draw_uniform(indptr, targets, begin, end, fanout, how, hop, stream, address, node, group, word, marks, drawn):
     """Draw the places of the edges of targets ``begin`` to ``end`` that do not get all their edges.
 
     Without replacement, draw number d of a row of n places takes a place below n - k + d + 1, or place n - k + d where
@@ -390,6 +344,7 @@ def _draw_uniform(
     Returns:
         ``marks``, zeros, which is longer than before where a row needs more of them.
     """
+    key_0, key_1, epoch = stream
     num_groups, num_calls = (fanout + 3) // 4, 0
     for i in range(begin, end):
         v = targets[i]
@@ -408,46 +363,37 @@ def _draw_uniform(
     for i in range(begin, end):
         v = targets[i]
         first, degree = indptr[v], indptr[v + 1] - indptr[v]
-        if how == UNIFORM_REPLACE:
-            if degree == 0:
-                continue
-            for d in range(fanout):
-                t = _below(
-                    word[row + d], np.uint64(degree), np.uint64(v), np.uint64(d >> 2), d & 3, hop, key_0, key_1, epoch
-                )
-                drawn[out] = first + np.int64(t)
-                prefetch_line(address + 4 * drawn[out])
-                out += 1
-            row += 4 * num_groups
-            continue
-        if degree <= fanout:
+        if how == UNIFORM and degree <= fanout:
             prefetch_line(address + 4 * first)
             continue
-        if degree <= 64:
-            taken = ZERO
+        if degree == 0:
+            continue
+        if how == UNIFORM and degree > 64 * len(marks):
+            marks = np.zeros(2 * (degree // 64 + 1), np.uint64)
+        if how == UNIFORM and degree <= 64:
+            taken = ZERO  # the marks of a short row, in a register
             for d in range(fanout):
                 last = np.uint64(degree - fanout + d)
-                t = _below(word[row + d], last + ONE, np.uint64(v), np.uint64(d >> 2), d & 3, hop, key_0, key_1, epoch)
+                t = _below(word[row + d], last + ONE, np.uint64(v), d, hop, stream)
                 if taken >> t & ONE:
                     t = last
                 taken |= ONE << t
-                drawn[out] = first + np.int64(t)
-                prefetch_line(address + 4 * drawn[out])
-                out += 1
+                drawn[out + d] = first + np.int64(t)
+                prefetch_line(address + 4 * drawn[out + d])
         else:
-            if degree > 64 * len(marks):
-                marks = np.zeros(2 * (degree // 64 + 1), np.uint64)
             for d in range(fanout):
-                last = np.uint64(degree - fanout + d)
-                t = _below(word[row + d], last + ONE, np.uint64(v), np.uint64(d >> 2), d & 3, hop, key_0, key_1, epoch)
-                if marks[t >> S6] >> (t & M63) & ONE:
-                    t = last
-                marks[t >> S6] |= ONE << (t & M63)
-                drawn[out] = first + np.int64(t)
-                prefetch_line(address + 4 * drawn[out])
-                out += 1
-            for d in range(out - fanout, out):
-                marks[np.uint64(drawn[d] - first) >> S6] = ZERO
+                last = np.uint64(degree - 1 if how == UNIFORM_REPLACE else degree - fanout + d)
+                t = _below(word[row + d], last + ONE, np.uint64(v), d, hop, stream)
+                if how == UNIFORM:
+                    if marks[t >> S6] >> (t & M63) & ONE:
+                        t = last
+                    marks[t >> S6] |= ONE << (t & M63)
+                drawn[out + d] = first + np.int64(t)
+                prefetch_line(address + 4 * drawn[out + d])
+            if how == UNIFORM:
+                for d in range(out, out + fanout):
+                    marks[np.uint64(drawn[d] - first) >> S6] = ZERO
+        out += fanout
         row += 4 * num_groups
     return marks
 
@@ -459,12 +405,13 @@ def _unit(high, low):
 
 
 @numba.njit
-def _draw_weighted(indptr, cumulative, weights, v, fanout, how, hop, key_0, key_1, epoch, keys, best, drawn, factor):
+def _draw_weighted(indptr, cumulative, weights, v, fanout, how, hop, stream, keys, best, drawn, factor):
     """Draw the places of the edges of target ``v``, unless it gets all of them, and the factor of each.
 
     Returns:
         how many were drawn.
     """
+    key_0, key_1, epoch = stream
     first, end = indptr[v], indptr[v + 1]
     if how == WEIGHTED_REPLACE:
         if end == first or not cumulative[end - 1] > 0:

@@ -188,30 +188,16 @@ class NeighborSampler:
         factors = np.empty(num_edges if self.draw.weighted else 0, np.float64)
         tickets = np.zeros((2, len(fanouts) * PHASES + 1), np.int64)
         per_chunk = np.zeros((2, len(fanouts), num_chunks), np.int64)
-        words = (np.uint64(word) for word in (*self.key, epoch & LOW))
         shared = (
             num_chunks,
-            self.indptr,
-            self.indices,
-            self._cumulative,
-            self._weights,
+            (self.indptr, self.indices, self._cumulative, self._weights),
             np.array(fanouts, np.int64),
             first_hop,
             int(self.draw),
-            *words,
-            scratch.bits,
-            scratch.summary,
-            scratch.joined,
-            scratch.rank,
-            tickets,
-            *per_chunk,
-            sizes,
-            nodes,
-            target_index,
-            starts,
-            local,
-            places,
-            factors,
+            tuple(np.uint64(word) for word in (*self.key, epoch & LOW)),
+            (scratch.bits, scratch.summary, scratch.joined, scratch.rank),
+            (tickets, *per_chunk),
+            (sizes, nodes, target_index, starts, local, places, factors),
         )
         parallel_for(lambda thread: sample(thread, *shared), range(num_threads))
         hops, first_target = [], 0
