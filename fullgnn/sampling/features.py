@@ -12,7 +12,6 @@ that wraps another one says which rows it still needs of it, and what it makes o
 """
 
 import mmap
-from abc import ABC, abstractmethod
 
 import numpy as np
 import torch
@@ -31,34 +30,31 @@ FILLED_BYTES = 1 << 26
 """Rows of so many bytes are brought at a time to the device that keeps them."""
 
 
-class FeatureSource(ABC):
-    """Rows of all nodes, for the device of this rank."""
+class FeatureSource:
+    """Rows of all nodes, for the device of this rank. What a class does not change is that of the source it wraps."""
 
     host: "HostRows"
     """The innermost source."""
 
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row of the result."""
-        row = self.fetch(np.empty(0, np.int64))
-        return row.shape[1] * row.element_size()
+    def __init__(self, source: "FeatureSource"):
+        self.source, self.host = source, source.host
 
     @property
-    @abstractmethod
     def is_cached(self) -> bool:
         """Whether some rows stay on the device, other ones perhaps in other epochs."""
+        return self.source.is_cached
 
-    @abstractmethod
     def missing(self, ids: np.ndarray) -> np.ndarray:
         """Those of the (m,) nodes ``ids`` for whose rows the host is read, in their order."""
+        return self.source.missing(ids)
 
-    @abstractmethod
     def place(self, ids: np.ndarray | Tensor, rows: Tensor) -> Tensor:
         """(m, F) rows of the (m,) nodes ``ids``, on the device.
 
         Args:
             rows: those of ``missing(ids)``, as the host has them, on the host or on the device.
         """
+        return self.source.place(ids, rows)
 
     def held(self, ids: np.ndarray | Tensor) -> tuple[Tensor, Tensor] | None:
         """A table on the device, and the (m,) int64 rows of it that hold the nodes ``ids``, so that a codec gathers and
@@ -69,7 +65,7 @@ class FeatureSource(ABC):
     def has_all(self) -> bool:
         """Whether the rows of all nodes that a batch may read stay on the device. Then no row is missing, and ``held``
         and ``place`` take ids that are a tensor on the device too."""
-        return False
+        return self.source.has_all
 
     def fetch(self, ids: np.ndarray) -> Tensor:
         """(m, F) rows of the (m,) nodes ``ids``, on the device."""
@@ -79,22 +75,22 @@ class FeatureSource(ABC):
         """For how many of ``num_ids`` nodes the host is read, of which ``rows`` are the missing ones."""
         return len(rows)
 
-    @abstractmethod
     def begin(self, epoch: int) -> int:
         """Prepare for ``epoch``; returns for how many rows the host was read."""
+        return self.source.begin(epoch)
 
     @property
-    @abstractmethod
     def waits(self) -> bool:
         """Whether its cache has no rows yet, since ``take`` has not told it how many the device has room for."""
+        return self.source.waits
 
-    @abstractmethod
     def take(self, left_bytes: int) -> int:
         """Let the cache take so many bytes of the device, but for its reserve; returns the room in rows."""
+        return self.source.take(left_bytes)
 
-    @abstractmethod
     def tensors(self) -> list[Tensor]:
         """What it keeps on the device, for counting memory."""
+        return self.source.tensors()
 
 
 class HostRows(FeatureSource):
@@ -104,17 +100,12 @@ class HostRows(FeatureSource):
         row_bytes: of a row; None: that of ``rows``.
     """
 
-    is_cached = waits = False
+    is_cached = waits = has_all = False
 
     def __init__(self, rows: np.ndarray, device: torch.device, row_bytes: int | None = None):
         self.rows, self.device, self.host = rows, device, self
         self.tensor = read_only_tensor(rows)
-        self._row_bytes = rows.shape[1] * rows.itemsize if row_bytes is None else row_bytes
-
-    @property
-    def row_bytes(self) -> int:
-        """See ``FeatureSource``."""
-        return self._row_bytes
+        self.row_bytes = rows.shape[1] * rows.itemsize if row_bytes is None else row_bytes
 
     def gather(self, ids: np.ndarray) -> Tensor:
         """(m, W) rows of the nodes ``ids``, on the host; page-locked if they are for a GPU."""
@@ -145,41 +136,7 @@ class HostRows(FeatureSource):
         return []
 
 
-class _Wrapping(FeatureSource):
-    """What passes on to another source whatever a class does not change."""
-
-    def __init__(self, source: FeatureSource):
-        self.source, self.host = source, source.host
-
-    @property
-    def is_cached(self) -> bool:
-        return self.source.is_cached
-
-    def missing(self, ids: np.ndarray) -> np.ndarray:
-        return self.source.missing(ids)
-
-    def place(self, ids: np.ndarray | Tensor, rows: Tensor) -> Tensor:
-        return self.source.place(ids, rows)
-
-    @property
-    def has_all(self) -> bool:
-        return self.source.has_all
-
-    def begin(self, epoch: int) -> int:
-        return self.source.begin(epoch)
-
-    @property
-    def waits(self) -> bool:
-        return self.source.waits
-
-    def take(self, left_bytes: int) -> int:
-        return self.source.take(left_bytes)
-
-    def tensors(self) -> list[Tensor]:
-        return self.source.tensors()
-
-
-class InPlace(_Wrapping):
+class InPlace(FeatureSource):
     """The rows of the host, of which no batch has a copy: the first layer reads them by the ids of the nodes."""
 
     def missing(self, ids: np.ndarray) -> np.ndarray:
@@ -210,7 +167,7 @@ class SparseInPlace(InPlace):
         return SparseRows.of(self._matrix[ids], self._dtype, self.host.device, single_use=True)
 
 
-class Decoded(_Wrapping):
+class Decoded(FeatureSource):
     """Features of ``dtype``, of the encoded rows of ``source``.
 
     Args:
@@ -243,7 +200,7 @@ class Decoded(_Wrapping):
         return [*self.source.tensors(), *self._state.values()]
 
 
-class Cached(_Wrapping):
+class Cached(FeatureSource):
     """Rows of ``source``, some of which stay on the device.
 
     The table that tells where a node's row lies is in memory that this process shares with its forks, so that workers
@@ -253,6 +210,8 @@ class Cached(_Wrapping):
         cache: chooses the nodes.
         accesses: what it may know.
     """
+
+    is_cached = True
 
     def __init__(self, source: FeatureSource, cache: Cache, accesses: Accesses):
         super().__init__(source)
@@ -265,11 +224,6 @@ class Cached(_Wrapping):
         self._rows: Tensor | None = None  # (num_slots, F)
         self._has_all: bool | None = None  # None: nobody has asked since the rows have changed
         self._slot_on_device: Tensor | None = None  # copied when a batch whose ids are on the device first asks for it
-
-    @property
-    def is_cached(self) -> bool:
-        """See ``FeatureSource``."""
-        return True
 
     def missing(self, ids: np.ndarray) -> np.ndarray:
         """See ``FeatureSource``."""

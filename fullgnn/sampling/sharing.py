@@ -9,16 +9,19 @@ Each array begins at a cache line. The memory is freed when the last process tha
 
 import mmap
 import os
+from collections.abc import Mapping
+from typing import TypeVar
 
 import numpy as np
 
 from fullgnn.distributed import World, all_gather_objects, receive_arrays, send_arrays
 from fullgnn.errors import UnsupportedError
+from fullgnn.kernels.support.aligned import LINE_BYTES
 
 Arrays = dict[str, np.ndarray]
 Place = tuple[int, tuple[int, ...], str]  # first byte, shape, dtype
-
-LINE_BYTES = 64
+Places = dict[str, Place]
+K = TypeVar("K")
 
 
 def share_arrays(world: World, arrays: Arrays | None) -> Arrays:
@@ -43,7 +46,7 @@ def share_arrays(world: World, arrays: Arrays | None) -> Arrays:
     if world.local_size == 1:
         assert arrays is not None
         return arrays
-    descriptor, problem, places = -1, "", dict[str, Place]()
+    descriptor, problem, places = -1, "", Places()
     if world.rank == first:
         assert arrays is not None
         try:
@@ -69,16 +72,13 @@ def share_arrays(world: World, arrays: Arrays | None) -> Arrays:
     return found
 
 
-def _write(arrays: Arrays) -> tuple[int, dict[str, Place]]:
+def _write(arrays: Arrays) -> tuple[int, Places]:
     """Write ``arrays`` to anonymous memory; returns its descriptor."""
-    places, size = dict[str, Place](), 0
-    for name, array in arrays.items():
-        places[name] = size, array.shape, array.dtype.str
-        size += -(-array.nbytes // LINE_BYTES) * LINE_BYTES
+    places, size = laid_out(arrays)
     descriptor = os.memfd_create("fullgnn-graph")
     try:
         os.posix_fallocate(descriptor, 0, max(size, 1))  # too little memory is an error here, and no signal later
-        for name, view in _views(mmap.mmap(descriptor, max(size, 1)), places).items():
+        for name, view in views(mmap.mmap(descriptor, max(size, 1)), places).items():
             view[...] = arrays[name]
     except BaseException:
         os.close(descriptor)
@@ -86,15 +86,34 @@ def _write(arrays: Arrays) -> tuple[int, dict[str, Place]]:
     return descriptor, places
 
 
-def _map(path: str, places: dict[str, Place]) -> Arrays:
+def _map(path: str, places: Places) -> Arrays:
     with open(path, "rb") as file:
         memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    return _views(memory, places)
+    return views(memory, places)
 
 
-def _views(memory: mmap.mmap, places: dict[str, Place]) -> Arrays:
-    found = Arrays()
+def laid_out(arrays: Mapping[K, np.ndarray], padding: int = 0) -> tuple[dict[K, Place], int]:
+    """Where ``arrays`` lie one behind the other, each at a cache line, and how many bytes they take.
+
+    Args:
+        padding: elements behind each array that may be read.
+    """
+    places, size = dict[K, Place](), 0
+    for name, array in arrays.items():
+        places[name] = size, array.shape, array.dtype.str
+        size += whole_lines(array.nbytes + padding * array.itemsize)
+    return places, size
+
+
+def views(memory: mmap.mmap | np.ndarray, places: Mapping[K, Place]) -> dict[K, np.ndarray]:
+    """The arrays that lie at these ``places`` of the ``memory``."""
+    arrays = {}
     for name, (first, shape, dtype) in places.items():
         count = int(np.prod(shape, dtype=np.int64))
-        found[name] = (np.frombuffer(memory, dtype, count, first) if count else np.empty(0, dtype)).reshape(shape)
-    return found
+        arrays[name] = (np.frombuffer(memory, dtype, count, first) if count else np.empty(0, dtype)).reshape(shape)
+    return arrays
+
+
+def whole_lines(num_bytes: int) -> int:
+    """``num_bytes``, rounded up to whole cache lines."""
+    return -(-num_bytes // LINE_BYTES) * LINE_BYTES

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.config import MinibatchConfig
-from fullgnn.distributed import StopRequest
+from fullgnn.distributed import Axis, StopRequest, World
 from fullgnn.engine.checkpoints import Checkpoints
 from fullgnn.engine.cuda_graph import StateSnapshot
 from fullgnn.engine.ending import Watch
@@ -28,13 +28,23 @@ from fullgnn.graph.remarks import noted
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.trials import TensorPeak
 from fullgnn.nn import set_epoch
-from fullgnn.sampling.data_parallel import DataParallel
 from fullgnn.sampling.loader import Loader, Minibatch
 from fullgnn.sampling.summary import sampling_summary, sampling_table
 from fullgnn.schemes.block import SumsRows
 from fullgnn.storage.record import RunRecord
 from fullgnn.tasks.task import NodeTask, part_of_loss
-from fullgnn.telemetry.meter import EpochRecord
+from fullgnn.telemetry.meter import EpochRecord, Meter
+
+
+class DataParallel:
+    """Adds what the ranks have computed from their own targets."""
+
+    def __init__(self, world: World, meter: Meter):
+        self._axis = Axis(world.group, meter)
+
+    def sum_over_rows(self, tensor: Tensor) -> Tensor:
+        """Sum ``tensor`` over all ranks, in place; every rank receives the same bits."""
+        return self._axis.all_reduce(tensor)
 
 
 class SampledSteps:

@@ -22,7 +22,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn, cast
@@ -36,10 +36,9 @@ from fullgnn.errors import FullGNNError, RankFailed, UnsupportedError
 from fullgnn.sampling.features import FeatureSource
 from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.sample import Sample
+from fullgnn.sampling.sharing import Place, laid_out, views, whole_lines
 from fullgnn.startup import LAUNCHER_PID, end_with_launcher
 from fullgnn.telemetry.machine import too_little
-
-ALIGNED = 64  # bytes
 
 
 @dataclass(frozen=True)
@@ -54,11 +53,11 @@ class SlotLayout:
     @property
     def feature_bytes(self) -> int:
         """From the beginning of the slot to the hops."""
-        return _aligned(self.num_rows * self.width * self.dtype.itemsize)
+        return whole_lines(self.num_rows * self.width * self.dtype.itemsize)
 
     @property
     def num_bytes(self) -> int:
-        return self.feature_bytes + _aligned(self.hop_bytes)
+        return self.feature_bytes + whole_lines(self.hop_bytes)
 
     def features(self, memory: mmap.mmap, slot: int) -> np.ndarray:
         """(num_rows, width), on the memory of ``slot``."""
@@ -71,51 +70,31 @@ class SlotLayout:
         return np.frombuffer(memory, np.uint8, self.hop_bytes, slot * self.num_bytes + self.feature_bytes)
 
 
-def _aligned(num_bytes: int) -> int:
-    return -(-num_bytes // ALIGNED) * ALIGNED
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where an array of a sample lies in a slot."""
-
-    hop: int  # number of its hop, from the targets outwards
-    name: str  # its field in ``Hop``
-    dtype: str
-    shape: tuple[int, ...]
-    first: int  # byte
-
-
-Packed = list[Place] | list[Hop]
-"""Where the arrays of the hops lie; or the hops themselves, where the slot is too small for them."""
+Packed = dict[tuple[int, str], Place] | list[Hop]
+"""Where the arrays of the hops lie, by the number of the hop, from the targets outwards, and the field of ``Hop``; or
+the hops themselves, where the slot is too small for them."""
 
 
 def pack(hops: Sequence[Hop], area: np.ndarray) -> Packed:
     """Copy the arrays of ``hops`` to the (n,) uint8 ``area``, if they fit."""
-    places, arrays, first = list[Place](), list[np.ndarray](), 0
-    for number, hop in enumerate(hops):
-        for field in fields(Hop):
-            array = getattr(hop, field.name)
-            if array is not None:
-                places.append(Place(number, field.name, array.dtype.str, array.shape, first))
-                arrays.append(array)
-                first += _aligned(array.nbytes + PADDING * array.itemsize)
-    if first > len(area):
+    arrays = {(number, name): array for number, hop in enumerate(hops) for name, array in vars(hop).items()}
+    arrays = {key: array for key, array in arrays.items() if array is not None}
+    places, size = laid_out(arrays, PADDING)
+    if size > len(area):
         return list(hops)
-    for place, array in zip(places, arrays):
-        area[place.first : place.first + array.nbytes] = array.reshape(-1).view(np.uint8)
+    for key, view in views(area, places).items():
+        view[...] = arrays[key]
     return places
 
 
 def unpack(packed: Packed, num_hops: int, area: np.ndarray) -> list[Hop]:
     """The hops that ``pack`` has copied, as views of ``area``; or those that it returned."""
-    found: list[dict[str, Any]] = [{} for _ in range(num_hops)]
-    for one in packed:
-        if isinstance(one, Hop):
-            return [hop.copy() for hop in packed if isinstance(hop, Hop)]  # with the padding, which pickle drops
-        size = int(np.prod(one.shape, dtype=np.int64)) * np.dtype(one.dtype).itemsize
-        found[one.hop][one.name] = area[one.first : one.first + size].view(one.dtype).reshape(one.shape)
-    return [Hop(**arrays) for arrays in found]
+    if isinstance(packed, list):
+        return [hop.copy() for hop in packed]  # with the padding, which pickle drops
+    arrays: list[dict[str, Any]] = [{} for _ in range(num_hops)]
+    for (number, name), view in views(area, packed).items():
+        arrays[number][name] = view
+    return [Hop(**of_hop) for of_hop in arrays]
 
 
 @dataclass(frozen=True)
