@@ -29,7 +29,12 @@ def epoch_time(runs: list[Run]) -> Iterator[Block]:
     if timed:
         medians = [_median(run) for run in timed]
         told = "; ".join(f"{run.name} {shown(median, RATIO)}" for run, median in zip(timed, medians))
-        data = {"runs": timed, "parts": {"epoch": medians}, "unit": "ms", "ranges": list(map(epoch_range, timed))}
+        data = {
+            "runs": timed,
+            "parts": {"epoch": medians},
+            "unit": "ms",
+            "ranges": [epoch_range(run.record) for run in timed],
+        }
         alt = f"Milliseconds of an epoch, median, by run: {told}."
         yield "plot", Plot("epoch_time", "epoch time by run", alt, by_run, data, size_by_run(timed))
     points = {point.run: point for point in _points(timed)}
@@ -41,7 +46,7 @@ def epoch_time(runs: list[Run]) -> Iterator[Block]:
             yield "note", f"Speed-up{whose}: the epoch time of {baseline.name}, divided by that of the run."
     rows = []
     for run in timed:
-        low, high = epoch_range(run)
+        low, high = epoch_range(run.record)
         gain = NOTHING if run not in points else RATIO(_gain(points[run])[0])
         p = run.record.get("world_size", NOTHING)
         cells = [str(p), shown(_median(run), RATIO), RATIO(low), RATIO(high), *([gain] if points else [])]
@@ -109,7 +114,7 @@ def _names_of_lines(lines: list[list[Run]]) -> list[str]:
 def _gain(point: Point) -> tuple[float, float, float]:
     """Speed-up of a run over its baseline, and its ends where the time of the run is at those of its range."""
     base = float(_median(point.baseline))
-    low, high = epoch_range(point.run)
+    low, high = epoch_range(point.run.record)
     return base / _median(point.run), base / high, base / low
 
 

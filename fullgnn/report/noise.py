@@ -13,7 +13,6 @@ run is a replicate of this one: of replicates that are not shown by their mean, 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from fullgnn.report.runs import Run
 from fullgnn.report.spread import Mean, high, low, std
 
 Noise = Literal["clock", "sample", "count"]
@@ -22,12 +21,8 @@ ONE_RUN = 0.005
 """Half a per cent: the precision of what one run learns."""
 
 
-def epoch_range(run: Run) -> tuple[float, float]:
+def epoch_range(record: dict[str, Any]) -> tuple[float, float]:
     """Where the epoch time of a run lies, in milliseconds: from its p20 to its p80."""
-    return _epoch_range(run.record)
-
-
-def _epoch_range(record: dict[str, Any]) -> tuple[float, float]:
     times = record["epoch_time_ms"]
     median = times["median"]
     ends = [times.get(end) for end in ("p20", "p80")]
@@ -38,7 +33,7 @@ def value_range(value: float, noise: Noise, record: dict[str, Any]) -> tuple[flo
     """Where a value of ``record`` lies, by the rules above."""
     if noise == "clock":
         median = record["epoch_time_ms"].get("median")
-        shortest, longest = _epoch_range(record) if median else (1.0, 1.0)
+        shortest, longest = epoch_range(record) if median else (1.0, 1.0)
         return value * shortest / (median or 1), value * longest / (median or 1)
     around = std(value)
     if noise == "sample" and not isinstance(value, Mean):

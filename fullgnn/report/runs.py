@@ -1,21 +1,28 @@
-"""The runs of a report, read from their folders. Runs that differ in the seed or in the split alone become one."""
+"""The runs of a report, read from their folders. Runs that differ in the seed or in the split alone become one.
+
+The statistics that a run has not counted are counted from its prepared graph, if that is kept. The folder of the run
+stays as it is. The cache that has the prepared graph keeps the counts, for the next report and for other runs of the
+same graph.
+"""
 
 import logging
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from fullgnn.config.trust import plain_config
-from fullgnn.errors import ConfigError, message_of
+from fullgnn.errors import ConfigError, FullGNNError, message_of, reason_of
 from fullgnn.inspection.findings import Inspection
+from fullgnn.prepare.facts import off_diagonal_share
+from fullgnn.prepare.statistics import Statistics, kept_statistics
 from fullgnn.reorder.structure import Structure
 from fullgnn.report.folders import GIVE, Found, find_runs, reading
 from fullgnn.report.replicates import SEED, is_draw, is_override_of_draw
 from fullgnn.report.spread import NOTHING, merged
-from fullgnn.report.statistics import Count, count, statistics_of_run
 from fullgnn.storage.archive import read_arrays
 from fullgnn.storage.record import read_epochs, read_record_fields
 from fullgnn.storage.text import parse_json, parse_yaml, read_text
@@ -26,6 +33,8 @@ FOLDER_KEYS = ("run_dir", "overwrite", "resume")
 """Keys of the configuration that say where a run writes, not what it computes."""
 MACHINE = ("world_size", "device", "hardware", "versions", "git_commit")
 """Fields of the record that may differ where the configurations do not."""
+Count = Callable[[Path, bool], Statistics | str]
+"""``_count``, perhaps one that remembers what it has returned."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +108,7 @@ def read_runs(folders: list[Path], check: Callable[[Run], object] = lambda run: 
     for damage in found.damaged:
         log.warning("left out, since it is damaged: %s", damage)
         found.left_out.append(f"Damaged, and left out: {damage}.")
-    count_once = cache(count)
+    count_once = cache(_count)
     groups = _replicates([_with_statistics(run, count_once) for run in runs])
     shown = [_of_replicates(group, groups) for group in groups]
     prefixes = [f"{run.name}: " if len(shown) > 1 else "" for run in shown]
@@ -153,11 +162,45 @@ def _with_statistics(run: Run, count: Count) -> Run:
     density = run.record.get("tile_density")
     if density and run.structure:
         return run
-    found = statistics_of_run(run.record, run.settings, count)
+    found = _statistics_of(run.record, run.settings, count)
     if isinstance(found, str):
         return replace(run, uncounted=found)
     record = run.record | {"tile_density": density or found.tile_density}
     return replace(run, record=record, structure=run.structure or found.structure)
+
+
+def _count(folder: Path, self_loops: bool) -> Statistics | str:
+    """The statistics of the prepared graph in ``folder``, or why there are none."""
+    try:
+        return kept_statistics(folder, self_loops)
+    except Exception as error:  # a damaged layout.json may say anything, and the page is written all the same
+        if not os.path.isdir(folder):
+            return f"{folder.parent} does not have the prepared graph any more"
+        return message_of(error) if isinstance(error, FullGNNError) else f"{folder}: {reason_of(error)}"
+
+
+def _statistics_of(record: Mapping[str, Any], settings: Mapping[str, str], count: Count) -> Statistics | str:
+    """The statistics of the prepared graph that a run has left, or why there are none; empty if it has left no graph.
+
+    Args:
+        record: content of ``record.json``.
+        settings: the dotted keys of ``config.yaml``.
+    """
+    prepared, self_loops = record.get("prepared"), settings.get("self_loops")
+    if not prepared:
+        return ""
+    if self_loops not in ("true", "false"):
+        return "config.yaml does not say whether there are self_loops"
+    found = count(Path(str(prepared)), self_loops == "true")
+    if isinstance(found, str) or _is_of(found.structure, record):
+        return found
+    return f"{prepared} does not hold the graph of the run any more"
+
+
+def _is_of(structure: Structure, record: Mapping[str, Any]) -> bool:
+    """Whether the blocks have the non-zeros and the cut of the run. The code of a partitioner is not part of a key."""
+    nnz = structure.block_nnz
+    return (nnz.sum(), off_diagonal_share(nnz)) == (record.get("nnz"), record.get("edge_cut"))
 
 
 def _labels(names: list[str]) -> list[str]:

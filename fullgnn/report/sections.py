@@ -1,6 +1,6 @@
 """The sections of the page. The page shows the plots of a section first, then its other blocks in their order."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fullgnn.report.confusion import confusion
@@ -9,14 +9,41 @@ from fullgnn.report.epoch_time import epoch_time
 from fullgnn.report.folders import Failure
 from fullgnn.report.graphs import graph, has_graph
 from fullgnn.report.losses import loss_and_metrics, loss_title
+from fullgnn.report.means import Setting, means_table
 from fullgnn.report.nonzeros import adjacency, blocks, tile_density
 from fullgnn.report.plots import Axis, Plot, stacked
 from fullgnn.report.ranks import PHASE_NAMES, bytes_by_collective, memory, time_by_phase
 from fullgnn.report.runs import Run
 from fullgnn.report.sampled import sampled_training
-from fullgnn.report.settings import has_replicates, means
 from fullgnn.report.spread import NOTHING, shown
 from fullgnn.report.summary import summary
+
+
+def has_replicates(runs: Sequence[Run]) -> bool:
+    """Whether a run of the page stands for several that differ in seeds or splits alone."""
+    return any(len(run.paths) > 1 for run in runs)
+
+
+def settings_of(runs: Sequence[Run]) -> list[Setting]:
+    """The finished runs of a page as settings; a run that stands for one run alone has one."""
+    return [
+        Setting(
+            run.name if len(runs) > 1 else run.record.get("model") or run.name,
+            len(run.paths),
+            {
+                **(run.record.get("metrics") or {}),
+                "epoch_time_ms": (run.record.get("epoch_time_ms") or {}).get("median"),
+            },
+        )
+        for run in runs
+        if run.record
+    ]
+
+
+def means(runs: list[Run]) -> Iterator[Block]:
+    """A row for each setting, the best first."""
+    header, rows = means_table(settings_of(runs))
+    yield "table", Table("Mean ± standard deviation, the best validation metric first", header, rows)
 
 
 def failed_jobs(failures: list[Failure]) -> Iterator[Block]:

@@ -25,7 +25,7 @@ from fullgnn.errors import ConfigError
 from fullgnn.kernels.dropout.philox import LOW
 from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.host_graph import HostGraph
-from fullgnn.sampling.samplers import TrainingNodes
+from fullgnn.sampling.samplers import TrainingNodes, check_depth
 from fullgnn.tasks.draws import stream_key
 
 LAYERS = 0x6C617972
@@ -137,12 +137,7 @@ def layer(graph: HostGraph, num_hops: int, seed: int, sizes: list[int]) -> Layer
     Raises:
         ConfigError: a key is out of range, or does not fit the model.
     """
-    if len(sizes) != num_hops:
-        example = ",".join(map(str, (list(sizes) + [2400] * num_hops)[:num_hops]))
-        raise ConfigError(
-            f"sampler.sizes has {len(sizes)} numbers, and the model reads neighbours {num_hops} times: give one for"
-            f" each, as in sampler.sizes=[{example}]"
-        )
+    check_depth("sizes", sizes, num_hops, 2400)
     if min(sizes, default=1) < 1:
         raise ConfigError(f"sampler.sizes={list(sizes)} is out of range: each must be at least 1")
     return LayerBatches(graph, sizes, seed)

@@ -79,6 +79,8 @@ class SampledProduct(Product):
         matrix: A; one that shares its ``csr`` with others shares the ``Transposition`` too.
     """
 
+    multiply: SampledMultiplication
+
     def __init__(self, matrix: SampledMultiplication, transposition: "Transposition"):
         self.multiply, self._transposition = matrix, transposition
         self._transposed: SampledMultiplication | None = None  # ``multiply_t``, once it was asked for
@@ -86,7 +88,6 @@ class SampledProduct(Product):
     def propagates_first(self, f: int, g: int, needs_input_gradient: bool) -> bool | None:
         """See ``Product``. A sampled matrix has fewer rows than columns: (A H) W then has fewer rows in its dense
         products, the gradients of W and H included."""
-        assert isinstance(self.multiply, SampledMultiplication)
         csr, num_dense = self.multiply.csr, 2 + needs_input_gradient
         propagate = EDGE_COST * csr.nnz * f * (1 + needs_input_gradient) + csr.num_rows * f * g * num_dense
         transform = EDGE_COST * csr.nnz * g * 2 + csr.num_cols * f * g * num_dense
@@ -97,7 +98,6 @@ class SampledProduct(Product):
         """The product with A^T."""
         if self._transposed is None:
             forward = self.multiply
-            assert isinstance(forward, SampledMultiplication)
             csr = self._transposition.csr
             self._transposed = SampledMultiplication(csr, forward.col_scale, forward.row_scale, forward.dtype)
         return self._transposed
@@ -107,7 +107,6 @@ class SampledProduct(Product):
         if isinstance(x, Tensor):
             return super().spmm(x)
         matrix = self.multiply
-        assert isinstance(matrix, SampledMultiplication)
         if matrix.col_scale is not None:
             return matrix(x.copied())
         return replace(matrix, csr=matrix.reading(x))(x.matrix)
@@ -117,7 +116,6 @@ class SampledProduct(Product):
     ) -> Tensor | None:
         """See ``Product``; of ``InputRows``, rows are read where they lie."""
         matrix, own = self.multiply, block.target_index
-        assert isinstance(matrix, SampledMultiplication)
         rows = x if isinstance(x, Tensor) else x.matrix
         if matrix.col_scale is not None or not multiplies_beside(matrix.csr, rows, weight.shape[1]):
             return None
@@ -141,7 +139,7 @@ class _Beside(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, product: SampledProduct, block: Block) -> Tensor:
         matrix, width, index = product.multiply, x.shape[1], block.target_index
-        assert isinstance(matrix, SampledMultiplication) and index is not None
+        assert index is not None
         ctx.product, ctx.index, x = product, index, as_rows(x.detach())
         out = x.new_empty(len(index), 2 * width)
         matrix.write(x if matrix.col_scale is None else x * matrix.col_scale[:, None], out[:, :width])
@@ -168,7 +166,6 @@ class _LinearBeside(torch.autograd.Function):
         activation: Activation,
     ) -> Tensor:
         matrix, x = product.multiply, as_rows(x.detach())
-        assert isinstance(matrix, SampledMultiplication)
         ax, y = spmm_beside_linear(csr, x, own, matrix.row_scale, weight, activation.epilogue(bias))
         ctx.product, ctx.scale = product, activation.scale
         ctx.save_for_backward(ax, x, own, weight, y if activation.relu else None)

@@ -119,23 +119,26 @@ def neighbor(
     Raises:
         ConfigError: a key is out of range, or does not fit the model or the graph.
     """
-    check_depth(fanouts, num_hops)
+    check_depth("fanouts", fanouts, num_hops, 10)
     places = graph.weight is not None
     arrays = graph.indptr, graph.indices, fanouts, graph.weight
     return NeighborBatches(graph, NeighborSampler(*arrays, replace, weighted, seed, places))
 
 
-def check_depth(fanouts: Sequence[int], num_hops: int) -> None:
-    """Refuse another number of fan-outs than the model has hops.
+def check_depth(key: str, numbers: Sequence[int], num_hops: int, usual: int) -> None:
+    """Refuse a ``key`` of the sampler with another number of ``numbers`` than the model has hops.
+
+    Args:
+        usual: a number for the hops of the example that lack one.
 
     Raises:
         ConfigError: one line that names both.
     """
-    if len(fanouts) != num_hops:
-        example = ",".join(map(str, (list(fanouts) + [10] * num_hops)[:num_hops]))
+    if len(numbers) != num_hops:
+        example = ",".join(map(str, (list(numbers) + [usual] * num_hops)[:num_hops]))
         raise ConfigError(
-            f"sampler.fanouts has {len(fanouts)} numbers, and the model reads neighbours {num_hops} times: give one for"
-            f" each, as in sampler.fanouts=[{example}]"
+            f"sampler.{key} has {len(numbers)} numbers, and the model reads neighbours {num_hops} times: give one for"
+            f" each, as in sampler.{key}=[{example}]"
         )
 
 

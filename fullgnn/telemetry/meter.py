@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -60,18 +60,17 @@ class Meter:
     """Accumulates times, received bytes and counts until ``take`` empties it."""
 
     def __init__(self, device: torch.device):
-        self._cuda = device.type == "cuda"
         self._seconds: dict[str, float] = defaultdict(float)
         self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
         self._bytes: dict[str, int] = defaultdict(int)
         self._counts: dict[str, int] = defaultdict(int)
         self._timed = True
         self._host = _Switch(time.perf_counter, self._add_seconds)
-        self._device = _Switch(_event, self._add_events) if self._cuda else self._host
+        self._device = _Switch(_event, self._add_events) if device.type == "cuda" else self._host
 
     def start(self, name: str) -> "Span":
         """Begin a span called ``name``; its ``stop`` may be called anywhere else in the program."""
-        return Span(self, name)
+        return Span(self._device if self._timed else None, name)
 
     @contextmanager
     def interval(self, name: str) -> Iterator[None]:
@@ -153,7 +152,7 @@ class _Switch(Generic[T]):
     """
 
     def __init__(self, now: Callable[[], T], add: Callable[[str, T, T], None]):
-        self._now, self._add = now, add
+        self.now, self.add = now, add
         self._current: tuple[str, T] | None = None  # the phase that runs, and since when
 
     @contextmanager
@@ -167,9 +166,9 @@ class _Switch(Generic[T]):
             self._switch(outer)
 
     def _switch(self, name: str | None) -> None:
-        now = self._now()
+        now = self.now()
         if self._current is not None:
-            self._add(*self._current, now)
+            self.add(*self._current, now)
         self._current = None if name is None else (name, now)
 
 
@@ -181,21 +180,16 @@ def _event() -> torch.cuda.Event:
 
 
 class Span:
-    """The time from construction to ``stop``, whatever the phases are meanwhile."""
+    """The time from construction to ``stop``, whatever the phases are meanwhile.
 
-    def __init__(self, meter: Meter, name: str):
-        self._meter, self._name, self._timed = meter, name, meter._timed
-        if not self._timed:
-            return
-        if meter._cuda:
-            self._start = _event()
-        else:
-            self._begin = time.perf_counter()
+    Args:
+        switch: has the clock, and takes the time; None: nothing is timed.
+    """
+
+    def __init__(self, switch: _Switch[Any] | None, name: str):
+        self._switch, self._name = switch, name
+        self._begin = None if switch is None else switch.now()
 
     def stop(self) -> None:
-        if not self._timed:
-            return
-        if self._meter._cuda:
-            self._meter._add_events(self._name, self._start, _event())
-        else:
-            self._meter._add_seconds(self._name, self._begin, time.perf_counter())
+        if self._switch is not None:
+            self._switch.add(self._name, self._begin, self._switch.now())
