@@ -193,12 +193,12 @@ def _other_metrics(rows: list[dict[str, Any]]) -> list[str]:
     return [name for name in dict.fromkeys(name for row in rows for name in row) if name not in COLUMNS]
 
 
-def sweep_table(rows: list[dict[str, Any]], width: int | None = None) -> str:
+def sweep_table(rows: list[dict[str, Any]], width: int = sys.maxsize) -> str:
     """One line for each job, in the order in which they ran, named by the overrides that only it has.
 
     Args:
         rows: those of ``sweep.csv``, with numbers that are not texts.
-        width: columns of the screen. What does not fit is left to ``sweep.csv``; see ``_narrow``. None: any number.
+        width: columns of the screen. What does not fit is left to ``sweep.csv``; see ``_narrow``.
     """
     names = distinguishing([row["overrides"].split(" ") for row in rows])
     measured = _measured(rows)
@@ -216,7 +216,7 @@ def sweep_table(rows: list[dict[str, Any]], width: int | None = None) -> str:
     return _narrow("job", names, numbers, header, cells, width, keeps_status=failed)
 
 
-def seeds_table(rows: list[dict[str, Any]], width: int | None = None) -> str:
+def seeds_table(rows: list[dict[str, Any]], width: int = sys.maxsize) -> str:
     """One line for the finished jobs that differ in seeds and splits alone: means and standard deviations, the best
     first; see ``means.py``.
 
@@ -263,7 +263,7 @@ def _narrow(
     numbers: list[str],
     header: list[str],
     cells: list[list[str]],
-    width: int | None,
+    width: int,
     keeps_status: bool = False,
 ) -> str:
     """A table whose first column has ``names``, in at most ``width`` columns of the screen.
@@ -271,20 +271,19 @@ def _narrow(
     First, columns that say least are left out. If the names are too long even then, numbers take their place, and each
     number is explained below the table.
     """
-
     droppable = [one for one in LEAST_IMPORTANT if not (one == "status" and keeps_status)]
 
     def table(first: list[str]) -> tuple[str, list[str]]:
         rows = [[one, *row] for one, row in zip(first, cells)]
-        return format_narrow_table([heading, *header], rows, sys.maxsize if width is None else width, droppable)
+        return format_narrow_table([heading, *header], rows, width, droppable)
 
     found, lacking = table(names)
     legend: list[str] = []
-    if width is not None and table_width(found) > width:
+    if table_width(found) > width:
         found, lacking = table(numbers)
         for number, name in zip(numbers, names):
             legend += textwrap.wrap(f"{number}: {name}", width, subsequent_indent="    ", break_on_hyphens=False)
-    if width is not None and lacking:
+    if lacking:
         legend.append(folded(f"{TABLE_FILE} also has {', '.join(lacking)}.", width))
     return "\n".join([found, *([""] if legend else []), *legend])
 

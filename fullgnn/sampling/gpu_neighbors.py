@@ -92,12 +92,12 @@ class GpuNeighborSampler:
         self.device, self.fanouts, self.how = device, on_host.fanouts, on_host.draw
         self._key, self._keep_places, self._counts_loops = on_host.key, on_host.keep_places, counts_loops
         self._num_nodes, self._num_edges = on_host.num_nodes, len(on_host.indices)
-        arrays = on_host.indptr, on_host.indices, *on_host.by_weight
+        arrays = on_host.indptr, on_host.indices, on_host.weights, on_host.cumulative
         self._indptr, *of_edges = (read_only_tensor(one).to(device) for one in arrays)
         # A place that is not used is 0, and must be there.
         self._indices, self._weights, self._cumulative = (one if len(one) else one.new_zeros(1) for one in of_edges)
         if self.how == Draw.WEIGHTED_REPLACE:
-            self._last = torch.from_numpy(_last_places(on_host.indptr, *on_host.by_weight)).to(device)
+            self._last = torch.from_numpy(_last_places(on_host.indptr, on_host.weights, on_host.cumulative)).to(device)
             self._turns = (int(np.diff(on_host.indptr).max(initial=1)) - 1).bit_length()
         self._bits = torch.zeros(-(-on_host.num_nodes // 32), dtype=torch.int32, device=device)
 

@@ -1,6 +1,6 @@
 """The bipartite graph of one hop: which sources each target reads. A sampler makes one for each layer of a model."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -57,8 +57,7 @@ class HopTensors:
     @classmethod
     def of(cls, hop: Hop) -> "HopTensors":
         """Tensors on the memory of ``hop``. Those of ``indices`` have the padding behind them."""
-        arrays = {field.name: getattr(hop, field.name) for field in fields(Hop)}
-        made = {name: None if array is None else torch.from_numpy(array) for name, array in arrays.items()}
+        made = {name: None if array is None else torch.from_numpy(array) for name, array in vars(hop).items()}
         padded = np.lib.stride_tricks.as_strided(hop.indices, (hop.num_edges + PADDING,), (hop.indices.itemsize,))
         return cls(**made | {"indices": torch.from_numpy(padded)[: hop.num_edges]})  # type: ignore[arg-type]
 

@@ -100,24 +100,20 @@ class NeighborSampler:
         self.indptr, self.indices = indptr.astype(np.int64, copy=False), indices
         self.fanouts, self.draw = tuple(fanouts), Draw.of(replace, weighted)
         self.key, self.keep_places = stream_key(seed, SAMPLING), keep_places or weighted
-        self._weights = self._cumulative = np.empty(0, np.float64)
+        self.weights = self.cumulative = np.empty(0, np.float64)
+        """(nnz,) float64 weights of the edges, and their running sums in each row; (0,): no draw reads them."""
         if weighted:
             assert weight is not None
-            self._weights = weight.astype(np.float64)
-            if self._weights.min(initial=0) < 0:
+            self.weights = weight.astype(np.float64)
+            if self.weights.min(initial=0) < 0:
                 raise DataError("sampler.weighted=true needs weights of at least 0, and some edges have negative ones")
             if replace:
-                self._cumulative = _running_sums(self.indptr, self._weights)
+                self.cumulative = _running_sums(self.indptr, self.weights)
         self._scratch: dict[int, _Scratch] = {}
 
     @property
     def num_nodes(self) -> int:
         return len(self.indptr) - 1
-
-    @property
-    def by_weight(self) -> tuple[np.ndarray, np.ndarray]:
-        """(nnz,) float64 weights of the edges, and their running sums in each row; (0,): no draw reads them."""
-        return self._weights, self._cumulative
 
     def sample(self, targets: np.ndarray, epoch: int, num_threads: int | None = None) -> list[Hop]:
         """Sample the hops of a batch.
@@ -190,7 +186,7 @@ class NeighborSampler:
         per_chunk = np.zeros((2, len(fanouts), num_chunks), np.int64)
         shared = (
             num_chunks,
-            (self.indptr, self.indices, self._cumulative, self._weights),
+            (self.indptr, self.indices, self.cumulative, self.weights),
             np.array(fanouts, np.int64),
             first_hop,
             int(self.draw),
