@@ -22,13 +22,15 @@ STEPS = {
 """The steps of an epoch, as the record and as the page name them."""
 IN_WORKERS = ("sample", "gather", "pack")
 COUNTS = {
-    "num_batches": "batches of an epoch",
-    "sampled_edges": "drawn edges of an epoch",
-    "sampled_edges_per_s": "drawn edges per second",
-    "input_rows": "rows of features that an epoch reads",
-    "fetched_bytes": "bytes of features that an epoch fetches",
-    "filled_bytes": "bytes of features that the cache changes in an epoch",
+    "num_batches": ("batches of an epoch", COUNT),
+    "sampled_edges": ("drawn edges of an epoch", COUNT),
+    "sampled_edges_per_s": ("drawn edges per second", COUNT),
+    "input_rows": ("rows of features that an epoch reads", COUNT),
+    "fetched_bytes": ("bytes of features that an epoch fetches", COUNT),
+    "filled_bytes": ("bytes of features that the cache changes in an epoch", COUNT),
+    "hit_rate": ("share of these rows that are on the device", RATIO),
 }
+"""What else the record has of an epoch, as the page names and writes it."""
 
 
 def sampled_training(runs: list[Run]) -> Iterator[Block]:
@@ -44,10 +46,7 @@ def sampled_training(runs: list[Run]) -> Iterator[Block]:
     yield "plot", Plot("steps", "time of an epoch by step", alt, by_run, data, size_by_run(list(found)))
     times = [[f"{name}, ms", *(shown(one["time_ms"].get(step), RATIO) for one in found.values())]
              for step, name in STEPS.items()]  # fmt: skip
-    counts = [[label, *(shown(one.get(key), COUNT) for one in found.values())] for key, label in COUNTS.items()]
-    counts.append(
-        ["share of these rows that are on the device", *(shown(one.get("hit_rate"), RATIO) for one in found.values())]
-    )
+    counts = [[label, *(shown(one.get(key), show) for one in found.values())] for key, (label, show) in COUNTS.items()]
     yield "numbers", Table("An epoch of sampled training", ["", *names], [*times, *counts])
     yield from missing(runs, found, "the steps of sampled training")
 

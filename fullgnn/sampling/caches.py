@@ -58,17 +58,14 @@ class Accesses:
         held: np.ndarray | None = None,
     ):
         self.graph, self.row_bytes, self._held = graph, row_bytes, held
-        self._counts = lru_cache(maxsize=2)(counts)
-        self.left_bytes: int | None = None
-        """What the first batch has left of the device, without the reserve; None: it has not been trained."""
-
-    def counts(self, epoch: int) -> np.ndarray:
-        """(num_nodes,) int32: how many batches of ``epoch`` read the row of each node on this rank.
+        self.counts: Callable[[int], np.ndarray] = lru_cache(maxsize=2)(counts)
+        """``counts(epoch)``, (num_nodes,) int32: how many batches of ``epoch`` read the row of each node on this rank.
 
         The draws are a function of the seed, the epoch, the hop and the node, so they are made ahead here, which takes
         at most as long as drawing takes in an epoch. Epochs that are never trained, 0 and below, may be asked for.
         """
-        return self._counts(epoch)
+        self.left_bytes: int | None = None
+        """What the first batch has left of the device, without the reserve; None: it has not been trained."""
 
     @property
     def nodes(self) -> np.ndarray:

@@ -174,8 +174,8 @@ class Loader:
     def _ids(self, sample: Sample) -> np.ndarray | Tensor:
         """The inputs of ``sample``: on the device where they were drawn there, and so are the features; else on the
         host, which waits for them if they were drawn on the device."""
-        on_device = sample.inputs_on_device
-        return sample.inputs if on_device is None or not self._features.has_all else on_device
+        nodes = sample.inputs_where_drawn
+        return nodes if isinstance(nodes, Tensor) and self._features.has_all else sample.inputs
 
 
 class _Arrivals:

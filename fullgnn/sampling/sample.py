@@ -25,22 +25,21 @@ class Sample:
     hops: Sequence[Hop | HopTensors]  # from the targets outwards
     total: float  # of the whole batch, over all ranks; see ``NodeTask.total``
 
+    @property
+    def inputs_where_drawn(self) -> np.ndarray | Tensor:
+        """(num_inputs,) the nodes whose features are read, ascending; on the device where they were drawn there."""
+        return self.hops[-1].sources if self.hops else self.targets
+
     @cached_property
     def inputs(self) -> np.ndarray:
-        """(num_inputs,) the nodes whose features are read, ascending."""
-        found = self.hops[-1].sources if self.hops else self.targets
-        return found if isinstance(found, np.ndarray) else found.cpu().numpy()  # the host waits
-
-    @property
-    def inputs_on_device(self) -> Tensor | None:
-        """``inputs`` where they were drawn on a device; None: on the host."""
-        found = self.hops[-1].sources if self.hops else self.targets
-        return None if isinstance(found, np.ndarray) else found
+        """``inputs_where_drawn``, on the host."""
+        nodes = self.inputs_where_drawn
+        return nodes if isinstance(nodes, np.ndarray) else nodes.cpu().numpy()  # the host waits
 
     @property
     def num_inputs(self) -> int:
         """How many nodes ``inputs`` are."""
-        return len(self.hops[-1].sources if self.hops else self.targets)
+        return len(self.inputs_where_drawn)
 
     @property
     def num_edges(self) -> int:
