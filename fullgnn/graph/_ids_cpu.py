@@ -9,8 +9,12 @@ order of their numbers in another array, so that a slot takes 4 bytes. An id tha
 import numba
 import numpy as np
 
+from fullgnn.graph import _csr_cpu
 from fullgnn.graph._csr_cpu import mixed
-from fullgnn.kernels.support.vectors import compiled
+from fullgnn.kernels.support.vectors import compiled_with
+
+compiled = compiled_with(_csr_cpu)
+"""``compiled`` for loops that call functions of these modules."""
 
 _BLOCK = 1024  # ids that are looked up together
 

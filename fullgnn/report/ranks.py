@@ -64,7 +64,7 @@ def memory(runs: list[Run]) -> Iterator[Block]:
 
 def nnz_by_rank(runs: list[Run]) -> Iterator[Block]:
     """Bars of all runs side by side at each rank."""
-    ranks = ranks_of(runs, "nnz")
+    ranks = {run: counts for run, counts in ranks_of(runs, "nnz").items() if counts[0]["nnz"] is not None}
     caption = "Non-zeros that a rank multiplies in one product"
     yield from _by_rank(ranks, "nnz", "non-zeros by rank", caption, NNZ_UNITS)
     yield from missing(runs, ranks, "the non-zeros of each rank")
@@ -149,11 +149,7 @@ def _by_rank(
 def ranks_of(runs: list[Run], *keys: str) -> dict[Run, list[dict[str, Any]]]:
     """What each rank recorded, of the runs that recorded ``keys`` of every rank; see docs/record.md."""
     found = {run: run.record.get("ranks") or [] for run in runs}
-    return {
-        run: ranks
-        for run, ranks in found.items()
-        if ranks and all(rank.get(key) is not None for rank in ranks for key in keys)
-    }
+    return {run: ranks for run, ranks in found.items() if ranks and all(key in rank for rank in ranks for key in keys)}
 
 
 def ordinals(items: Sequence[Any] | np.ndarray) -> list[str]:
