@@ -6,7 +6,7 @@ from fullgnn import startup  # isort: skip
 from typing import TYPE_CHECKING
 
 # Read by the OpenMP library as torch loads it: its threads then sleep when idle. Polling, as they do otherwise, they
-# take the cores from the compiled kernels that run between torch's operations (see fullgnn/kernels/support/threads.py).
+# take the cores from the compiled kernels that run between torch's operations (see fullgnn/kernels/support/process.py).
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 startup.begin()

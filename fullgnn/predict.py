@@ -59,7 +59,7 @@ from fullgnn.distributed import (
 from fullgnn.distributed.joining import run_command
 from fullgnn.engine.checkpoints import fitting
 from fullgnn.engine.checks import check_preparation
-from fullgnn.engine.evaluate import predict as predict_outputs
+from fullgnn.engine.passes import predict as predict_outputs
 from fullgnn.engine.prediction import (
     WEIGHTS,
     Trained,

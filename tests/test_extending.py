@@ -17,7 +17,7 @@ import yaml
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import predict, set_up
-from fullgnn.engine.evaluate import all_logits, loss_logits
+from fullgnn.engine.passes import all_logits, loss_logits
 from fullgnn.engine.run import make_scheme
 from fullgnn.engine.state import FlatGradients
 from fullgnn.kernels.support.aligned import to_aligned

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from fullgnn.kernels.dropout.philox import LOW
-from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.process import even_slices, parallel_for
 from fullgnn.sampling.neighbors import ALL, CHUNKS_PER_THREAD, SAMPLING
 from fullgnn.tasks.draws import stream_key
 

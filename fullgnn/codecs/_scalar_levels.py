@@ -12,7 +12,7 @@ import numpy as np
 
 from fullgnn.codecs.features import Features
 from fullgnn.errors import DataError
-from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.process import even_slices, parallel_for
 
 GAUSSIAN_STEP = {2: 0.9957, 4: 0.3352, 8: 0.0308}
 """By bits: the best step for a Gaussian, in standard deviations (Max, "Quantizing for minimum distortion", 1960)."""

@@ -7,8 +7,8 @@ from torch import Tensor
 from fullgnn.codecs.features import Features
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.support.aligned import fresh_rows
+from fullgnn.kernels.support.process import PIECES, even_slices, parallel_for
 from fullgnn.kernels.support.read_only import read_only_tensor
-from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
 
 PARALLEL_NUMBERS = 1 << 16  # with fewer numbers, starting work on a thread costs more than it saves
 

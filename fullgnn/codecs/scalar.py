@@ -15,8 +15,8 @@ from fullgnn.codecs._scalar_levels import levels_of_columns, levels_of_rows
 from fullgnn.codecs.features import Features
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.support.aligned import fresh_rows
+from fullgnn.kernels.support.process import PIECES, even_slices, parallel_for
 from fullgnn.kernels.support.read_only import read_only_tensor
-from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
 
 PART_BYTES = 1 << 17
 """A thread decodes about so many bytes at a time, or more."""

@@ -21,7 +21,7 @@ from fullgnn.codecs.features import Features
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.aligned import fresh_rows
-from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
+from fullgnn.kernels.support.process import PIECES, even_slices, parallel_for
 
 log = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ from fullgnn.config.schema import (
     build,
     conf_dir,
     given_targets,
+    is_encoded,
     target_of,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "build",
     "conf_dir",
     "given_targets",
+    "is_encoded",
     "target_of",
 ]

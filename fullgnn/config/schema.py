@@ -253,6 +253,11 @@ def conf_dir() -> Path:
     return installed if installed.is_dir() else package.parent / "conf"
 
 
+def is_encoded(codec: Mapping[str, Any]) -> bool:
+    """Whether features are kept otherwise than they are, by the section ``codec`` of a configuration."""
+    return codec["_target_"] != "fullgnn.codecs.Unencoded"
+
+
 def build(node: Mapping[str, Any], **arguments: Any) -> Any:
     """Call the ``_target_`` of a configuration node with its keys and ``arguments``.
 

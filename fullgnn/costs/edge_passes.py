@@ -17,7 +17,7 @@ from fullgnn.nn.contract import EdgeReads, RowReads, contract_of
 from fullgnn.schemes.exchange import Exchange
 from fullgnn.schemes.halo import Halo, Push, SentGradients
 from fullgnn.schemes.packed_push import PackedPush
-from fullgnn.schemes.rows import RowDistribution
+from fullgnn.schemes.product_layout import RowDistribution
 
 FETCH, PUSH, TARGETS, SUM, MAXIMUM = "fetch", "push", "targets", "sum", "maximum"
 COPIES, ALL, GATHERED = "copies", "all", "gathered"

@@ -15,7 +15,7 @@ from fullgnn.costs.edge_passes import FETCH, PUSH, EdgePass
 from fullgnn.costs.hardware import EDGE_ROW_BYTES, Hardware
 from fullgnn.costs.product_time import gather_s_per_byte, joining_s, overlapped_s, reads_in_place, travel_s
 from fullgnn.costs.statistics import PlannedJob
-from fullgnn.schemes.rows import RowDistribution
+from fullgnn.schemes.product_layout import RowDistribution
 
 
 class EdgeTime(NamedTuple):

@@ -17,7 +17,7 @@ from fullgnn.engine.run import told
 from fullgnn.prepare.source import Preparation
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.schemes.pieces import Pieces
-from fullgnn.schemes.rows import RowDistribution
+from fullgnn.schemes.product_layout import RowDistribution
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.text import parse_json
 
@@ -34,7 +34,7 @@ def key_of_job(cfg: Config, world_size: int, near_bytes: int, cache: Cache) -> s
     Args:
         near_bytes: see ``Hardware``; the cache for which the order of the nodes was judged.
     """
-    graph = Preparation(cfg, world_size // cfg.scheme["replication"], told=told(cfg)).key_of_files()
+    graph = Preparation(cfg, world_size // cfg.scheme["replication"], told=told(cfg)).key_of_files(cache)
     if not graph:
         return ""
     return cache.key(

@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fullgnn.schemes.layout import Grid
-from fullgnn.schemes.product_layout import BROADCAST, HALO, WHOLE, ProductLayout
-from fullgnn.schemes.rows import rank_sums, stage_nnz, stage_sources
+from fullgnn.schemes.product_layout import BROADCAST, HALO, WHOLE, ProductLayout, rank_sums, stage_nnz, stage_sources
 
 
 class PlannedBlocks(NamedTuple):

@@ -5,8 +5,7 @@ import numpy as np
 
 from fullgnn.costs.hardware import Hardware
 from fullgnn.costs.statistics import PlannedJob
-from fullgnn.schemes.product_layout import BROADCAST, OWN
-from fullgnn.schemes.rows import RowDistribution
+from fullgnn.schemes.product_layout import BROADCAST, OWN, RowDistribution
 
 
 def reads_in_place(job: PlannedJob, name: str, hardware: Hardware) -> bool:

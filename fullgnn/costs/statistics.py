@@ -26,7 +26,7 @@ from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.schemes.base import CHOOSE_SCHEME
 from fullgnn.schemes.layout import Grid, lay_out
 from fullgnn.schemes.options import SchemeOptions
-from fullgnn.schemes.rows import RowDistribution, assign_stages, slice_rows, stage_nnz
+from fullgnn.schemes.product_layout import RowDistribution, assign_stages, slice_rows, stage_nnz
 from fullgnn.tasks import LinkTask, build_task
 
 

@@ -30,7 +30,7 @@ from fullgnn.costs.layout import PlannedLayout
 from fullgnn.costs.link_step import MadeUpDirectory, made_up_step
 from fullgnn.costs.statistics import PlannedJob, estimated_job
 from fullgnn.distributed import CountingAxis, SharedSlots
-from fullgnn.engine.evaluate import all_logits, loss_logits
+from fullgnn.engine.passes import all_logits, loss_logits
 from fullgnn.engine.run import Run, build_model
 from fullgnn.engine.state import place_rows, split_parameters
 from fullgnn.engine.step_runner import StepRunner

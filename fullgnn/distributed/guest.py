@@ -19,8 +19,7 @@ import torch
 from fullgnn.config import RuntimeConfig
 from fullgnn.distributed.launch import StopRequest, environment, stop_signals_call, stopped_by
 from fullgnn.distributed.mesh import product_precision
-from fullgnn.kernels.support.process import give_back_freed_memory
-from fullgnn.kernels.support.threads import end_threads
+from fullgnn.kernels.support.process import end_threads, give_back_freed_memory
 from fullgnn.telemetry.log import setup_logging
 
 RequestContext = Callable[[], AbstractContextManager[StopRequest]]

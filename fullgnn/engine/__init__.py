@@ -6,13 +6,12 @@ from fullgnn.room import import_on_use
 
 if TYPE_CHECKING:
     from fullgnn.engine.checks import check_deterministic, check_preparation, check_training_data, replay_for
-    from fullgnn.engine.evaluate import evaluate, predict
     from fullgnn.engine.fit import FitResult, Steps, fit
     from fullgnn.engine.optimizers import check_optimizer
+    from fullgnn.engine.passes import evaluate, predict, train_step
     from fullgnn.engine.run import Run, build_model, distribute, learn, make_scheme, prepare_input, set_up
     from fullgnn.engine.state import TrainState
     from fullgnn.engine.step_runner import StepRunner
-    from fullgnn.engine.train_step import train_step
     from fullgnn.telemetry.machine import peak_process_bytes
 
 __all__ = [

@@ -34,11 +34,9 @@ class CachedPowers:
     powers: tuple[int, ...] = (1,)  # k
 
 
-def offloads(choice: str, graph: ShardedGraph, world: World, num_kept: int = 1) -> bool:
-    """Decide from ``optimizations.offload`` whether the ``num_kept`` products A^k @ H0 stay on the host. Every rank
-    calls this and gets the same answer."""
-    if choice != "auto" or world.device.type != "cuda":
-        return choice == "always"
+def offloads(graph: ShardedGraph, world: World, num_kept: int = 1) -> bool:
+    """Decide, for ``optimizations.offload=auto`` on GPUs, whether the ``num_kept`` products A^k @ H0 stay on the host.
+    Every rank calls this and gets the same answer."""
     if isinstance(graph.features, SparseRows):
         return False  # nothing of A @ H0 is kept
     assert isinstance(graph.features, Tensor)

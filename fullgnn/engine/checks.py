@@ -151,12 +151,12 @@ def _check_task(cfg: Config) -> None:
     for labels in (one_class, several):
         try:
             build_task(cfg.task, labels, None)
+            return
         except ConfigError as error:
             refused.append(error)
         except Exception:  # a task of a user may want other labels
-            continue
-    if len(refused) == 2:
-        raise refused[0]
+            return
+    raise refused[0]
 
 
 def check_deterministic(cfg: Config, device: torch.device) -> None:

@@ -21,9 +21,9 @@ from torch import Tensor
 from fullgnn.config import TrainConfig
 from fullgnn.distributed import broadcast_object, in_dry_run
 from fullgnn.engine.checkpoints import Checkpoints
+from fullgnn.engine.passes import AsyncNumbers
 from fullgnn.engine.run import Run
 from fullgnn.engine.state import TrainState, split_parameters
-from fullgnn.engine.train_step import AsyncNumbers
 from fullgnn.errors import TrainingDiverged
 from fullgnn.schemes.block import SumsRows
 from fullgnn.tasks.task import part_of_loss

@@ -15,8 +15,8 @@ from dataclasses import replace
 
 import torch
 
+from fullgnn.engine.passes import train_step
 from fullgnn.engine.run import Run
-from fullgnn.engine.train_step import train_step
 from fullgnn.kernels.support import gpu
 from fullgnn.nn import set_epoch
 from fullgnn.tasks.links import DrawnPairs, LinkTask, Step

@@ -19,7 +19,7 @@ from fullgnn.config import build
 from fullgnn.config.trust import plain_config
 from fullgnn.distributed import all_gather_objects
 from fullgnn.engine.checkpoints import CODEC, check_graph, fitting, load_rows
-from fullgnn.engine.evaluate import predict
+from fullgnn.engine.passes import predict
 from fullgnn.engine.run import Run
 from fullgnn.engine.saved import check_model, parameters_of
 from fullgnn.engine.state import sharded_names

@@ -18,9 +18,9 @@ import numpy as np
 
 from fullgnn.config.schema import TABLES
 from fullgnn.distributed import from_rank0
-from fullgnn.engine.evaluate import predict
 from fullgnn.engine.fit import FitResult
 from fullgnn.engine.kept_names import KeptNames
+from fullgnn.engine.passes import predict
 from fullgnn.engine.row_files import write_rows
 from fullgnn.engine.run import Run
 from fullgnn.engine.run_folder import write_to

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fullgnn.codecs import NOTHING, FirstLayer, State, Told, asks_for_first_layer, build_codec
-from fullgnn.config import Config, OptimizationConfig, build
+from fullgnn.config import Config, OptimizationConfig, build, is_encoded
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.distributed.collectives import NOT_WITHOUT_OTHERS
 from fullgnn.engine.checks import applicable, check_deterministic, check_goal, check_model_fits
@@ -202,7 +202,8 @@ def learn(cfg: Config, world: World, meter: Meter, nodes: NodeFacts) -> Run:
     model = build_model(cfg, nodes.num_features, task.num_outputs, world.device)
     check_goal(cfg, model)
     pairs = takes_links(cfg.task)
-    codec, dtype = build_codec(cfg.codec), getattr(torch, cfg.runtime.dtype)
+    codec = build_codec(cfg.codec) if is_encoded(cfg.codec) else None
+    dtype = getattr(torch, cfg.runtime.dtype)
     optimizations = applicable(cfg.optimizations, model, pairs, None if codec else nodes)
     sparse = optimizations.sparse_features is True
     request = replace(block_request(model, optimizations), pairs=pairs, dtype=dtype, codec=codec, sparse=sparse)
@@ -252,10 +253,12 @@ def prepare_input(run: Run) -> None:
     caches = run.optimizations.cache_aggregation and not run.world.dry  # a dry run does not compute the true A @ H0
     contract = contract_of(run.model)
     propagation = contract.input_propagation if run.optimizations.cache_aggregation else None
-    kept = None if propagation is None else CachedPowers(propagation, contract.input_powers)
-    offload = offloads(run.optimizations.offload, graph, run.world, 1 if kept is None else len(kept.powers))
+    offload = run.optimizations.offload == "always"
+    if run.optimizations.offload == "auto" and device.type == "cuda":
+        offload = offloads(graph, run.world, 1 if propagation is None else len(contract.input_powers))
     run.optimizations = replace(run.optimizations, offload="always" if offload else "never")
-    if kept is not None:
+    if propagation is not None:
+        kept = CachedPowers(propagation, contract.input_powers)
         cache = Cache(run.cfg.runtime.cache_dir)
         key = aggregation_key(run.cfg, run.prepared_key, cache) if caches else ""
         if key:
@@ -289,7 +292,7 @@ def aggregation_key(cfg: Config, prepared_key: str, cache: Cache) -> str:
 
 def told(cfg: Config) -> Told:
     """What the codec of ``cfg`` is told: if it asks for that, what the first layer of the model reads."""
-    if not asks_for_first_layer(cfg.codec):
+    if not (is_encoded(cfg.codec) and asks_for_first_layer(cfg.codec)):
         return NOTHING
     contract = contract_of(build_model(cfg, 1, 1, torch.device("cpu")))
     propagation = contract.input_propagation
@@ -309,7 +312,7 @@ def with_supported_optimizations(cfg: Config) -> Config:
 def may_multiply_sparse(cfg: Config) -> bool:
     """Whether a run of ``cfg``, as the user configures it, multiplies features of which few are not 0 as a sparse
     matrix."""
-    if cfg.optimizations.sparse_features is False or build_codec(cfg.codec):
+    if cfg.optimizations.sparse_features is False or is_encoded(cfg.codec):
         return False
     return contract_of(build_model(cfg, 1, 1, torch.device("cpu"))).reads_sparse_rows
 

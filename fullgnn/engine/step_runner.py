@@ -28,13 +28,12 @@ from fullgnn.distributed import StopRequest
 from fullgnn.engine.checkpoints import Checkpoints
 from fullgnn.engine.cuda_graph import EAGER, EAGER_EPOCHS, REPLAYED, Replay, StateSnapshot, StepGraph, capture_on_all
 from fullgnn.engine.ending import Watch
-from fullgnn.engine.evaluate import evaluate
 from fullgnn.engine.fit import FitResult
 from fullgnn.engine.optimizers import device_rates, is_replayable
+from fullgnn.engine.passes import AsyncNumbers, defers_reads, evaluate, train_step
 from fullgnn.engine.rehearse import rehearse
 from fullgnn.engine.run import Run
 from fullgnn.engine.summary import closing_table, comparison_table
-from fullgnn.engine.train_step import AsyncNumbers, defers_reads, train_step
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.trials import TensorPeak
 from fullgnn.nn import set_epoch

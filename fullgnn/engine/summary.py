@@ -13,8 +13,8 @@ from fullgnn.config import Config
 from fullgnn.distributed import World, all_gather_objects, broadcast_object
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS, REPLAYED
 from fullgnn.engine.ending import ended_by
-from fullgnn.engine.evaluate import confusion_of
 from fullgnn.engine.fit import FitResult
+from fullgnn.engine.passes import confusion_of
 from fullgnn.engine.run import Run
 from fullgnn.engine.state import split_parameters
 from fullgnn.prepare.facts import GraphFacts, edge_cut

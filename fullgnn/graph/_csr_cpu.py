@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fullgnn.graph.csr import are_ones, ones
-from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
+from fullgnn.kernels.support.process import PIECES, even_slices, parallel_for
 from fullgnn.kernels.support.vectors import compiled
 
 

@@ -4,7 +4,7 @@
 
 import numpy as np
 
-from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
+from fullgnn.kernels.support.process import PIECES, even_slices, parallel_for
 from fullgnn.kernels.support.vectors import compiled
 
 BUCKETS = 1 << 10

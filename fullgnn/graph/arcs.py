@@ -11,7 +11,7 @@ import numpy as np
 
 from fullgnn.graph import _arcs_cpu as compiled
 from fullgnn.graph.growing import GrowingArray
-from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
+from fullgnn.kernels.support.process import PIECES, even_slices, parallel_for
 
 
 @dataclass(frozen=True, eq=False)

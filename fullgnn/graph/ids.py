@@ -13,7 +13,7 @@ from fullgnn.graph import _ids_cpu as compiled
 from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.growing import GrowingArray
 from fullgnn.graph.node_names import NodeNames, Texts
-from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
+from fullgnn.kernels.support.process import PIECES, even_slices, parallel_for
 
 _LEAST_SLOTS = 1 << 10
 _LOAD = 0.6  # ids by slot, at most

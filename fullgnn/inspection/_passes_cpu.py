@@ -12,7 +12,7 @@ import torch
 
 from fullgnn.graph import _csr_cpu
 from fullgnn.graph._csr_cpu import mixed, over_pieces, over_rows
-from fullgnn.kernels.support.threads import PIECES
+from fullgnn.kernels.support.process import PIECES
 from fullgnn.kernels.support.vectors import compiled_with
 
 compiled = compiled_with(_csr_cpu)

@@ -24,7 +24,7 @@ from fullgnn.partition.partition import UsedMethods
 from fullgnn.prepare.facts import BlockCounts, GraphFacts, NodeFacts, edge_cut
 from fullgnn.prepare.prepared import LazyArrays, Part, PreparedGraph
 from fullgnn.schemes.options import SchemeOptions, replications
-from fullgnn.schemes.rows import assign_stages, rank_sums, stage_nnz
+from fullgnn.schemes.product_layout import assign_stages, rank_sums, stage_nnz
 from fullgnn.tasks import lacks_examples, learns_labels, takes_links
 
 WORLD_SIZES = (1, 2, 4, 8)

@@ -9,9 +9,8 @@ if TYPE_CHECKING:
     from fullgnn.kernels.loss.cross_entropy import cross_entropy
     from fullgnn.nn.attention_conv import AttentionConv
     from fullgnn.nn.contract import Contract, EdgeReads, RowReads, contract_of
-    from fullgnn.nn.dropout import Dropout
+    from fullgnn.nn.dropout import Dropout, set_epoch
     from fullgnn.nn.edge_values import EdgeValues
-    from fullgnn.nn.epoch import set_epoch
     from fullgnn.nn.gat_conv import GATConv
     from fullgnn.nn.gatv2_conv import GATv2Conv
     from fullgnn.nn.gcn2_conv import GCN2Conv

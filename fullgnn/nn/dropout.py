@@ -1,4 +1,4 @@
-"""Dropout whose mask does not depend on how the run is distributed over ranks."""
+"""Dropout whose mask does not depend on how the run is distributed over ranks, and the epoch, with which it changes."""
 
 from typing import Any
 
@@ -8,7 +8,16 @@ from torch import Tensor
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.dropout.philox import Mask, dropout
 from fullgnn.kernels.epilogue.epilogue import Activation
-from fullgnn.nn.epoch import DrawsByEpoch
+
+
+class DrawsByEpoch(torch.nn.Module):
+    """A module that draws other random numbers in every epoch. ``set_epoch`` sets its ``epoch``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epoch: Tensor
+        # A tensor on the model's device, so that a captured CUDA graph reads the current epoch at every replay.
+        self.register_buffer("epoch", torch.zeros((), dtype=torch.int64), persistent=False)
 
 
 class Dropout(DrawsByEpoch):
@@ -43,6 +52,13 @@ class Dropout(DrawsByEpoch):
 
     def extra_repr(self) -> str:
         return f"p={self.p}, layer={self.layer}"
+
+
+def set_epoch(model: torch.nn.Module, epoch: int) -> None:
+    """Set the ``epoch`` of every module of ``model`` that draws anew in each epoch, such as ``Dropout``."""
+    for module in model.modules():
+        if isinstance(module, DrawsByEpoch):
+            module.epoch.fill_(epoch)
 
 
 def activate(z: Tensor, activation: Activation) -> Tensor:

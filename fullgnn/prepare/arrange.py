@@ -18,7 +18,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fullgnn.codecs import NOTHING, Features, State, Told, build_codec, encoded, num_bytes, packed
-from fullgnn.config import Config, build
+from fullgnn.config import Config, build, is_encoded
 from fullgnn.graph import Graph
 from fullgnn.graph.csr import csr_from_arrays
 from fullgnn.graph.links import LinkPairs
@@ -212,7 +212,7 @@ def _remarks(whole: _Arranged, counts: BlockCounts, nodes: NodeFacts, finds_link
 
 def _encoded(cfg: Config, graph: Graph, told: Told) -> tuple[np.ndarray, State] | None:
     """The features of ``graph`` as the codec of ``cfg`` keeps them, and its state; None: as they are."""
-    codec = build_codec(cfg.codec, told)
+    codec = build_codec(cfg.codec, told) if is_encoded(cfg.codec) else None
     if codec is None:
         return None
     features = Features(graph.features, cfg.runtime.dtype, graph)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from fullgnn.errors import ConfigError, DataError, PartitionError, quoted, reason_of
-from fullgnn.kernels.support.threads import parallel_for
+from fullgnn.kernels.support.process import parallel_for
 from fullgnn.prepare.facts import GraphFacts
 from fullgnn.prepare.prepared import LISTS, LazyArrays, Part, PreparedGraph, check_array, check_names
 from fullgnn.storage.arrays import DamagedArray, file_checksum, map_npy, read_header, read_npy, write_npy

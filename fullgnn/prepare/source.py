@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from fullgnn.codecs import NOTHING, Told, build_codec
-from fullgnn.config import Config, build
+from fullgnn.codecs import NOTHING, Told
+from fullgnn.config import Config, build, is_encoded
 from fullgnn.distributed import (
     World,
     all_gather_objects,
@@ -40,7 +40,7 @@ from fullgnn.prepare.prepared import SHARED, Part, PreparedGraph
 from fullgnn.prepare.process import PreparationWorker
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.folder import temporary_folder
-from fullgnn.tasks.build import held_out, lacks_examples, refuse_without_examples, takes_links
+from fullgnn.tasks.task import held_out, lacks_examples, refuse_without_examples, takes_links
 from fullgnn.telemetry.log import announce
 from fullgnn.telemetry.machine import within_memory
 
@@ -107,7 +107,7 @@ class Preparation:
         """
         cache, key = self.cache, ""
         cache.check()
-        identity = self._identity()
+        identity = self._identity(cache)
         if identity is not None:
             key = self._key(**identity)
             if kept := _kept(cache, key):
@@ -131,15 +131,15 @@ class Preparation:
             cache.store(FILES, self._key_of_paths(identity), {"stats": stats})
         return written, False
 
-    def key_of_files(self) -> str:
-        """The key of the prepared graph if it is known by its configuration and files; empty if its loader does not
-        name the files, or there is no cache."""
-        identity = self._identity()
-        return "" if identity is None else self._key(**identity)
+    def key_of_files(self, cache: Cache) -> str:
+        """The key in ``cache`` of the prepared graph if it is known by its configuration and files; empty if its loader
+        does not name the files, or nothing is cached."""
+        identity = self._identity(cache)
+        return "" if identity is None else cache.key(**identity, **self._settings())
 
-    def _identity(self) -> dict[str, Any] | None:
-        """By which files the graph is known; None: by its arrays, or there is no cache."""
-        if self.cache.folder is None:
+    def _identity(self, cache: Cache) -> dict[str, Any] | None:
+        """By which files the graph is known; None: by its arrays, or nothing is cached."""
+        if cache.folder is None:
             return None
         return self.identity if self.graph is not None else dataset_identity(self.cfg.dataset)
 
@@ -176,7 +176,7 @@ class Preparation:
             "order_seed": None if all(function in without_seed for function in functions) else cfg.seed,
             "task_node": [PAIRS, cfg.task] if takes_links(cfg.task) else None,
         }
-        if build_codec(cfg.codec) is None:
+        if not is_encoded(cfg.codec):
             return settings
         return settings | {"codec_node": cfg.codec, "dtype": cfg.runtime.dtype} | self.told.identity(cfg.codec)
 

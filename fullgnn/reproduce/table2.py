@@ -10,7 +10,7 @@ from fullgnn.distributed import dry_world
 from fullgnn.engine import make_scheme
 from fullgnn.reproduce.config import JobShape, TargetConfig
 from fullgnn.reproduce.result import Result, TableRow, bars, cells
-from fullgnn.schemes.rows import assign_stages, rank_sums, stage_nnz
+from fullgnn.schemes.product_layout import assign_stages, rank_sums, stage_nnz
 from fullgnn.telemetry.meter import Meter
 
 COLUMNS = ("block rows", "block columns", "blocks per rank")

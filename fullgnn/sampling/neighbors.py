@@ -25,7 +25,7 @@ import torch
 
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.kernels.dropout.philox import LOW
-from fullgnn.kernels.support.threads import parallel_for
+from fullgnn.kernels.support.process import parallel_for
 from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.tasks.draws import stream_key
 

@@ -14,7 +14,7 @@ from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.spmm.beside import multiplies_beside, spmm_beside_linear
 from fullgnn.kernels.spmm.single_use import single_use_kernel
 from fullgnn.kernels.support.aligned import as_rows
-from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.process import even_slices, parallel_for
 from fullgnn.sampling.hop import PADDING
 from fullgnn.schemes.block import Block, Product
 from fullgnn.schemes.inputs import InputRows

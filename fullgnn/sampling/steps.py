@@ -17,12 +17,11 @@ from fullgnn.distributed import Axis, StopRequest, World
 from fullgnn.engine.checkpoints import Checkpoints
 from fullgnn.engine.cuda_graph import StateSnapshot
 from fullgnn.engine.ending import Watch
-from fullgnn.engine.evaluate import evaluate
 from fullgnn.engine.fit import FitResult
+from fullgnn.engine.passes import AsyncNumbers, defers_reads, evaluate
 from fullgnn.engine.rehearse import rehearse
 from fullgnn.engine.run import Run
 from fullgnn.engine.state import Batches
-from fullgnn.engine.train_step import AsyncNumbers, defers_reads
 from fullgnn.errors import ConfigError
 from fullgnn.graph.remarks import noted
 from fullgnn.kernels.support import gpu

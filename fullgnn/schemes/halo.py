@@ -29,8 +29,8 @@ from fullgnn.distributed import Work, all_gather_objects
 from fullgnn.schemes.exchange import Exchange
 from fullgnn.schemes.packed import PackedExchange
 from fullgnn.schemes.packed_push import PackedPush
+from fullgnn.schemes.product_layout import RowDistribution
 from fullgnn.schemes.replicas import gather_slices, sum_slices
-from fullgnn.schemes.rows import RowDistribution
 from fullgnn.schemes.step_plan import HeldRows, Reader
 
 

@@ -15,8 +15,17 @@ from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.schemes.base import Balance, BlockRequest
 from fullgnn.schemes.nodes import node_arrays
 from fullgnn.schemes.pieces import all_at_once, packed_pieces
-from fullgnn.schemes.product_layout import HALO, Halos, ProductLayout, choose_transports
-from fullgnn.schemes.rows import RowDistribution, assign_stages, rank_sums, slice_rows, stage_nnz
+from fullgnn.schemes.product_layout import (
+    HALO,
+    Halos,
+    ProductLayout,
+    RowDistribution,
+    assign_stages,
+    choose_transports,
+    rank_sums,
+    slice_rows,
+    stage_nnz,
+)
 
 
 @dataclass(frozen=True)

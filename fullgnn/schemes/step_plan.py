@@ -15,8 +15,7 @@ from scipy.sparse import csr_array, hstack
 from torch import Tensor
 
 from fullgnn.schemes.pieces import Pieces
-from fullgnn.schemes.product_layout import BROADCAST, HALO, OWN, ProductLayout
-from fullgnn.schemes.rows import RowDistribution
+from fullgnn.schemes.product_layout import BROADCAST, HALO, OWN, ProductLayout, RowDistribution
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 from fullgnn.room import import_on_use
 
 if TYPE_CHECKING:
-    from fullgnn.tasks.build import (
+    from fullgnn.tasks.link_prediction import LinkPrediction, link_prediction
+    from fullgnn.tasks.link_ranking import LinkRanking, link_ranking
+    from fullgnn.tasks.links import LinkTask
+    from fullgnn.tasks.multi_label import MultiLabel
+    from fullgnn.tasks.node_classification import MultiClass, node_classification
+    from fullgnn.tasks.node_regression import NodeRegression, node_regression
+    from fullgnn.tasks.task import (
+        Task,
+        TaskContract,
         build_task,
         held_out,
         lacks_examples,
@@ -17,15 +25,10 @@ if TYPE_CHECKING:
         log_default_metric,
         refuse_for_links,
         refuse_without_examples,
+        states,
         takes_links,
+        task_contract,
     )
-    from fullgnn.tasks.link_prediction import LinkPrediction, link_prediction
-    from fullgnn.tasks.link_ranking import LinkRanking, link_ranking
-    from fullgnn.tasks.links import LinkTask
-    from fullgnn.tasks.multi_label import MultiLabel
-    from fullgnn.tasks.node_classification import MultiClass, node_classification
-    from fullgnn.tasks.node_regression import NodeRegression, node_regression
-    from fullgnn.tasks.task import Task, TaskContract, states, task_contract
 
 __all__ = [
     "LinkPrediction",

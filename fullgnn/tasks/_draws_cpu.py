@@ -9,7 +9,7 @@ import torch
 from fullgnn.graph.links import Lists
 from fullgnn.kernels.dropout import _philox_cpu
 from fullgnn.kernels.dropout._philox_cpu import LOW, SHIFT, _philox
-from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.process import even_slices, parallel_for
 from fullgnn.kernels.support.vectors import compiled_with
 
 compiled = compiled_with(_philox_cpu)

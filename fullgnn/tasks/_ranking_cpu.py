@@ -4,7 +4,7 @@
 
 import numpy as np
 
-from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.process import even_slices, parallel_for
 from fullgnn.kernels.support.vectors import compiled
 
 ROWS = 16  # rows of a task of a thread

@@ -240,11 +240,10 @@ def test_auto_looks_at_the_free_memory_of_every_gpu(monkeypatch, caplog, free, o
     monkeypatch.setattr(aggregate, "all_gather_objects", lambda own: [own, *others])
     graph: Any = SimpleNamespace(features=torch.zeros(10, 10))
     gpu: Any = SimpleNamespace(device=torch.device("cuda"))
-    assert aggregate.offloads("auto", graph, gpu) is expected
+    assert aggregate.offloads(graph, gpu) is expected
     assert [record.getMessage().startswith("A @ H0 stays in host memory") for record in caplog.records] == [
         True
     ] * expected
-    assert aggregate.offloads("always", graph, gpu) and not aggregate.offloads("never", graph, gpu)
 
 
 def device_bytes(world: World, cfg: Config) -> int | None:

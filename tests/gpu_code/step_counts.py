@@ -9,7 +9,7 @@ import torch
 
 from fullgnn.distributed import World
 from fullgnn.engine import set_up
-from fullgnn.engine.evaluate import evaluate
+from fullgnn.engine.passes import evaluate
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.telemetry.meter import Meter

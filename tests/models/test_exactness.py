@@ -15,7 +15,7 @@ from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import Run, fit
 from fullgnn.engine.checks import applicable
-from fullgnn.engine.evaluate import all_logits, loss_logits
+from fullgnn.engine.passes import all_logits, loss_logits
 from fullgnn.engine.run import build_model
 from fullgnn.engine.state import FlatGradients, place_rows
 from fullgnn.engine.step_runner import StepRunner

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fullgnn.partition import Partition
-from fullgnn.schemes.rows import slice_rows, stage_nnz, stage_source
+from fullgnn.schemes.product_layout import slice_rows, stage_nnz, stage_source
 
 
 @pytest.mark.parametrize("num_slices", [1, 2, 3, 4])

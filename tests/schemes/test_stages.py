@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fullgnn.schemes.rows import assign_stages, rank_sums
+from fullgnn.schemes.product_layout import assign_stages, rank_sums
 
 
 @pytest.mark.parametrize("num_stages", [1, 2, 3, 4, 5, 7, 8])

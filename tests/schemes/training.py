@@ -9,7 +9,7 @@ import torch
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import Run, fit, predict, set_up
-from fullgnn.engine.evaluate import all_logits, loss_logits
+from fullgnn.engine.passes import all_logits, loss_logits
 from fullgnn.engine.run import build_model
 from fullgnn.engine.state import FlatGradients
 from fullgnn.engine.step_runner import StepRunner

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine import check_preparation, evaluate, fit, predict, set_up
-from fullgnn.engine.evaluate import all_logits
+from fullgnn.engine.passes import all_logits
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph, load_dataset

@@ -5,7 +5,7 @@
 import numba
 import numpy as np
 
-from fullgnn.kernels.support.threads import PIECES, even_slices, parallel_for
+from fullgnn.kernels.support.process import PIECES, even_slices, parallel_for
 from fullgnn.kernels.support.vectors import compiled
 
 _SCALE = np.float32(2.0**112)

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from fullgnn.kernels.dense.dense import Picked
 from fullgnn.kernels.support.aligned import LINE_BYTES
-from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.process import even_slices, parallel_for
 from fullgnn.kernels.support.vectors import (
     add,
     add_outer,

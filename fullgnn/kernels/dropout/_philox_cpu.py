@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fullgnn.kernels.dropout.philox import Mask
-from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.process import even_slices, parallel_for
 from fullgnn.kernels.support.vectors import compiled
 
 MULTIPLIER_0, MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)

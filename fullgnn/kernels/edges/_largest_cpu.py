@@ -29,7 +29,7 @@ from fullgnn.kernels.edges._vectors_cpu import compiled, larger, multiply, sprea
 from fullgnn.kernels.edges.max_state import MaxState
 from fullgnn.kernels.spmm.base import LocalCSR
 from fullgnn.kernels.support.aligned import LINE_BYTES
-from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.process import even_slices, parallel_for
 from fullgnn.kernels.support.vectors import I32, RowVectors, load, prefetch, registers, shuffle_mask, store, zeros
 
 LOOKAHEAD = 16  # edges

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.support.aligned import LINE_BYTES
-from fullgnn.kernels.support.threads import parallel_for
+from fullgnn.kernels.support.process import parallel_for
 
 CHUNKS_PER_THREAD = 8
 MIN_SHARED_EDGES = 1 << 13  # about 0.1 ms of work; for fewer edges, one thread: waking others costs as much

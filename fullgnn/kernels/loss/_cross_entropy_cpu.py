@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.support.aligned import LINE_BYTES
-from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.process import even_slices, parallel_for
 from fullgnn.kernels.support.vectors import compiled, exp_minus, largest, load, store, times, total, zeros
 
 MAX_CLASSES = 12 * LINE_BYTES // 4  # so that a row fits into registers

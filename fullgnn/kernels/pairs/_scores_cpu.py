@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.support.aligned import LINE_BYTES
-from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.process import even_slices, parallel_for
 from fullgnn.kernels.support.vectors import compiled
 
 PARALLEL_ELEMENTS = 1 << 16  # with fewer elements, starting work on a thread costs more than it saves

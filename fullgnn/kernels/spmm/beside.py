@@ -23,7 +23,7 @@ from fullgnn.kernels.spmm.base import LocalCSR
 from fullgnn.kernels.spmm.blocked import BlockedCSR
 from fullgnn.kernels.spmm.single_use import OneBlock
 from fullgnn.kernels.support.aligned import LINE_BYTES
-from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.process import even_slices, parallel_for
 
 BLOCK_ROWS = 48
 CHUNKS_PER_THREAD = 8  # chunks of rows; a thread takes the next one when it has finished one

@@ -30,7 +30,7 @@ from fullgnn.kernels.dropout.philox import drop_
 from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.aligned import LINE_BYTES
-from fullgnn.kernels.support.threads import parallel_for
+from fullgnn.kernels.support.process import parallel_for
 
 MIN_BLOCK_COLUMNS = 2048  # 1 MB of X, an L2 cache, where a row has MAX_ROW_LINES
 MAX_BLOCKS = 32  # a row adds their sums one after the other, so more blocks would cost accuracy

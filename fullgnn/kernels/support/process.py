@@ -1,8 +1,21 @@
-"""Keeps freed memory in the process instead of returning it to the system, and gives it back."""
+"""The threads and the memory of this process, as kernels use them: threads for compiled code that releases the GIL, and
+freed memory that is kept instead of returned to the system."""
 
 import ctypes
+import functools
 import sys
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import TypeVar
+
+import torch
+
+Task = TypeVar("Task")
+
+PIECES = 64
+"""Into how many pieces a large array is cut for the threads, which take one after the other."""
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -2, -3, -4  # parameters of glibc's mallopt
 _KEEP = {_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: 2**31 - 1, _M_TOP_PAD: 1 << 26}
@@ -41,3 +54,60 @@ def return_freed_memory() -> None:
     if sys.platform == "linux":
         with suppress(AttributeError):  # another C library
             ctypes.CDLL(None).malloc_trim(0)
+
+
+def parallel_for(function: Callable[[Task], object], tasks: Iterable[Task]) -> None:
+    """Call ``function(task)`` for every task, on as many threads as torch may use.
+
+    The calling thread is one of these threads. Each thread takes the next task when it has finished one, which balances
+    tasks of unequal size and cores that are busy elsewhere. Any thread may run any task.
+
+    numba's own threads are not used: numba's OpenMP layer resets the thread count of the whole process, torch's
+    included, and its ``workqueue`` threads poll while idle, which takes a tenth of a core each. torch's threads poll as
+    well, for milliseconds after each torch operation, and take a core from these tasks, unless OMP_WAIT_POLICY is
+    ``passive`` when torch is loaded: ``fullgnn`` and its launcher set this variable.
+
+    Raises:
+        BaseException: the exception of a task, after the running tasks have ended. Tasks that wait are not run.
+    """
+    # The pool may hold ``work`` a little longer than this call: only ``waiting``, empty by then, may hold tensors.
+    waiting = deque(functools.partial(function, task) for task in tasks)
+    num_threads = min(torch.get_num_threads(), len(waiting))
+
+    def work() -> None:
+        try:
+            while True:
+                try:
+                    call = waiting.popleft()
+                except IndexError:
+                    return
+                call()
+        except BaseException:
+            waiting.clear()
+            raise
+
+    helpers = [_pool(torch.get_num_threads()).submit(work) for _ in range(num_threads - 1)]
+    try:
+        work()
+    finally:
+        # Helpers that have not begun are cancelled, since no task is left. So the caller never waits for threads that
+        # are busy with other work, or that do not exist in this process because it was forked.
+        errors = [helper.exception() for helper in helpers if not helper.cancel()]
+    for error in errors:
+        if error is not None:
+            raise error
+
+
+def even_slices(length: int, count: int) -> list[slice]:
+    """Cut ``length`` rows into ``count`` consecutive slices whose lengths differ by at most one."""
+    return [slice(length * k // count, length * (k + 1) // count) for k in range(count)]
+
+
+@functools.cache
+def _pool(num_threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(num_threads, thread_name_prefix="fullgnn")
+
+
+def end_threads() -> None:
+    """Let the threads of ``parallel_for`` end, which wait for more work otherwise. New ones begin where needed."""
+    _pool.cache_clear()

@@ -11,7 +11,7 @@ from torch import Tensor
 from fullgnn.codecs import NOTHING, Told
 from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import world_of_one
-from fullgnn.engine.evaluate import predict
+from fullgnn.engine.passes import predict
 from fullgnn.engine.run import set_up
 from fullgnn.graph import Graph
 from fullgnn.models.stack import Stack

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from fullgnn.kernels.support.threads import even_slices, parallel_for
+from fullgnn.kernels.support.process import even_slices, parallel_for
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3, 7])
