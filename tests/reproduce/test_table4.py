@@ -10,6 +10,7 @@ from fullgnn.reproduce import jobs, table4
 from fullgnn.reproduce.config import load_target
 from fullgnn.reproduce.plot import _bars
 from fullgnn.reproduce.result import Bars, Result
+from fullgnn.reproduce.sampled import why_missing
 
 pytestmark = pytest.mark.sample(3)  # each target takes seconds, and all work alike
 TINY = ("datasets=[reddit-like]", "scale=0.008", "links=h200x8", "device=cpu", "epochs=2", "warmup=0")
@@ -84,8 +85,8 @@ def test_out_of_memory_is_a_word_of_the_paper() -> None:
 
 
 def test_another_failure_of_a_peer_keeps_its_words() -> None:
-    assert table4._why("ModuleNotFoundError: No module named 'dgl'") == "not installed"
-    assert table4._why("RuntimeError: no") == "RuntimeError: no"
+    assert why_missing("ModuleNotFoundError: No module named 'dgl'") == "not installed"
+    assert why_missing("RuntimeError: no") == "RuntimeError: no"
 
 
 def test_an_unknown_peer_is_refused(tmp_path: Path) -> None:
