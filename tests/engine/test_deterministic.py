@@ -38,7 +38,7 @@ def digest(*arrays: np.ndarray) -> str:
 
 def runs(world: World, cfg: Config, threads: int, repeats: int) -> tuple[list[str], int]:
     """A digest of losses, parameters and logits for each repeat, and how many tasks were given to other threads."""
-    from fullgnn.kernels.support import threads as pool
+    from fullgnn.kernels.support import process as pool
 
     found, shared = [], 0
     submit = pool._pool(threads).submit
