@@ -58,7 +58,7 @@ class Setting:
         return draws if self.ranks == 1 else f"{draws}, p={self.ranks}"
 
     def labels(self, cfg: Config) -> tuple[str, str, str]:
-        """Of the rows of a table: the graph, the model and the draws."""
+        """The cells that name a row of a table: the graph, the model and the draws."""
         return self.case.title, cfg.models[self.model].title, self.name
 
     def row(self, **others: Any) -> dict[str, Any]:
