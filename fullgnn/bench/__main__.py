@@ -21,7 +21,7 @@ from fullgnn.bench.record import make_record, make_table, write
 from fullgnn.config.keys import help_with_keys
 from fullgnn.config.overrides import quote
 from fullgnn.distributed import check_tasks, from_rank0, init_world, launch_workers, under_torchrun
-from fullgnn.distributed.joining import run_command
+from fullgnn.distributed.command import run_command
 from fullgnn.distributed.launch import environment
 from fullgnn.storage.folder import make_folder, writing_to
 from fullgnn.telemetry.machine import warn_if_busy

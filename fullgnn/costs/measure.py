@@ -45,7 +45,7 @@ from fullgnn.costs.hardware import (
     write_hardware,
 )
 from fullgnn.distributed import Axis, SharedSlots, World, broadcast_object, can_share_memory, from_rank0, init_world
-from fullgnn.distributed.joining import run_command
+from fullgnn.distributed.command import run_command
 from fullgnn.distributed.mesh import num_cores
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph.links import LinkFacts, Lists

@@ -24,8 +24,8 @@ from types import FrameType
 import torch
 
 from fullgnn.config import RuntimeConfig
+from fullgnn.distributed.command import end_process, fail_if_known
 from fullgnn.distributed.failure import REASON_FILE, is_lost_connection, report_bug, worker_error
-from fullgnn.distributed.joining import end_process, fail_if_known
 from fullgnn.distributed.mesh import num_threads
 from fullgnn.errors import FullGNNError
 from fullgnn.startup import LAUNCHER_PID, STORE_FILE, end_with_launcher

@@ -31,7 +31,7 @@ from fullgnn.distributed import (
     under_torchrun,
     warn_of_crowding,
 )
-from fullgnn.distributed.joining import end_command, end_process, fail
+from fullgnn.distributed.command import end_command, end_process, fail
 from fullgnn.distributed.launch import use_default_handlers
 from fullgnn.engine.checks import check_preparation, check_training_data
 from fullgnn.engine.optimizers import check_optimizer

@@ -10,7 +10,7 @@ from omegaconf import MISSING
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.keys import help_with_keys, load_keys
 from fullgnn.distributed import check_tasks
-from fullgnn.distributed.joining import run_command
+from fullgnn.distributed.command import run_command
 from fullgnn.errors import ConfigError
 from fullgnn.graph import load_dataset
 from fullgnn.graph.datasets import check_dataset

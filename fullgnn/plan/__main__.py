@@ -26,7 +26,7 @@ from fullgnn.costs.hardware import DEFAULT_CACHE, Hardware, load_hardware, warn_
 from fullgnn.costs.search import Search, best
 from fullgnn.costs.statistics import check_plannable
 from fullgnn.distributed import check_tasks
-from fullgnn.distributed.joining import run_command
+from fullgnn.distributed.command import run_command
 from fullgnn.engine.run import may_multiply_sparse
 from fullgnn.errors import ConfigError
 from fullgnn.graph import load_dataset

@@ -16,7 +16,7 @@ import torch
 from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import check_tasks, default_nproc
-from fullgnn.distributed.joining import run_command
+from fullgnn.distributed.command import run_command
 from fullgnn.engine.run import told
 from fullgnn.errors import ConfigError
 from fullgnn.graph.datasets import check_dataset

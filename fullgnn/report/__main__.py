@@ -20,7 +20,7 @@ import logging
 from datetime import datetime
 from pathlib import Path
 
-from fullgnn.distributed.joining import run_command
+from fullgnn.distributed.command import run_command
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.report.runs import read_runs
 from fullgnn.storage.folder import writing_to

@@ -16,7 +16,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from fullgnn.distributed import check_tasks, under_torchrun
-from fullgnn.distributed.joining import fail
+from fullgnn.distributed.command import fail
 from fullgnn.errors import ConfigError, FullGNNError
 from fullgnn.report.means import Setting, as_csv, as_markdown, ranked
 from fullgnn.report.metrics import show_as, split_of

@@ -21,7 +21,7 @@ import torch
 from fullgnn.bench.harness import reason_of
 from fullgnn.config.keys import help_with_keys
 from fullgnn.distributed import check_tasks, product_precision
-from fullgnn.distributed.joining import run_command
+from fullgnn.distributed.command import run_command
 from fullgnn.errors import FullGNNError
 from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.reproduce.config import ALL, TargetConfig, load_target, module_of, split_arguments, targets

@@ -196,7 +196,7 @@ def test_a_machine_that_hides_its_caches_is_refused(monkeypatch) -> None:
 
 
 TINY_RANK = """
-from fullgnn.distributed.joining import run_command
+from fullgnn.distributed.command import run_command
 from fullgnn.costs import measure
 original = measure.measure
 measure.measure = lambda world, sizes: original(world, measure.{tiny!r})

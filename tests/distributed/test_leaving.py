@@ -126,10 +126,10 @@ def test_a_rank_of_torchrun_that_fails_ends_the_job_too(tmp_path: Path) -> None:
 def test_a_process_ends_with_its_status_and_all_that_it_has_written(tmp_path: Path, status: int) -> None:
     """Text of a stream that is a file is written when the process ends, if nobody flushes it before."""
     script = (
-        "import torch.distributed as dist, fullgnn.distributed.joining as joining\n"
+        "import torch.distributed as dist\nfrom fullgnn.distributed import command, joining\n"
         "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
         "joining._left_behind = dist.group.WORLD\n"
-        f"print('said')\njoining.end_process({status})"
+        f"print('said')\ncommand.end_process({status})"
     )
     with (tmp_path / "out").open("w") as out:
         done = subprocess.run([sys.executable, "-c", script], env=environment(), stdout=out, timeout=60)

@@ -12,7 +12,7 @@ import pytest
 
 from fullgnn.distributed import WorkerError, fork_workers, launch_workers, stop_requests
 from fullgnn.distributed import launch as launch_module
-from fullgnn.distributed.joining import fail
+from fullgnn.distributed.command import fail
 from fullgnn.distributed.launch import STOP_SIGNALS, use_default_handlers
 from fullgnn.errors import TrainingStopped
 from fullgnn.telemetry.log import setup_logging
