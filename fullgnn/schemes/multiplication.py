@@ -31,7 +31,7 @@ from fullgnn.schemes.replicas import sum_slices
 
 
 @dataclass(frozen=True, eq=False)
-class _Piece:
+class _RowSlice:
     """Some rows of the matrix of a stage."""
 
     rows: slice  # which rows of the block row
@@ -69,18 +69,18 @@ class DistributedMultiplication:
         self._col_scale: Tensor | None = None
 
         self.exchange = exchange
-        self._stages: list[list[_Piece]] = []
+        self._stages: list[list[_RowSlice]] = []
         self.nnz = 0
         for step, plan in enumerate(exchange.plans):
             matrix = plan.matrix(matrices)
             last = step == len(exchange.plans) - 1
             slices = self._send_order if last and not exchange.packed else [slice(0, self.num_rows)]
-            self._stages.append([self._piece(matrix, rows, pattern) for rows in slices])
+            self._stages.append([self._row_slice(matrix, rows, pattern) for rows in slices])
             self.nnz += matrix.nnz
 
-    def _piece(self, matrix: csr_array, rows: slice, pattern: bool) -> _Piece:
+    def _row_slice(self, matrix: csr_array, rows: slice, pattern: bool) -> _RowSlice:
         csr = local_csr(matrix if len(self._slices) == 1 else matrix[rows], pattern, self.context.device)
-        return _Piece(rows, self._kernel.prepare(csr, self._dtype) if csr.nnz else None)
+        return _RowSlice(rows, self._kernel.prepare(csr, self._dtype) if csr.nnz else None)
 
     def scaled(self, row_scale: np.ndarray | None, col_scale: np.ndarray | None) -> Self:
         """Return diag(row_scale) M diag(col_scale), which shares its blocks and exchange with this multiplication.
@@ -99,7 +99,7 @@ class DistributedMultiplication:
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
-        blocks = [piece.block for pieces in self._stages for piece in pieces if piece.block is not None]
+        blocks = [part.block for parts in self._stages for part in parts if part.block is not None]
         held = [tensor for block in blocks for tensor in self._kernel.tensors(block)]
         return [*held, *(s for s in (self._row_scale, self._col_scale) if s is not None), *self.exchange.tensors()]
 
@@ -145,11 +145,11 @@ class DistributedMultiplication:
                 continue
             first = step if first is None else first
             last = step == len(self._stages) - 1
-            for piece in self._stages[step]:
-                end = last_epilogue.of(piece.rows) if last else NO_EPILOGUE
-                self._multiply(piece, h, out[piece.rows, columns], step != first, end)
+            for part in self._stages[step]:
+                end = last_epilogue.of(part.rows) if last else NO_EPILOGUE
+                self._multiply(part, h, out[part.rows, columns], step != first, end)
                 if last:
-                    reduction.send(piece.rows)
+                    reduction.send(part.rows)
         if not self._stages:
             out.zero_()
             for rows in self._send_order:
@@ -157,10 +157,10 @@ class DistributedMultiplication:
         total = reduction.finish()
         return total if complete else apply_epilogue_(total, epilogue)
 
-    def _multiply(self, piece: _Piece, h: Tensor, target: Tensor, accumulate: bool, epilogue: Epilogue) -> None:
-        if piece.block is not None and h.numel():
+    def _multiply(self, part: _RowSlice, h: Tensor, target: Tensor, accumulate: bool, epilogue: Epilogue) -> None:
+        if part.block is not None and h.numel():
             with self._meter.phase("spmm"):
-                self._kernel.spmm(piece.block, h, target, accumulate, epilogue)
+                self._kernel.spmm(part.block, h, target, accumulate, epilogue)
         else:
             apply_epilogue_(target if accumulate else target.zero_(), epilogue)
 
