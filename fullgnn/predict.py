@@ -56,9 +56,9 @@ from fullgnn.distributed import (
     under_torchrun,
     warn_of_crowding,
 )
-from fullgnn.distributed.joining import run_command
+from fullgnn.distributed.command import run_command
 from fullgnn.engine.checkpoints import fitting
-from fullgnn.engine.checks import check_preparation
+from fullgnn.engine.checks import check_deterministic, check_preparation
 from fullgnn.engine.passes import predict as predict_outputs
 from fullgnn.engine.prediction import (
     WEIGHTS,
@@ -341,22 +341,23 @@ def file_names(request: Request) -> tuple[str, ...]:
 
 def run_rank(request: Request) -> None:
     """Predict. Every rank of the job that torchrun's environment describes calls it."""
-    with own_process_of_rank0(request.runtime.timeout_s) as work, init_world(request.runtime) as world:
+    with own_process_of_rank0(request.runtime.timeout_s) as worker, init_world(request.runtime) as world:
         setup_logging(world.rank)
-        predict_on(world, request, work)
+        predict_on(world, request, worker)
 
 
-def predict_on(world: World, request: Request, work: PreparationWorker | None = None) -> None:
+def predict_on(world: World, request: Request, worker: PreparationWorker | None = None) -> None:
     """Predict in a ``world`` that has been joined already.
 
     Args:
-        work: on rank 0, where the whole graph is loaded; None: in this process.
+        worker: on rank 0, where the whole graph is loaded; None: in this process.
 
     Raises:
         FullGNNError: a user error, the same on every rank.
     """
     trained, cfg = broadcast_object(from_rank0(lambda: check_request(request)))
-    run, measures = trained_run(world, cfg, trained, request.keys.layer, work)
+    check_deterministic(cfg, world.device)
+    run, measures = trained_run(world, cfg, trained, request.keys.layer, worker)
     if request.keys.layer is not None:
         rows, metrics = {"embeddings": layer_output(run, layer_name(run.model, request.keys.layer))}, None
     else:
@@ -381,12 +382,12 @@ def predict_on(world: World, request: Request, work: PreparationWorker | None = 
 
 
 def trained_run(
-    world: World, cfg: Config, trained: Trained, layer: str | None = None, work: PreparationWorker | None = None
+    world: World, cfg: Config, trained: Trained, layer: str | None = None, worker: PreparationWorker | None = None
 ) -> tuple[Run, bool]:
     """Prepare and distribute the graph of ``cfg``, and load the trained parameters. Every rank calls it.
 
     Args:
-        work: on rank 0, where the whole graph is loaded; None: in this process.
+        worker: on rank 0, where the whole graph is loaded; None: in this process.
 
     Returns:
         the run, and whether its graph has labels with which the task can measure its metrics.
@@ -395,7 +396,7 @@ def trained_run(
         FullGNNError: a user error, such as a graph that does not fit, or an unknown ``layer``; the same on every rank.
     """
     parts, meter = num_parts(cfg.scheme, world.size), Meter(world.device)
-    with prepared_graph(Preparation(cfg, parts, told=Told(trained.codec_state)), world, work) as prepared:
+    with prepared_graph(Preparation(cfg, parts, told=Told(trained.codec_state)), world, worker) as prepared:
         facts = prepared.facts.nodes
         links = facts.links and replace(facts.links, num_train=max(1, facts.links.num_train))  # none are trained with
         run = learn(cfg, world, meter, replace(facts, labels=trained.labels, links=links))

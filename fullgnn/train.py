@@ -77,16 +77,18 @@ def run(cfg: Config, caller: Caller | None = None) -> RunRecord:
         with dry_world(cfg.runtime, cfg.rank, cfg.world_size) as world:
             setup_logging(0)
             return run_on(world, cfg, caller=caller)
-    with own_process_of_rank0(cfg.runtime.timeout_s) as work, init_world(cfg.runtime) as world:
+    with own_process_of_rank0(cfg.runtime.timeout_s) as worker, init_world(cfg.runtime) as world:
         setup_logging(world.rank)
-        return run_on(world, cfg, work, caller)
+        return run_on(world, cfg, worker, caller)
 
 
-def run_on(world: World, cfg: Config, work: PreparationWorker | None = None, caller: Caller | None = None) -> RunRecord:
+def run_on(
+    world: World, cfg: Config, worker: PreparationWorker | None = None, caller: Caller | None = None
+) -> RunRecord:
     """Run one training in a ``world`` that has been joined already.
 
     Args:
-        work: on rank 0, where the whole graph is loaded and prepared; None: in this process.
+        worker: on rank 0, where the whole graph is loaded and prepared; None: in this process.
 
     Raises:
         TrainingStopped: a signal has asked a rank to stop, and a checkpoint has been written.
@@ -94,7 +96,7 @@ def run_on(world: World, cfg: Config, work: PreparationWorker | None = None, cal
 
     def full_batch(meter: Meter) -> StepRunner:
         """Set up the steps on the whole graph."""
-        run = set_up(cfg, world, meter, work=work, planner=planner_of(cfg, world), trains=True)
+        run = set_up(cfg, world, meter, worker=worker, planner=planner_of(cfg, world), trains=True)
         if (codec := codec_of(cfg, run.facts)) is not None:
             log_inexact(codec)
         return StepRunner(run, replay_for(cfg.runtime.cuda_graph, world))

@@ -10,7 +10,7 @@ Without torchrun the command starts its ranks itself. In all three, each rank ca
 from fullgnn.config import MinibatchConfig
 from fullgnn.distributed import World, init_world
 from fullgnn.engine.command import TrainingCommand
-from fullgnn.sampling.setup import check_sampled, set_up_sampled
+from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.log import setup_logging
 from fullgnn.train import Caller, train
@@ -25,7 +25,6 @@ def run(cfg: MinibatchConfig) -> RunRecord:
     Raises:
         FullGNNError: a user error, the same on every rank.
     """
-    check_sampled(cfg)
     with init_world(cfg.runtime) as world:
         setup_logging(world.rank)
         return run_on(world, cfg)

@@ -22,7 +22,7 @@ from fullgnn.codecs import NOTHING, FirstLayer, State, Told, asks_for_first_laye
 from fullgnn.config import Config, OptimizationConfig, build, is_encoded
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.distributed.collectives import NOT_WITHOUT_OTHERS
-from fullgnn.engine.checks import applicable, check_deterministic, check_goal, check_model_fits
+from fullgnn.engine.checks import applicable, check_model_fits
 from fullgnn.engine.state import TrainState, place_rows
 from fullgnn.errors import DataError, UnsupportedError
 from fullgnn.graph import Graph
@@ -52,11 +52,11 @@ COSTS = "fullgnn.costs.auto.CostPlanner"
 class Planner:
     """Decides what a configuration leaves open: here nothing. Every rank calls its methods, and gets equal results."""
 
-    def with_scheme(self, cfg: Config, world: World, work: PreparationWorker) -> Config:
+    def with_scheme(self, cfg: Config, world: World, worker: PreparationWorker) -> Config:
         """``cfg`` with a scheme.
 
         Args:
-            work: on rank 0, where the whole graph is looked at.
+            worker: on rank 0, where the whole graph is looked at.
         """
         return cfg
 
@@ -129,7 +129,7 @@ def set_up(
     graph: Graph | None = None,
     *,
     prepared: PreparedGraph | None = None,
-    work: PreparationWorker | None = None,
+    worker: PreparationWorker | None = None,
     planner: Planner | None = None,
     trains: bool = False,
 ) -> Run:
@@ -140,8 +140,8 @@ def set_up(
 
     Args:
         graph: on rank 0, the whole graph, which replaces ``cfg.dataset``.
-        prepared: the graph of ``cfg`` as this rank reads it; ``graph`` and ``work`` are then not used.
-        work: on rank 0, where the whole graph is loaded and prepared; None: in this process.
+        prepared: the graph of ``cfg`` as this rank reads it; ``graph`` and ``worker`` are then not used.
+        worker: on rank 0, where the whole graph is loaded and prepared; None: in this process.
         planner: decides what ``cfg`` leaves open; None: a scheme that is left open is refused.
         trains: whether this is a training that a user has started, which logs what it is, and refuses a graph on which
             there is nothing to train before the graph is ordered.
@@ -151,11 +151,11 @@ def set_up(
     """
     from fullgnn.schemes.options import num_parts
 
-    work, planner = work or PreparationWorker(), planner or Planner()
-    cfg = planner.with_scheme(cfg, world, work)
+    worker, planner = worker or PreparationWorker(), planner or Planner()
+    cfg = planner.with_scheme(cfg, world, worker)
     parts = num_parts(cfg.scheme, world.size)
     opened: AbstractContextManager[PreparedGraph] = (
-        prepared_graph(Preparation(cfg, parts, graph, trains, told=told(cfg)), world, work)
+        prepared_graph(Preparation(cfg, parts, graph, trains, told=told(cfg)), world, worker)
         if prepared is None
         else nullcontext(prepared)
     )
@@ -172,14 +172,9 @@ def set_up(
 
 
 def make_scheme(cfg: Config, world: World, meter: Meter) -> Scheme:
-    """Build the scheme of ``cfg`` on this rank, with its kernel.
-
-    Raises:
-        ConfigError: ``runtime.deterministic`` with a choice that is not deterministic; the same on every rank.
-    """
+    """Build the scheme of ``cfg`` on this rank, with its kernel."""
     from fullgnn.kernels.spmm import AutoKernel
 
-    check_deterministic(cfg, world.device)
     kernel = build(cfg.kernel)
     if isinstance(kernel, AutoKernel):
         kernel.remember_in(Cache(cfg.runtime.cache_dir))
@@ -200,7 +195,6 @@ def learn(cfg: Config, world: World, meter: Meter, nodes: NodeFacts) -> Run:
         raise DataError(f"dataset {nodes.name}: {error}") from error
     check_model_fits(cfg, nodes.num_features, 0, world.device)
     model = build_model(cfg, nodes.num_features, task.num_outputs, world.device)
-    check_goal(cfg, model)
     pairs = takes_links(cfg.task)
     codec = build_codec(cfg.codec) if is_encoded(cfg.codec) else None
     dtype = getattr(torch, cfg.runtime.dtype)

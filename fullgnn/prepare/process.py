@@ -15,7 +15,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
@@ -148,16 +148,12 @@ class _Remote(Exception):
 
 
 @contextmanager
-def host_work(own_process: bool, timeout_s: float) -> Iterator[PreparationWorker]:
-    """Where the work on the whole graph is done, inside the ``with`` block.
+def own_process(timeout_s: float) -> Iterator[PreparationWorker]:
+    """A process for the work on the whole graph, which ends with the ``with`` block.
 
     Args:
-        own_process: whether a process of its own does it; on rank 0 of several ranks.
-        timeout_s: seconds for which that process may be stopped, before it is given up.
+        timeout_s: seconds for which the process may be stopped, before it is given up.
     """
-    if not own_process:
-        yield PreparationWorker()
-        return
     process = _OwnProcess(timeout_s)
     try:
         yield process
@@ -165,12 +161,11 @@ def host_work(own_process: bool, timeout_s: float) -> Iterator[PreparationWorker
         process.close()
 
 
-@contextmanager
-def own_process_of_rank0(timeout_s: float) -> Iterator[PreparationWorker]:
-    """``host_work`` of a rank that is about to join the job that its environment describes."""
+def own_process_of_rank0(timeout_s: float) -> AbstractContextManager[PreparationWorker]:
+    """``own_process`` on rank 0 of several ranks; otherwise the work is done in this process, which is about to join
+    the job that its environment describes."""
     several = os.environ.get("RANK") == "0" and int(os.environ.get("WORLD_SIZE", 1)) > 1
-    with host_work(several, timeout_s) as work:
-        yield work
+    return own_process(timeout_s) if several else nullcontext(PreparationWorker())
 
 
 def _find_modules(path: list[str]) -> None:

@@ -210,14 +210,14 @@ class Preparation:
 
 @contextmanager
 def prepared_graph(
-    preparation: Preparation, world: World, work: PreparationWorker | None = None, said: Collection[str] = ()
+    preparation: Preparation, world: World, worker: PreparationWorker | None = None, said: Collection[str] = ()
 ) -> Iterator[PreparedGraph]:
     """The graph of a ``preparation``, as this rank reads it inside the ``with`` block.
 
     Every rank calls it, and leaves the block together with the others or with the same error.
 
     Args:
-        work: on rank 0, where the whole graph is loaded, and which is closed then; None: in this process.
+        worker: on rank 0, where the whole graph is loaded, and which is closed then; None: in this process.
         said: names of the remarks on the graph that the run has logged already.
 
     Raises:
@@ -228,14 +228,14 @@ def prepared_graph(
         _say_others(prepared.facts, said)
         yield prepared
         return
-    work = work or PreparationWorker()
+    worker = worker or PreparationWorker()
     if world.rank:
         from fullgnn.kernels.support.vectors import load_compiler  # imports numba
 
         load_compiler()  # takes a while, as long as rank 0 works
     with Places() as places:
-        made = from_rank0(lambda: work.call(preparation.in_folder, places.new()))
-        work.close()
+        made = from_rank0(lambda: worker.call(preparation.in_folder, places.new()))
+        worker.close()
         _loaded.cache_clear()
         path, was_kept = broadcast_object(made)
         path = _on_this_machine(world, path, places)

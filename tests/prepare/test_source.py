@@ -21,7 +21,7 @@ from fullgnn.engine import set_up
 from fullgnn.errors import ConfigError, DataError, FullGNNError, UnsupportedError
 from fullgnn.graph import Graph
 from fullgnn.prepare import process, source
-from fullgnn.prepare.process import PreparationWorker, host_work
+from fullgnn.prepare.process import PreparationWorker, own_process, own_process_of_rank0
 from fullgnn.prepare.source import prepared_graph
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph, layout_overrides
@@ -119,19 +119,19 @@ def test_nothing_of_global_size_stays_on_a_rank(ranks, kind: str) -> None:
 def test_functions_run_in_a_process_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     for forks in (True, False):
         monkeypatch.setattr(process, "can_fork", lambda forks=forks: forks)
-        with host_work(own_process=True, timeout_s=60) as work:
-            pid = work.call(os.getpid)
-            assert pid != os.getpid() and work.call(os.getpid) == pid
+        with own_process(timeout_s=60) as worker:
+            pid = worker.call(os.getpid)
+            assert pid != os.getpid() and worker.call(os.getpid) == pid
             with pytest.raises(ConfigError, match="mine"):
-                work.call(_refuse, "mine")
+                worker.call(_refuse, "mine")
             with pytest.raises(ZeroDivisionError) as caught:
-                work.call(_divide_by, 0)
+                worker.call(_divide_by, 0)
             assert "in _divide_by" in str(caught.value.__cause__)
-            assert work.call(divmod, 7, 2) == (3, 1)
+            assert worker.call(divmod, 7, 2) == (3, 1)
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-    with host_work(own_process=False, timeout_s=60) as work:
-        assert work.call(os.getpid) == os.getpid()
+    with own_process_of_rank0(timeout_s=60) as worker:  # without ranks
+        assert worker.call(os.getpid) == os.getpid()
 
 
 def _divide_by(number: int) -> float:
@@ -148,9 +148,9 @@ class _Remembers(PreparationWorker):
 
 
 def closed(world: World, cfg: Config) -> int:
-    work = _Remembers()
-    with prepared_graph(source.Preparation(cfg, world.size), world, work):
-        return work.times
+    worker = _Remembers()
+    with prepared_graph(source.Preparation(cfg, world.size), world, worker):
+        return worker.times
 
 
 def test_the_process_has_ended_before_a_rank_reads_its_part(ranks) -> None:
@@ -187,8 +187,8 @@ def test_a_process_that_was_killed_or_stopped_is_named(
 ) -> None:
     monkeypatch.setattr(process, "can_fork", lambda: True)
     begin = time.monotonic()
-    with host_work(own_process=True, timeout_s=timeout_s) as work, pytest.raises(UnsupportedError, match=said):
-        work.call(_end_this_by, number)
+    with own_process(timeout_s=timeout_s) as worker, pytest.raises(UnsupportedError, match=said):
+        worker.call(_end_this_by, number)
     assert time.monotonic() - begin < 20  # a process that ended is not waited for, a stopped one for timeout_s
 
 
