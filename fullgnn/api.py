@@ -121,7 +121,7 @@ def train_graph(
             return _run_as_rank(cfg, model)
         if (only_here := given_metrics.why_only_here) and (why := why_elsewhere(cfg)):
             raise ConfigError(f"{only_here}; or train in this process, which cannot be since {why}")
-        flags = [f"--config-dir={one}" for one in folders]
+        flags = [f"--config-dir={folder}" for folder in folders]
         overrides = [*flags, *overrides, f"run_dir={quote(cfg.run_dir)}"]
         return start(cfg, overrides) if model is None else start(cfg, overrides, model)
 
@@ -197,7 +197,7 @@ def _with_split(given: Any, graph: Graph, cfg: Config, overrides: list[str]) -> 
             f"dataset.split={number} chooses a column of masks, and {have}: leave it out, or name a method:"
             f" {', '.join(METHODS)}"
         )
-    keys = [one for one in overrides if one.partition("=")[0].lstrip("+") in [f"dataset.{key}" for key in SPLIT_KEYS]]
+    keys = [arg for arg in overrides if arg.partition("=")[0].lstrip("+") in [f"dataset.{key}" for key in SPLIT_KEYS]]
     if not keys:
         return graph
     refuse_for_links(cfg.task, " and ".join(keys))

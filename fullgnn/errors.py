@@ -63,7 +63,7 @@ def quoted(text: object) -> str:
     A path or a cure is not text of a file, and is never cut: put only the part that the file chose through ``quoted``.
     """
     line = " ".join(str(text).split())
-    shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line[: MAX_QUOTED + 1])
+    shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line[: MAX_QUOTED + 1])
     return shown if len(shown) <= MAX_QUOTED else shown[: MAX_QUOTED - 3] + "..."
 
 

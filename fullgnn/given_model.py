@@ -79,9 +79,9 @@ class GivenModel:
             )
         dtypes = {value.dtype for value in self.model.parameters() if value.dtype.is_floating_point}
         if dtypes - {getattr(torch, cfg.runtime.dtype)}:
-            found = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
+            names = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
             raise ConfigError(
-                f"the instance of {label} has parameters of {found}, and runtime.dtype={cfg.runtime.dtype}: set"
+                f"the instance of {label} has parameters of {names}, and runtime.dtype={cfg.runtime.dtype}: set"
                 " runtime.dtype to the same, or convert the instance, as model.float() does"
             )
 
@@ -102,8 +102,8 @@ def with_given_model(settings: Iterable[Setting]) -> tuple[list[str], GivenModel
         ConfigError: a setting or a value has a type that no key takes.
     """
     overrides, given, label = list[str](), None, ""
-    for one in settings:
-        model, name, rest = _without_object(one) if isinstance(one, Mapping) else (None, "", one)
+    for setting in settings:
+        model, name, rest = _without_object(setting) if isinstance(setting, Mapping) else (None, "", setting)
         new = as_overrides([rest])
         if model is not None:
             given, label = GivenModel(model), name

@@ -150,7 +150,7 @@ def load_request(arguments: list[str]) -> Request:
     machine = [override for override in overrides if _group(override) == "runtime"]
     runtime = load_config(compose(*machine, folders=folders)).runtime
     named = [override for override in overrides if _names_target(override)]
-    return Request(keys, [one for one in overrides if _group(one) not in NAMED], named, folders, runtime)
+    return Request(keys, [override for override in overrides if _group(override) not in NAMED], named, folders, runtime)
 
 
 def _check_key(argument: str, own_keys: list[str]) -> str:
@@ -158,7 +158,7 @@ def _check_key(argument: str, own_keys: list[str]) -> str:
     key, group = _key(argument), _group(argument)
     if group in NAMED and _names_target(argument):
         return group
-    fixed = next((one for one in FIXED if f"{key}.".startswith(f"{one}.")), None)
+    fixed = next((prefix for prefix in FIXED if f"{key}.".startswith(f"{prefix}.")), None)
     if fixed is not None:
         raise _is_fixed(key, fixed)
     known = [*own_keys, *REPLACEABLE]
@@ -183,8 +183,8 @@ def _names_target(argument: str) -> bool:
 
 
 def _key(argument: str) -> str:
-    found = re.match(r"[~+]*([^@:=]+)", argument)
-    return found[1] if found else argument
+    match = re.match(r"[~+]*([^@:=]+)", argument)
+    return match[1] if match else argument
 
 
 def _group(argument: str) -> str:

@@ -82,12 +82,12 @@ def encoded(
             state = cast(Learning, codec).state()
         return rows_in_memory(codec, features, learns=False), state
     key = cache.key(codec=keys, **features.identity(codec))
-    found = cache.load(KIND, key, lambda arrays: (arrays.pop("rows"), arrays))
-    if found is None:
+    stored = cache.load(KIND, key, lambda arrays: (arrays.pop("rows"), arrays))
+    if stored is None:
         rows = rows_in_memory(codec, features)
-        found = rows, cast(Learning, codec).state()
-        cache.store(KIND, key, {"rows": rows, **found[1]})
-    return found
+        stored = rows, cast(Learning, codec).state()
+        cache.store(KIND, key, {"rows": rows, **stored[1]})
+    return stored
 
 
 def load(codec: Codec, state: State, device: str | torch.device = "cpu") -> None:
@@ -102,10 +102,10 @@ def rows_in_memory(codec: Codec, features: Features, learns: bool = True) -> np.
         return codec.encode(features.whole())
     if some.shape[1:] == features.array.shape[1:] and some.dtype == features.array.dtype == features.dtype:
         return codec.encode(features.whole())  # nothing is gained by blocks
-    found = np.empty(some.shape, some.dtype)
+    codes = np.empty(some.shape, some.dtype)
     for rows, block in features.blocks(f"{type(codec).__name__}: features are encoded"):
-        found[rows] = some.encode(rows.start, block)
-    return found
+        codes[rows] = some.encode(rows.start, block)
+    return codes
 
 
 def has_state(codec: Codec) -> bool:
@@ -132,8 +132,8 @@ class EncodedRows:
             return None
         if not features.num_nodes:
             return None
-        one = _encode(codec, 0, features[:1])
-        return cls(codec, features, (features.num_nodes, *one.shape[1:]), one.dtype)
+        row = _encode(codec, 0, features[:1])
+        return cls(codec, features, (features.num_nodes, *row.shape[1:]), row.dtype)
 
     def encode(self, first: int, block: np.ndarray) -> np.ndarray:
         """The rows of the nodes ``first``, ``first`` + 1, ..., whose features are ``block``."""
@@ -142,12 +142,12 @@ class EncodedRows:
     def __getitem__(self, rows: slice) -> np.ndarray:
         """See ``storage.arrays.SomeRows``. Blocks of features, not all of the slice, are in memory at once."""
         first, stop, _ = rows.indices(self.features.num_nodes)
-        found = np.empty((stop - first, *self.shape[1:]), self.dtype)
+        codes = np.empty((stop - first, *self.shape[1:]), self.dtype)
         step = max(1, len(range(*self.features.slices()[0].indices(self.features.num_nodes))))
         for begin in range(first, stop, step):
             some = slice(begin, min(begin + step, stop))
-            found[begin - first : some.stop - first] = self.encode(begin, self.features[some])
-        return found
+            codes[begin - first : some.stop - first] = self.encode(begin, self.features[some])
+        return codes
 
 
 def _encode(codec: Codec, first: int, block: np.ndarray) -> np.ndarray:

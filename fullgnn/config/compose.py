@@ -259,15 +259,15 @@ def _in_lists(group: str, node: DictConfig, types_of: dict[str, Any]) -> dict[st
     Raises:
         ConfigError: there is a mapping where a list belongs.
     """
-    found: dict[str, list[str]] = {}
+    in_lists: dict[str, list[str]] = {}
     for key, hint in types_of.items():
         takes = _checkable(hint)
         lists = [part for part in (takes, *typing.get_args(takes)) if typing.get_origin(part) is list]
         if lists == [list[str]] and isinstance(node[key], str):
-            found[key] = [node[key]]
+            in_lists[key] = [node[key]]
         elif lists and isinstance(node[key], DictConfig):
             raise ConfigError(wrong_value(f"{group}.{key}", node[key], hint))
-    return found
+    return in_lists
 
 
 def _type_hints(target: Any) -> dict[str, Any]:
@@ -285,10 +285,10 @@ def _checkable(hint: Any) -> Any:
     """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        found = [*map(_checkable, arguments)]
-        parts = [part for part in found if part in _SIMPLE]
-        lists = [part for part in found if typing.get_origin(part) is list]
-        if len(found) == len(lists) + 1 == 2 and types.NoneType in parts:
+        checkable = [*map(_checkable, arguments)]
+        parts = [part for part in checkable if part in _SIMPLE]
+        lists = [part for part in checkable if typing.get_origin(part) is list]
+        if len(checkable) == len(lists) + 1 == 2 and types.NoneType in parts:
             return Optional[lists[0]]
         return typing.Union[tuple(parts)] if set(parts) - {types.NoneType} else Any
     if origin in (tuple, Sequence):

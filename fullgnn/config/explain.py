@@ -47,11 +47,11 @@ def explain(error: Exception, schema: type[Config] = Config, sweep: bool = False
         )
     if ambiguous := re.match(r"Ambiguous value for argument '([^']+)'", text):
         several = re.match(r"(?s)Ambiguous value for argument '(.*?)'\n", str(error))
-        one = several and _as_text(several[1], schema)
-        return f"{ambiguous[1]} gives several values: add -m to sweep over them" + (f", or write {one}" if one else "")
+        arg = several and _as_text(several[1], schema)
+        return f"{ambiguous[1]} gives several values: add -m to sweep over them" + (f", or write {arg}" if arg else "")
     if swept := re.match(r"(?s)Sweep parameters '(.*)' requires --multirun", str(error)):
-        one = pasteable(swept[1])
-        return f"{' '.join(swept[1].split())} is a sweep: add -m" + (f", or write {one} if it is a text" if one else "")
+        arg = pasteable(swept[1])
+        return f"{' '.join(swept[1].split())} is a sweep: add -m" + (f", or write {arg} if it is a text" if arg else "")
     if unknown := re.match(r"Could not override '([^']+)'", text):
         return unknown_key(unknown[1], schema)
     if override := re.match(r"Error merging override (.+)", text):
@@ -90,9 +90,9 @@ def pasteable(argument: str, sweep: bool = False) -> str | None:
     if not sign or unended or (sweep and re.match(r"\w+\(", value)):  # a sweep such as choice(...)
         return None
     values = _values_of_sweep(value) if sweep else [value]
-    spelled = [one if len(values) > 1 and _reads(f"{key}={one}") else _in_quotes(one) for one in values]
-    found = f"{key}={','.join(spelled)}"
-    return shlex.quote(found) if _reads(found) and found.isprintable() and " ".join(found.split()) == found else None
+    spelled = [text if len(values) > 1 and _reads(f"{key}={text}") else _in_quotes(text) for text in values]
+    fixed = f"{key}={','.join(spelled)}"
+    return shlex.quote(fixed) if _reads(fixed) and fixed.isprintable() and " ".join(fixed.split()) == fixed else None
 
 
 def _in_quotes(text: str) -> str:
@@ -102,7 +102,7 @@ def _in_quotes(text: str) -> str:
 def _values_of_sweep(value: str) -> list[str]:
     """The values between the commas that are outside of quotes."""
     values = value.split(",")
-    if any(one[:1] in ("'", '"') and one[-1:] != one[:1] for one in values):
+    if any(part[:1] in ("'", '"') and part[-1:] != part[:1] for part in values):
         values = re.findall(r"""(?:'[^']*'|"[^"]*"|[^,])+""", value)
     return values
 
@@ -154,10 +154,10 @@ def _in_words(hint: Any) -> str:
 
 def _hint(key: str, schema: type[Config]) -> Any:
     """Annotated type of a dotted key of ``schema``; None below an open group."""
-    found: Any = schema
+    hint: Any = schema
     for part in key.split("."):
-        found = typing.get_type_hints(found).get(part) if is_dataclass(found) else None
-    return found
+        hint = typing.get_type_hints(hint).get(part) if is_dataclass(hint) else None
+    return hint
 
 
 def unknown_key(key: str, schema: type[Config]) -> str:

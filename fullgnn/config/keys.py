@@ -124,8 +124,8 @@ def explain_keys(error: Exception, schema: type) -> str:
         refused = f"{several[1]} gives several values: run once for each, or write a list as key=[a,b]"
         given = re.match(r"(?s)Ambiguous value for argument '(.*?)'\n", str(error))
         key = several[1].partition("=")[0]
-        one = pasteable(given[1]) if given and "a text" in _in_words(hints.get(key, int)) else None
-        return f"{refused}, or one text as {one}" if one else refused
+        arg = pasteable(given[1]) if given and "a text" in _in_words(hints.get(key, int)) else None
+        return f"{refused}, or one text as {arg}" if arg else refused
     return explain(error)
 
 

@@ -17,9 +17,9 @@ def takes_options(options: type) -> Callable[[Target], Target]:
 
     def decorate(target: Target) -> Target:
         signature = inspect.signature(target)
-        own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        own = [param for param in signature.parameters.values() if param.kind is not inspect.Parameter.VAR_KEYWORD]
         added = inspect.signature(options).parameters.values()
-        named = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in added]
+        named = [param.replace(kind=inspect.Parameter.KEYWORD_ONLY) for param in added]
         target.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
         target.__annotations__.update(typing.get_type_hints(options))
         return target

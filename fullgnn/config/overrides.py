@@ -63,7 +63,7 @@ def quote(text: str, mark: str = "'") -> str:
     Args:
         mark: the quote, a single or a double one.
     """
-    doubled = re.sub(rf"(\\*)({mark}|\Z)", lambda found: 2 * found[1] + found[2].replace(mark, f"\\{mark}"), text)
+    doubled = re.sub(rf"(\\*)({mark}|\Z)", lambda match: 2 * match[1] + match[2].replace(mark, f"\\{mark}"), text)
     return f"{mark}{doubled}{mark}"
 
 
@@ -80,15 +80,16 @@ def as_overrides(settings: Iterable[str | Mapping[str, Any]]) -> list[str]:
         ConfigError: a setting or a value has a type that no key takes.
     """
     overrides = []
-    for one in settings:
-        if isinstance(one, str):
-            overrides.append(one)
+    for setting in settings:
+        if isinstance(setting, str):
+            overrides.append(setting)
             continue
-        if not isinstance(one, Mapping):
+        if not isinstance(setting, Mapping):
             raise ConfigError(
-                f"a setting has the type {type(one).__name__}: write it as 'train.epochs=50' or {{'train.epochs': 50}}"
+                f"a setting has the type {type(setting).__name__}: write it as 'train.epochs=50' or"
+                " {'train.epochs': 50}"
             )
-        for key, value in one.items():
+        for key, value in setting.items():
             in_group = isinstance(value, Mapping) and "." not in key
             keys = {_key_below(key, name): below for name, below in value.items()} if in_group else {key: value}
             overrides += [f"{name}={_as_value(name, below)}" for name, below in keys.items()]
@@ -111,7 +112,7 @@ def _as_value(key: str, value: Any) -> str:
     if isinstance(value, (str, os.PathLike)):
         return quote(str(value))
     if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return f"[{','.join(_as_value(key, one) for one in value)}]"
+        return f"[{','.join(_as_value(key, element) for element in value)}]"
     if isinstance(value, Mapping) and all(re.fullmatch(r"[\w./-]+", str(name)) for name in value):
         return f"{{{','.join(f'{name}:{_as_value(key, below)}' for name, below in value.items())}}}"
     raise ConfigError(

@@ -110,7 +110,9 @@ def _content(group: str, name: str) -> dict[str, Any]:
     content = yaml.safe_load((conf_dir() / group / f"{name}.yaml").read_text(encoding="utf-8")) or {}
     parents = [parent for parent in content.pop("defaults", []) if parent != "_self_"]
     return {
-        key: value for one in (*(_content(group, parent) for parent in parents), content) for key, value in one.items()
+        key: value
+        for settings in (*(_content(group, parent) for parent in parents), content)
+        for key, value in settings.items()
     }
 
 
@@ -173,7 +175,7 @@ def trusted_node(group: str, node: Any, where: object, own: Calls | None = None)
         raise DataError(f"{where}: {group}.{quoted(unknown[0])} is no key of its {group}: choose another file")
     if choice and _TARGET in node:
         parameters = inspect.signature(target_of(node)).parameters.values()
-        needed = {one.name for one in parameters if one.default is one.empty} & choice.keys
+        needed = {param.name for param in parameters if param.default is param.empty} & choice.keys
         if missing := sorted(needed - node.keys()):
             raise DataError(f"{where}: it lacks {group}.{missing[0]}: choose another file")
     return node
@@ -195,8 +197,8 @@ def as_text(tree: Any) -> Any:
 def restored(tree: Any) -> Any:
     """``tree``, of which a part was made by ``as_text``; also of dataclasses, whose fields are written."""
     if is_dataclass(tree) and not isinstance(tree, type):
-        for one in fields(tree):
-            setattr(tree, one.name, restored(getattr(tree, one.name)))
+        for field in fields(tree):
+            setattr(tree, field.name, restored(getattr(tree, field.name)))
         return tree
     if isinstance(tree, dict):
         return {key: restored(value) for key, value in tree.items()}

@@ -219,13 +219,13 @@ class Axis:
         """
         if self.size == 1:
             return tensor[None]
-        found = tensor.new_zeros(self.size, *tensor.shape)  # a dry run leaves zeros in place of other ranks
+        gathered = tensor.new_zeros(self.size, *tensor.shape)  # a dry run leaves zeros in place of other ranks
         if not tensor.numel():
-            return found
+            return gathered
         self.meter.received("gather", (self.size - 1) * tensor.nbytes)
         with self.meter.phase("comm"):
-            dist.all_gather(list(found.unbind()), tensor.contiguous(), group=self.group)
-        return found
+            dist.all_gather(list(gathered.unbind()), tensor.contiguous(), group=self.group)
+        return gathered
 
 
 def from_rank0(compute: Callable[[], T]) -> T | None:

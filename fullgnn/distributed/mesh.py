@@ -134,9 +134,9 @@ def open_connections(group: dist.ProcessGroup, device: torch.device) -> None:
     """
     size = dist.get_world_size(group)
     if size > 1:
-        one = torch.ones((), device=device)
-        dist.all_reduce(one, group=group)
-        assert one.item() == size  # item() waits for the all-reduce
+        count = torch.ones((), device=device)
+        dist.all_reduce(count, group=group)
+        assert count.item() == size  # item() waits for the all-reduce
 
 
 def device_of(runtime: RuntimeConfig) -> torch.device:

@@ -242,24 +242,24 @@ class Presence:
         here = self.processes[self.rank].machine
         near = {rank: process for rank, process in enumerate(self.processes) if process.machine == here}
         far = [rank for rank in range(self.size) if rank not in near]
-        found = [rank for rank, process in near.items() if rank != self.rank and process.state() == "stopped"]
+        silent = [rank for rank, process in near.items() if rank != self.rank and process.state() == "stopped"]
         if far:
             for rank in far:
                 self._beats_again(rank)
             time.sleep(3 * BEAT_S)
-            found += [rank for rank in far if not self._beats_again(rank)]
-        return sorted(found)
+            silent += [rank for rank in far if not self._beats_again(rank)]
+        return sorted(silent)
 
     def gone(self) -> list[int]:
         """The ranks that have ended without leaving the job, or whose machine has; empty if the store has, too."""
-        here, found = self.processes[self.rank].machine, []
+        here, gone = self.processes[self.rank].machine, []
         with suppress(RuntimeError):
             silent = set(self.silent())
             for rank, process in enumerate(self.processes):
                 lost = process.state() == "ended" if process.machine == here else rank in silent
                 if lost and not self._store.check([f"left/{rank}"]):
-                    found.append(rank)
-        return found
+                    gone.append(rank)
+        return gone
 
     def pids_here(self, ranks: Iterable[int]) -> list[int]:
         """The process ids of those ``ranks`` that run on this machine."""
@@ -293,10 +293,10 @@ class Presence:
                 self._store.wait([key], timedelta(seconds=LOOK_S))
             return self._store.check([key])
         deadline, nap = time.monotonic() + LOOK_S, _FIRST_NAP_S
-        while not (found := self._store.check([key])) and time.monotonic() < deadline:
+        while not (is_set := self._store.check([key])) and time.monotonic() < deadline:
             time.sleep(nap)
             nap = min(2 * nap, _LONGEST_NAP_S)
-        return found
+        return is_set
 
     def _look(self, rank: int, silence: Silence, key: str) -> None:
         """Raise if ``rank`` is lost, or has ended without setting ``key``."""
@@ -317,8 +317,8 @@ class Presence:
     def _beats_again(self, rank: int) -> bool:
         """Whether the heartbeat of ``rank`` has changed since the last look."""
         key = f"beat/{rank}"
-        found = self._store.get(key) if self._store.check([key]) else b""
-        changed, self._beats[rank] = found != self._beats.get(rank), found
+        beat = self._store.get(key) if self._store.check([key]) else b""
+        changed, self._beats[rank] = beat != self._beats.get(rank), beat
         return changed
 
 

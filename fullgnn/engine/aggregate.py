@@ -86,17 +86,17 @@ def cached_aggregation(
     stored = cache.load("aggregation", key, checked)
     missing = all_gather_objects(key if stored is None else None)
     if any(missing):
-        found = _products(graph, kept, x, world.device)
+        by_power = _products(graph, kept, x, world.device)
         if stored is None and missing.index(key) == world.rank:
-            arrays = {f"power_{power}": rows.cpu().numpy() for power, rows in found.items() if power}
+            arrays = {f"power_{power}": rows.cpu().numpy() for power, rows in by_power.items() if power}
             cache.store("aggregation", key, arrays)
     else:
         assert stored is not None
         log.info("A @ H0 is loaded from %s", cache.folder)
         # The strides are those of x, as if computed: later sums agree to the bit.
         loaded = {power: torch.from_numpy(stored[f"power_{power}"]) for power in filter(None, kept.powers)}
-        found = {power: _placed(loaded[power], world.device, offload) if power else x for power in kept.powers}
-    return _with_products(graph, kept, found, world.device, offload)
+        by_power = {power: _placed(loaded[power], world.device, offload) if power else x for power in kept.powers}
+    return _with_products(graph, kept, by_power, world.device, offload)
 
 
 @torch.no_grad()
@@ -106,18 +106,18 @@ def _products(graph: ShardedGraph, kept: CachedPowers, x: Tensor, device: torch.
     A column of A @ X needs only that column of X, so one product overwrites X, a few columns at a time: training does
     not need the features any more. Features that a codec keeps reach other ranks as codes.
     """
-    found, product = _matrices(x, kept), graph.block.product(kept.propagation)
+    by_power, product = _matrices(x, kept), graph.block.product(kept.propagation)
     arrived = None if graph.coded is None else graph.coded.arrive(product)
     for first in range(0, x.shape[1], COLUMNS_AT_ONCE):
         chosen = slice(first, min(first + COLUMNS_AT_ONCE, x.shape[1]))
         columns = arrived.multiply(chosen) if arrived else product.multiply(to_aligned(x[:, chosen], device))
         for power in range(1, max(kept.powers) + 1):
             columns = columns if power == 1 else product.multiply(columns)
-            if power in found:
-                found[power][:, chosen] = columns
+            if power in by_power:
+                by_power[power][:, chosen] = columns
     if graph.block.buffers is not None:
         graph.block.buffers.release()
-    return found
+    return by_power
 
 
 def _matrices(x: Tensor, kept: CachedPowers) -> dict[int, Tensor]:
@@ -137,7 +137,7 @@ def _placed(rows: Tensor, device: torch.device, offload: bool) -> Tensor:
 
 
 def _with_products(
-    graph: ShardedGraph, kept: CachedPowers, found: dict[int, Tensor], device: torch.device, offload: bool
+    graph: ShardedGraph, kept: CachedPowers, by_power: dict[int, Tensor], device: torch.device, offload: bool
 ) -> ShardedGraph:
-    products = {power: HostRows(rows, device) if offload else rows for power, rows in found.items()}
+    products = {power: HostRows(rows, device) if offload else rows for power, rows in by_power.items()}
     return replace(graph, features=PropagatedInput(graph.block, kept.propagation, products), coded=None)

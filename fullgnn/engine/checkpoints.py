@@ -65,9 +65,9 @@ class Checkpoints:
                 name: torch.from_numpy(array) for name, array in codec_state.items() if not name.startswith("_")
             }
         self._last: tuple[Path, int] | None = None  # the latest one, and the best epoch that it holds
-        self._found = checkpoints(self.run_dir) if world.rank == 0 and not world.dry else []
+        self._earlier = checkpoints(self.run_dir) if world.rank == 0 and not world.dry else []
         """On rank 0, those of an earlier run, which are never removed for what they hold."""
-        self._unproven: Path | None = self._found[-1] if self._found else None
+        self._unproven: Path | None = self._earlier[-1] if self._earlier else None
         """On rank 0, the latest one, until a loss has been computed with its parameters."""
 
     def is_due(self, epoch: int, last: bool) -> bool:
@@ -115,7 +115,7 @@ class Checkpoints:
         if self._world.rank != 0:
             return ""
         good = [path for path in checkpoints(self.run_dir) if path != self._unproven]
-        if self._unproven is not None and self._unproven not in self._found:
+        if self._unproven is not None and self._unproven not in self._earlier:
             shutil.rmtree(self._unproven, ignore_errors=True)
             self._unproven = None
         return str(good[-1]) if good else ""
@@ -133,7 +133,7 @@ class Checkpoints:
                 if name == STATE or earlier is None:
                     writer.write_rows(name, {key: torch.from_numpy(array) for key, array in part.items()})
         before = self._unproven
-        if before is not None and before != writer.target and before not in self._found:
+        if before is not None and before != writer.target and before not in self._earlier:
             shutil.rmtree(before, ignore_errors=True)  # no loss lies between the two: the parameters are the same
         keep_last(self.run_dir, self._keep + 1)
         self._unproven = writer.target
@@ -196,7 +196,7 @@ def load_rows(checkpoint: Path | None, name: str, node_id: Tensor, rows: Mapping
     """
     parts = None if checkpoint is None else read_rows(checkpoint, name)
     ids, order = node_id.cpu().sort()
-    found = torch.zeros(len(ids), dtype=torch.bool)
+    has_rows = torch.zeros(len(ids), dtype=torch.bool)
 
     def next_part() -> dict[str, Any] | None:
         part = None if parts is None else next(parts, None)
@@ -210,8 +210,8 @@ def load_rows(checkpoint: Path | None, name: str, node_id: Tensor, rows: Mapping
         local = order[place[own]]
         for key, tensor in rows.items():
             tensor[local.to(tensor.device)] = part[key][own].to(tensor.device, tensor.dtype)
-        found[local] = True
-    if any(all_gather_objects(not bool(found.all()))):
+        has_rows[local] = True
+    if any(all_gather_objects(not bool(has_rows.all()))):
         raise DataError(
             f"the checkpoint lacks the rows of some nodes, so a file {name}_rows_*.pt is missing: choose another"
             " checkpoint"

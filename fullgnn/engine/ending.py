@@ -41,7 +41,7 @@ class Watch:
     def __init__(self, state: TrainState, ranks: SumsRows, checkpoints: Checkpoints | None = None):
         self._state, self._ranks, self._checkpoints = state, ranks, checkpoints
         self._active = not in_dry_run()
-        self._found: AsyncNumbers | None = None  # by the latest evaluation
+        self._not_finite: AsyncNumbers | None = None  # by the latest evaluation
 
     def loss(self, loss: float, epoch: int, batch: int | None = None) -> None:
         """Look at the ``loss`` of an epoch, or of one of its batches, which was computed before the update."""
@@ -60,14 +60,14 @@ class Watch:
         Every rank calls it.
         """
         if self._active:
-            self._found = self._sum(_undefined(output, run))
+            self._not_finite = self._sum(_undefined(output, run))
 
     def evaluated(self, epoch: int) -> None:
         """End the training if the evaluation after ``epoch`` has shown that it has gone wrong."""
-        if self._found is None:
+        if self._not_finite is None:
             return
-        num_parameters, num_outputs = self._found.read()
-        self._found = None
+        num_parameters, num_outputs = self._not_finite.read()
+        self._not_finite = None
         if num_parameters:
             self._end(f"parameters are not finite after epoch {epoch}")
         if num_outputs:

@@ -87,10 +87,10 @@ def _codec_state(saved: Any) -> State | None:
     if saved is None:
         return None
     if not isinstance(saved, dict) or not all(
-        isinstance(name, str) and isinstance(one, Tensor) for name, one in saved.items()
+        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in saved.items()
     ):
         raise DataError("the state of its codec is no tensors by name")
-    return {name: one.numpy() for name, one in saved.items()}
+    return {name: tensor.numpy() for name, tensor in saved.items()}
 
 
 def check_fits(trained: Trained, facts: NodeFacts, model: torch.nn.Module) -> None:
@@ -120,11 +120,13 @@ def has_metrics(trained: Trained, facts: NodeFacts) -> bool:
         if not has_links:
             log.info("the graph has no held-out links, so there are no metrics")
         return has_links
-    found, before = facts.labels, trained.labels
-    same_kind = found.columns == before.columns and found.integral >= before.integral and found.binary >= before.binary
+    labels, before = facts.labels, trained.labels
+    same_kind = (
+        labels.columns == before.columns and labels.integral >= before.integral and labels.binary >= before.binary
+    )
     if not facts.has_labels:
         log.info("the graph has no labelled nodes in a split, so there are no metrics")
-    elif not same_kind or (before.class_counts and found.num_classes > before.num_classes):
+    elif not same_kind or (before.class_counts and labels.num_classes > before.num_classes):
         log.info("the labels of the graph are of another kind than those of the training, so there are no metrics")
     else:
         return True
@@ -202,16 +204,16 @@ def layer_output(run: Run, layer: str) -> Tensor:
     Raises:
         ConfigError: the part is not called, or its result does not have a row for each node; the same on every rank.
     """
-    found: list[Any] = []
+    outputs: list[Any] = []
     module = run.model.get_submodule(layer)
-    hook = module.register_forward_hook(lambda _module, _inputs, output: found.__setitem__(slice(None), [output]))
+    hook = module.register_forward_hook(lambda _module, _inputs, output: outputs.__setitem__(slice(None), [output]))
     predict(run)
     hook.remove()
     problem, num_rows = "", len(run.graph.labels)
-    if not found:
+    if not outputs:
         problem = "is not called by itself when the model predicts: choose the layer that contains it"
-    elif not (isinstance(found[0], Tensor) and found[0].ndim and len(found[0]) == num_rows):
+    elif not (isinstance(outputs[0], Tensor) and outputs[0].ndim and len(outputs[0]) == num_rows):
         problem = "does not compute one row for each node: choose another layer"
-    if problems := [one for one in all_gather_objects(problem) if one]:
+    if problems := [text for text in all_gather_objects(problem) if text]:
         raise ConfigError(f"layer={layer} {problems[0]}")
-    return found[0]
+    return outputs[0]

@@ -133,15 +133,15 @@ def _tables(
     for first in range(0, max(1, len(prediction)), _ROWS_AT_ONCE):
         stop = min(first + _ROWS_AT_ONCE, len(prediction))
         columns = {"node": _named(names, first, stop)}
-        found = np.array(prediction[first:stop])
-        if found.ndim == 1 and found.dtype.kind == "i":
-            columns["prediction"] = _classes(found, class_names)
-            columns["probability"] = _probability(np.array(outputs[first:stop]), found)
-        elif found.ndim == 1 or found.shape[1] == 1:
-            columns["prediction"] = pyarrow.array(found.reshape(-1))
+        predicted = np.array(prediction[first:stop])
+        if predicted.ndim == 1 and predicted.dtype.kind == "i":
+            columns["prediction"] = _classes(predicted, class_names)
+            columns["probability"] = _probability(np.array(outputs[first:stop]), predicted)
+        elif predicted.ndim == 1 or predicted.shape[1] == 1:
+            columns["prediction"] = pyarrow.array(predicted.reshape(-1))
         else:
-            labels = class_names or range(found.shape[1])
-            columns |= {f"prediction_{one}": pyarrow.array(found[:, place]) for place, one in enumerate(labels)}
+            labels = class_names or range(predicted.shape[1])
+            columns |= {f"prediction_{label}": pyarrow.array(predicted[:, place]) for place, label in enumerate(labels)}
         yield pyarrow.table(list(columns.values()), names=list(columns))
 
 
@@ -149,26 +149,26 @@ def _named(names: KeptNames | None, first: int, stop: int) -> Any:
     """The names of some nodes as an Arrow array."""
     import pyarrow
 
-    found = np.arange(first, stop) if names is None else names.some(first, stop)
-    if not isinstance(found, Texts):
-        return pyarrow.array(found)
-    buffers = pyarrow.py_buffer(found.ends), pyarrow.py_buffer(found.utf8)
-    return pyarrow.LargeStringArray.from_buffers(len(found), *buffers).cast(pyarrow.string())
+    nodes = np.arange(first, stop) if names is None else names.some(first, stop)
+    if not isinstance(nodes, Texts):
+        return pyarrow.array(nodes)
+    buffers = pyarrow.py_buffer(nodes.ends), pyarrow.py_buffer(nodes.utf8)
+    return pyarrow.LargeStringArray.from_buffers(len(nodes), *buffers).cast(pyarrow.string())
 
 
-def _classes(found: np.ndarray, class_names: tuple[str, ...] | None) -> Any:
+def _classes(predicted: np.ndarray, class_names: tuple[str, ...] | None) -> Any:
     """The predicted classes as an Arrow array, missing where there is none."""
     import pyarrow
 
-    numbers = pyarrow.array(found, mask=found < 0)
+    numbers = pyarrow.array(predicted, mask=predicted < 0)
     return numbers if class_names is None else pyarrow.array(class_names, pyarrow.string()).take(numbers)
 
 
-def _probability(outputs: np.ndarray, found: np.ndarray) -> Any:
+def _probability(outputs: np.ndarray, predicted: np.ndarray) -> Any:
     """(n,) float64, the softmax of the outputs at the predicted class; missing where there is none."""
     import pyarrow
 
     with np.errstate(invalid="ignore", over="ignore"):
         shares = np.exp(outputs.astype(np.float64) - outputs.max(axis=1, keepdims=True))
         probability = 1 / shares.sum(axis=1)  # the largest output is the predicted class, whose share is 1
-    return pyarrow.array(probability, mask=(found < 0) | np.isnan(probability))
+    return pyarrow.array(probability, mask=(predicted < 0) | np.isnan(probability))

@@ -121,7 +121,7 @@ def finished_run(cfg: Config) -> RunRecord | None:
         log.warning("%s: it is not compared with this run", error)
         return None
     both = config, OmegaConf.to_container(OmegaConf.structured(cfg))
-    before, now = ({**one, "resume": AUTO, "run_dir": ""} for one in both)  # type: ignore[dict-item]
+    before, now = ({**values, "resume": AUTO, "run_dir": ""} for values in both)  # type: ignore[dict-item]
     if before != now:
         return None
     log.info("%s holds this run already, which has finished", cfg.run_dir)
@@ -132,8 +132,8 @@ def finished_before(cfg: Config) -> RunRecord | None:
     """``finished_run`` on every rank; only rank 0 looks. Under torchrun, nothing else has looked before."""
     if cfg.resume != AUTO:
         return None
-    (found,) = broadcast_object(from_rank0(lambda: [finished_run(cfg)]))
-    return found
+    (record,) = broadcast_object(from_rank0(lambda: [finished_run(cfg)]))
+    return record
 
 
 def finished_record(cfg: Config, state: TrainState) -> RunRecord | None:
@@ -207,7 +207,7 @@ def epoch_outputs(
         events = from_rank0(lambda: EventFiles(Path(cfg.run_dir), first))
     simulated = f"rank {world.rank} of {world.size}, simulated" if world.dry else ""
     progress = Progress(cfg.train.epochs, visible=world.rank == 0 or world.dry, first=first, simulated=simulated)
-    files = _Files(Path(cfg.run_dir), [one for one in (folder, events) if one is not None], request)
+    files = _Files(Path(cfg.run_dir), [output for output in (folder, events) if output is not None], request)
     compiling = CompilingRemark()
     try:
         yield [compiling, progress, files]
@@ -353,10 +353,10 @@ def _fixed_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping):
-            found |= _flat(value, f"{prefix}{key}.")
+            flat |= _flat(value, f"{prefix}{key}.")
         else:
-            found[f"{prefix}{key}"] = value
-    return found
+            flat[f"{prefix}{key}"] = value
+    return flat

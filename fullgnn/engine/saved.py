@@ -138,8 +138,8 @@ def _check_like(value: Any, now: Any, place: str) -> None:
     elif isinstance(now, (list, tuple)):
         if not isinstance(value, (list, tuple)) or len(value) != len(now):
             raise Misfit(f"{quoted(place)} is no list of {len(now)}")
-        for number, (one, below) in enumerate(zip(value, now)):
-            _check_like(one, below, f"{place}.{number}")
+        for number, (element, below) in enumerate(zip(value, now)):
+            _check_like(element, below, f"{place}.{number}")
     elif type(now) in (int, float):
         whole = type(now) is int and place.rpartition(".")[2] in _COUNTS
         is_number = type(value) in ((int,) if whole else (int, float))
@@ -156,7 +156,7 @@ def _check_rows(saved: Any, now: Mapping[str, list[int]]) -> None:
         of_optimizer = isinstance(name, str) and name.startswith("optimizer/")
         if name not in now and not of_optimizer:
             raise Misfit(f"rows.{quoted(name)} is no parameter of this model")
-        if not (isinstance(shape, list) and all(type(one) is int and 0 <= one < 2**31 for one in shape)):
+        if not (isinstance(shape, list) and all(type(size) is int and 0 <= size < 2**31 for size in shape)):
             raise Misfit(f"rows.{quoted(name)} is no shape")
         if not of_optimizer and shape != now[name]:
             raise Misfit(f"rows.{quoted(name)} is {quoted(shape)}, and {now[name]} here")
@@ -182,13 +182,13 @@ def _check_optimizer(saved: Any, rows: Mapping[str, list[int]], state: TrainStat
                 raise Misfit(f"{place}.{key} is no learning rate but {_in_words(rate)}")
         parameters += now["params"]
     entries = saved["state"]
-    steps = {one.ndim: _after_a_step(state.optimizer, one.ndim, one.dtype) for one in parameters}
+    steps = {param.ndim: _after_a_step(state.optimizer, param.ndim, param.dtype) for param in parameters}
     _check_mapping(entries, "optimizer.state")
     apart = [name.split("/", 2)[1:] for name in rows if name.startswith("optimizer/")]
     for number, parameter in enumerate(parameters):
         entry, place, of_step = entries.get(number, {}), f"optimizer.state.{number}", steps[parameter.ndim]
         _check_mapping(entry, place)
-        in_rows = {one[1] for one in apart if len(one) == 2 and one[0] == str(number)}
+        in_rows = {parts[1] for parts in apart if len(parts) == 2 and parts[0] == str(number)}
         if has_stepped and (missing := sorted(of_step.keys() - entry.keys() - in_rows, key=str)):
             raise Misfit(f"{place}.{quoted(missing[0])} is missing")
         for key, value in entry.items():
@@ -250,8 +250,8 @@ def _check_schedule(saved: Any, schedule: Any, place: str) -> None:
             parts = getattr(schedule, key)
             if not isinstance(value, list) or len(value) != len(parts):
                 raise Misfit(f"{below} is no list of {len(parts)}")
-            for number, (one, part) in enumerate(zip(value, parts)):
-                _check_schedule(one, part, f"{below}.{number}")
+            for number, (element, part) in enumerate(zip(value, parts)):
+                _check_schedule(element, part, f"{below}.{number}")
         elif key in now:
             _check_like(value, now[key], below)
             if key in arguments and type(now[key]) in (int, float) and value != now[key]:

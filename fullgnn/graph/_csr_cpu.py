@@ -109,16 +109,16 @@ def cut_columns(matrix: csr_array, ranges: Sequence[slice]) -> list[csr_array]:
         ranges: disjoint and ascending.
     """
     indptr, indices, data = _arrays(matrix)
-    bounds = np.array([(one.start, one.stop) for one in ranges], np.int64).reshape(-1, 2)
+    bounds = np.array([(columns.start, columns.stop) for columns in ranges], np.int64).reshape(-1, 2)
     starts = np.zeros((len(ranges), matrix.shape[0] + 1), np.int64)
     over_rows(_count_columns, matrix.shape[0], indptr, indices, bounds, starts)
     np.cumsum(starts, axis=1, out=starts)
-    found = []
+    matrices = []
     for (first, stop), new_starts in zip(bounds.tolist(), starts):
         new = _new_arrays(new_starts, matrix)
         over_rows(_copy_columns, matrix.shape[0], indptr, indices, data, first, *new)
-        found.append(_csr(matrix.dtype, *new, (matrix.shape[0], stop - first)))
-    return found
+        matrices.append(_csr(matrix.dtype, *new, (matrix.shape[0], stop - first)))
+    return matrices
 
 
 def rows_of(matrix: csr_array, rows: slice) -> csr_array:
@@ -162,13 +162,13 @@ def with_diagonal(matrix: csr_array, first: int) -> csr_array:
         matrix: (m, n), canonical.
     """
     indptr, indices, data = _arrays(matrix)
-    one = np.ones(1, matrix.dtype).view(data.dtype)
+    unit = np.ones(1, matrix.dtype).view(data.dtype)
     starts = np.zeros(matrix.shape[0] + 1, np.int64)
     num_rows, num_columns = matrix.shape
     over_rows(_count_with_diagonal, num_rows, indptr, indices, first, num_columns, starts)
     np.cumsum(starts, out=starts)
     new = _new_arrays(starts, matrix)
-    over_rows(_copy_with_diagonal, num_rows, indptr, indices, data, first, num_columns, one, *new)
+    over_rows(_copy_with_diagonal, num_rows, indptr, indices, data, first, num_columns, unit, *new)
     return _csr(matrix.dtype, *new, matrix.shape)
 
 
@@ -195,9 +195,9 @@ def _csr(
 ) -> csr_array:
     narrow = indptr.astype(np.int32) if len(indices) < 2**31 else indptr
     values = data.view(dtype) if len(data) == len(indices) else ones(len(indices))
-    found = csr_array((values, indices, narrow), shape=shape)
-    found.has_canonical_format = True  # spares scipy a pass over the indices
-    return found
+    matrix = csr_array((values, indices, narrow), shape=shape)
+    matrix.has_canonical_format = True  # spares scipy a pass over the indices
+    return matrix
 
 
 @compiled()
@@ -326,10 +326,10 @@ def _copy_rows(indptr, indices, data, rows, starts, columns, values, begin, end)
 @compiled()
 def _count_selected(indptr, indices, rows, chosen, starts, begin, end):
     for row in range(begin, end):
-        found = 0
+        count = 0
         for column in indices[indptr[rows[row]] : indptr[rows[row] + 1]]:
-            found += chosen[np.uint32(column)]
-        starts[row + 1] = found
+            count += chosen[np.uint32(column)]
+        starts[row + 1] = count
 
 
 @compiled()
@@ -357,7 +357,7 @@ def _count_with_diagonal(indptr, indices, first, num_columns, starts, begin, end
 
 
 @compiled()
-def _copy_with_diagonal(indptr, indices, data, first, num_columns, one, starts, columns, values, begin, end):
+def _copy_with_diagonal(indptr, indices, data, first, num_columns, unit, starts, columns, values, begin, end):
     for row in range(begin, end):
         start, stop, place, diagonal = indptr[row], indptr[row + 1], starts[row], first + row
         edge = first_from(indices, start, stop, diagonal)
@@ -366,7 +366,7 @@ def _copy_with_diagonal(indptr, indices, data, first, num_columns, one, starts, 
         if 0 <= diagonal < num_columns:
             columns[place] = diagonal
             if len(values):
-                values[place] = one[0]
+                values[place] = unit[0]
             place += 1
         edge += edge < stop and indices[edge] == diagonal
         _copy_edges(indices, data, edge, stop - edge, 0, columns, values, place)

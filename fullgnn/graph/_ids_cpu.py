@@ -28,17 +28,17 @@ def find_integers(values, ids, slots, codes):
     mask = np.uint64(len(slots) - 1)
     for first in range(0, len(values), _BLOCK):
         stop = min(first + _BLOCK, len(values))
-        for one in range(first, stop):
-            codes[one] = slots[mixed(np.uint64(values[one])) & mask]
-        for one in range(first, stop):
-            code = codes[one]
-            if code >= 0 and ids[code] != values[one]:
-                slot = (mixed(np.uint64(values[one])) + np.uint64(1)) & mask
+        for index in range(first, stop):
+            codes[index] = slots[mixed(np.uint64(values[index])) & mask]
+        for index in range(first, stop):
+            code = codes[index]
+            if code >= 0 and ids[code] != values[index]:
+                slot = (mixed(np.uint64(values[index])) + np.uint64(1)) & mask
                 code = slots[slot]
-                while code >= 0 and ids[code] != values[one]:
+                while code >= 0 and ids[code] != values[index]:
                     slot = (slot + np.uint64(1)) & mask
                     code = slots[slot]
-                codes[one] = code
+                codes[index] = code
 
 
 @compiled()
@@ -49,18 +49,18 @@ def add_integers(values, ids, slots, codes, first, count, most):
         where it has stopped, since there are ``most`` ids, or the number of values; and the number of ids.
     """
     mask = np.uint64(len(slots) - 1)
-    for one in range(first, len(values)):
-        if codes[one] < 0:
-            slot = mixed(np.uint64(values[one])) & mask
-            while slots[slot] >= 0 and ids[slots[slot]] != values[one]:
+    for index in range(first, len(values)):
+        if codes[index] < 0:
+            slot = mixed(np.uint64(values[index])) & mask
+            while slots[slot] >= 0 and ids[slots[slot]] != values[index]:
                 slot = (slot + np.uint64(1)) & mask
             if slots[slot] < 0:
                 if count == most:
-                    return one, count
+                    return index, count
                 slots[slot] = count
-                ids[count] = values[one]
+                ids[count] = values[index]
                 count += 1
-            codes[one] = slots[slot]
+            codes[index] = slots[slot]
     return len(values), count
 
 
@@ -102,39 +102,39 @@ def find_texts(starts, utf8, ends, known, slots, codes):
     mask = np.uint64(len(slots) - 1)
     for first in range(0, len(codes), _BLOCK):
         stop = min(first + _BLOCK, len(codes))
-        for one in range(first, stop):
-            codes[one] = slots[_hash_text(utf8, starts[one], starts[one + 1]) & mask]
-        for one in range(first, stop):
-            code = codes[one]
-            if code >= 0 and not _is_text(utf8, starts[one], starts[one + 1], ends, known, code):
-                slot = (_hash_text(utf8, starts[one], starts[one + 1]) + np.uint64(1)) & mask
+        for index in range(first, stop):
+            codes[index] = slots[_hash_text(utf8, starts[index], starts[index + 1]) & mask]
+        for index in range(first, stop):
+            code = codes[index]
+            if code >= 0 and not _is_text(utf8, starts[index], starts[index + 1], ends, known, code):
+                slot = (_hash_text(utf8, starts[index], starts[index + 1]) + np.uint64(1)) & mask
                 code = slots[slot]
-                while code >= 0 and not _is_text(utf8, starts[one], starts[one + 1], ends, known, code):
+                while code >= 0 and not _is_text(utf8, starts[index], starts[index + 1], ends, known, code):
                     slot = (slot + np.uint64(1)) & mask
                     code = slots[slot]
-                codes[one] = code
+                codes[index] = code
 
 
 @compiled()
 def add_texts(starts, utf8, ends, known, slots, codes, first, count, most):
     """As ``add_integers``; it stops as well where ``known`` has no room for the bytes of a text."""
     mask = np.uint64(len(slots) - 1)
-    for one in range(first, len(codes)):
-        if codes[one] < 0:
-            begin, end = starts[one], starts[one + 1]
+    for index in range(first, len(codes)):
+        if codes[index] < 0:
+            begin, end = starts[index], starts[index + 1]
             slot = _hash_text(utf8, begin, end) & mask
             while slots[slot] >= 0 and not _is_text(utf8, begin, end, ends, known, slots[slot]):
                 slot = (slot + np.uint64(1)) & mask
             if slots[slot] < 0:
                 start = ends[count]
                 if count == most or start + (end - begin) > len(known):
-                    return one, count
+                    return index, count
                 for place in range(end - begin):
                     known[start + place] = utf8[begin + place]
                 ends[count + 1] = start + (end - begin)
                 slots[slot] = count
                 count += 1
-            codes[one] = slots[slot]
+            codes[index] = slots[slot]
     return len(codes), count
 
 

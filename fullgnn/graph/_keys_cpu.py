@@ -25,10 +25,10 @@ def sort_keys(keys: np.ndarray) -> np.ndarray:
     parallel_for(lambda piece: _count(keys[pieces[piece]], shift, counts[piece]), range(PIECES))
     ends = np.cumsum(counts.sum(axis=0))
     places = np.cumsum(counts, axis=0) - counts + (ends - counts.sum(axis=0))
-    found = np.empty_like(keys)
-    parallel_for(lambda piece: _place(keys[pieces[piece]], shift, places[piece], found), range(PIECES))
-    parallel_for(lambda bucket: found[slice(*bucket)].sort(), zip([0, *ends[:-1].tolist()], ends.tolist()))
-    return found
+    ordered = np.empty_like(keys)
+    parallel_for(lambda piece: _place(keys[pieces[piece]], shift, places[piece], ordered), range(PIECES))
+    parallel_for(lambda bucket: ordered[slice(*bucket)].sort(), zip([0, *ends[:-1].tolist()], ends.tolist()))
+    return ordered
 
 
 def split_keys(keys: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -40,11 +40,11 @@ def split_keys(keys: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray
 
 def columns_of(keys: np.ndarray, indptr: np.ndarray) -> np.ndarray:
     """(num_keys,) int32, ``key - row * num_nodes`` of ascending keys, of which a row has those from its ``indptr``."""
-    found = np.empty(len(keys), np.int32)
+    columns = np.empty(len(keys), np.int32)
     parallel_for(
-        lambda rows: _columns(keys, indptr, found, rows.start, rows.stop), even_slices(len(indptr) - 1, PIECES)
+        lambda rows: _columns(keys, indptr, columns, rows.start, rows.stop), even_slices(len(indptr) - 1, PIECES)
     )
-    return found
+    return columns
 
 
 def nodes_at(
@@ -66,12 +66,12 @@ def nodes_at(
     steps = np.searchsorted(cumulative, np.arange(len(cumulative) + 1) / per_step, side="right") - 1
     near = np.clip(steps, 0, len(cumulative) - 2).astype(np.int32)
     ends = np.cumsum(counts)
-    found = np.empty(len(random), np.int64)
+    nodes = np.empty(len(random), np.int64)
     parallel_for(
-        lambda some: _nodes(cumulative, base, width, ends, random, near, per_step, found, some.start, some.stop),
+        lambda some: _nodes(cumulative, base, width, ends, random, near, per_step, nodes, some.start, some.stop),
         even_slices(len(random), PIECES),
     )
-    return found
+    return nodes
 
 
 @compiled()
@@ -81,10 +81,10 @@ def _count(keys, shift, counts):
 
 
 @compiled()
-def _place(keys, shift, places, found):
+def _place(keys, shift, places, ordered):
     for key in keys:
         bucket = key >> shift
-        found[places[bucket]] = key
+        ordered[places[bucket]] = key
         places[bucket] += 1
 
 
@@ -96,15 +96,15 @@ def _split(keys, num_nodes, first, second):
 
 
 @compiled()
-def _columns(keys, indptr, found, begin, end):
+def _columns(keys, indptr, columns, begin, end):
     num_nodes = len(indptr) - 1
     for row in range(begin, end):
         for edge in range(indptr[row], indptr[row + 1]):
-            found[edge] = keys[edge] - row * num_nodes
+            columns[edge] = keys[edge] - row * num_nodes
 
 
 @compiled()
-def _nodes(cumulative, base, width, ends, random, near, per_step, found, begin, end):
+def _nodes(cumulative, base, width, ends, random, near, per_step, nodes, begin, end):
     group, last = np.searchsorted(ends, begin, side="right"), len(cumulative) - 2
     for draw in range(begin, end):
         while draw >= ends[group]:
@@ -115,4 +115,4 @@ def _nodes(cumulative, base, width, ends, random, near, per_step, found, begin, 
             node -= 1
         while node < last and cumulative[node + 1] <= position:
             node += 1
-        found[draw] = node
+        nodes[draw] = node

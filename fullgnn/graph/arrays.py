@@ -17,9 +17,9 @@ _OTHERWISE = ("name", "remarks", "node_names", "features")  # fields that are no
 def graph_to_arrays(graph: Graph) -> dict[str, np.ndarray]:
     """All that the ``graph`` has, but for its name, as arrays of plain values; what is None is left out."""
     values = {field.name: getattr(graph, field.name) for field in fields(graph) if field.name not in _OTHERWISE}
-    found = {name: np.asarray(value) for name, value in values.items() if value is not None}
-    found |= features_to_arrays(graph.features)
-    return found | names_to_arrays(graph.node_names) | remarks.to_arrays(graph.remarks)
+    arrays = {name: np.asarray(value) for name, value in values.items() if value is not None}
+    arrays |= features_to_arrays(graph.features)
+    return arrays | names_to_arrays(graph.node_names) | remarks.to_arrays(graph.remarks)
 
 
 def graph_from_arrays(arrays: Mapping[str, Any], name: str) -> Graph:

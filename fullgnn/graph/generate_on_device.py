@@ -25,14 +25,14 @@ class RandomGraph:
     def csr(self, perm: Tensor | None = None) -> LocalCSR:
         """The pattern of A + I as one block, with the nodes in the order ``perm``; None: in the shuffled order."""
         n, device = self.num_nodes, self.pairs.device
-        one, other = split_keys(self.pairs, n)
+        first, second = split_keys(self.pairs, n)
         if perm is not None:
             new_id = torch.empty_like(perm)
             new_id[perm] = torch.arange(n, device=device)
-            one, other = new_id[one], new_id[other]
+            first, second = new_id[first], new_id[second]
         loops = torch.arange(n, device=device) * (n + 1)
-        keys = torch.cat([one * n + other, other * n + one, loops])
-        del one, other
+        keys = torch.cat([first * n + second, second * n + first, loops])
+        del first, second
         keys = keys.sort().values
         indptr = torch.searchsorted(keys, torch.arange(n + 1, device=device) * n)
         return LocalCSR(indptr.int(), keys.remainder_(n).int(), None, n, n)

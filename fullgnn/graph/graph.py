@@ -174,8 +174,8 @@ class Graph:
         Raises:
             DataError: one line that says which argument is wrong, and what to pass.
         """
-        adj, found = canonical_csr(adj)
-        fields["remarks"] = {**found, **(fields.get("remarks") or {})}
+        adj, remarks = canonical_csr(adj)
+        fields["remarks"] = {**remarks, **(fields.get("remarks") or {})}
         return cls(adj.indptr, adj.indices, weight=None if adj.dtype == bool else adj.data, **fields)
 
     @classmethod

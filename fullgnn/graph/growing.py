@@ -39,8 +39,8 @@ class GrowingArray:
     def taken(self) -> np.ndarray:
         """The rows as an array of their own size. The growing array is empty then."""
         self._resize(self.length)
-        found, self.space, self.length = self.space, np.empty_like(self.space[:0]), 0
-        return found
+        rows, self.space, self.length = self.space, np.empty_like(self.space[:0]), 0
+        return rows
 
     def _resize(self, length: int) -> None:
         # Without a count of references: nobody reads earlier views. The system moves a large array without a copy.

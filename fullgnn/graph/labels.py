@@ -161,9 +161,9 @@ def _numbers(labels: np.ndarray) -> np.ndarray:
     if labels.ndim == 0:
         raise DataError(f"labels is a {type(labels.item()).__name__}: pass a list or an array, one class per node")
     kinds = {type(label) for label in labels.ravel()} if labels.dtype == object else set()
-    found = f"objects of type {', '.join(sorted(kind.__name__ for kind in kinds))}" if kinds else str(labels.dtype)
+    held = f"objects of type {', '.join(sorted(kind.__name__ for kind in kinds))}" if kinds else str(labels.dtype)
     if labels.dtype.kind in "SUTMm" or (kinds and all(issubclass(kind, (str, bytes)) for kind in kinds)):
-        found, cure = "dates" if labels.dtype.kind in "Mm" else "text", f"pass {NUMBERED}"
+        held, cure = "dates" if labels.dtype.kind in "Mm" else "text", f"pass {NUMBERED}"
     elif kinds and all(issubclass(kind, (Integral, np.bool_)) for kind in kinds):
         cure = "pass numpy.asarray(labels, dtype=int)"
     elif kinds and all(issubclass(kind, (Real, np.bool_, type(None))) for kind in kinds):
@@ -172,7 +172,7 @@ def _numbers(labels: np.ndarray) -> np.ndarray:
         )
     else:
         cure = "give each node a class 0, 1, ..., and -1 where it is unknown"
-    raise DataError(f"labels hold {found}, and a Graph keeps numbers: {cure}")
+    raise DataError(f"labels hold {held}, and a Graph keeps numbers: {cure}")
 
 
 def _check_values(labels: np.ndarray) -> np.ndarray:

@@ -118,7 +118,7 @@ class LinkPairs:
 
         def joined(*pairs: np.ndarray) -> Lists:
             loops = np.tile(np.arange(size), (2, 1))
-            return lists(*pairs) if bipartite else lists(*pairs, *(one[::-1] for one in pairs), loops)
+            return lists(*pairs) if bipartite else lists(*pairs, *(links[::-1] for links in pairs), loops)
 
         known, held = joined(train), joined(train, val, test)
         num_candidates = size - (graph.num_users or 0)
@@ -170,7 +170,7 @@ def hold_out(graph: Graph, val_fraction: float, test_fraction: float, seed: int)
     (pairs, num_one_way), num_nodes = train_pairs(graph), graph.num_nodes
     shuffled = np.random.default_rng(seed).permutation(pairs.shape[1])
     num_val, num_test = (int(fraction * len(shuffled)) for fraction in (val_fraction, test_fraction))
-    val, test = (np.sort(one) for one in (shuffled[:num_val], shuffled[num_val : num_val + num_test]))
+    val, test = (np.sort(numbers) for numbers in (shuffled[:num_val], shuffled[num_val : num_val + num_test]))
     first, second = pairs[:, np.concatenate([val, test])]
     away = np.concatenate([first * num_nodes + second, second * num_nodes + first])
     stored = np.repeat(np.arange(num_nodes), np.diff(graph.indptr)) * num_nodes + graph.indices

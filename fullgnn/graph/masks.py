@@ -59,7 +59,9 @@ def column_of_masks(masks: Mapping[str, Any], split: int | None, num_nodes: int,
     if not several:
         if split is not None:
             have = (
-                "the masks have one split" if any(one is not None for one in arrays.values()) else "there are no masks"
+                "the masks have one split"
+                if any(mask is not None for mask in arrays.values())
+                else "there are no masks"
             )
             raise DataError(f"split={split} chooses a column of masks, and {have}: leave it out")
         return dict(arrays)

@@ -40,7 +40,7 @@ class Texts:
         """The texts in a list of strings, or in a NumPy array of them."""
         pieces, sizes = [], [np.zeros(1, np.int64)]
         for first in range(0, len(values), _TEXTS_AT_ONCE):
-            encoded = [str(one).encode() for one in values[first : first + _TEXTS_AT_ONCE]]
+            encoded = [str(value).encode() for value in values[first : first + _TEXTS_AT_ONCE]]
             pieces.append(np.frombuffer(b"".join(encoded), np.uint8))
             sizes.append(np.fromiter(map(len, encoded), np.int64, len(encoded)))
         return cls(np.cumsum(np.concatenate(sizes)), np.concatenate([np.empty(0, np.uint8), *pieces]))

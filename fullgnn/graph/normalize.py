@@ -183,9 +183,9 @@ def row_sums(graph: Graph, self_loops: bool = True, without_sums: str = Propagat
         DataError: as ``sums_of_rows`` and ``refuse_unusable``.
     """
     weighted = graph.weight is not None
-    found = sums_of_rows(graph.adjacency(np.float64 if weighted else np.int8), self_loops, weighted_as(graph.weight))
-    refuse_unusable([found.unusable], without_sums)
-    return found.total
+    sums = sums_of_rows(graph.adjacency(np.float64 if weighted else np.int8), self_loops, weighted_as(graph.weight))
+    refuse_unusable([sums.unusable], without_sums)
+    return sums.total
 
 
 def weighted_as(weight: np.ndarray | None) -> np.dtype | None:
@@ -248,20 +248,20 @@ def sums_of_rows(
     return RowSums(total, Unusable(len(wrong), name_of(row + first), float(total[row])))
 
 
-def refuse_unusable(found: Iterable[Unusable], without_sums: str) -> None:
+def refuse_unusable(unusable: Iterable[Unusable], without_sums: str) -> None:
     """Refuse a graph with rows whose sums are negative, or next to nothing beside the magnitudes of their weights.
 
     Args:
-        found: those of each part of the graph.
+        unusable: those of each part of the graph.
         without_sums: see ``Propagation``.
 
     Raises:
         DataError: it names the node with the least sum and the number of such nodes, and says what to change.
     """
-    wrong = [one for one in found if one.num_rows]
+    wrong = [rows for rows in unusable if rows.num_rows]
     if not wrong:
         return
-    worst, count = min(wrong, key=lambda one: one.total), sum(one.num_rows for one in wrong)
+    worst, count = min(wrong, key=lambda rows: rows.total), sum(rows.num_rows for rows in wrong)
     others = "no other node is" if count == 1 else f"{count} nodes are"
     raise DataError(
         f"the weights with which node {worst.node} reads sum to {worst.total:g}, which is negative or next to nothing"

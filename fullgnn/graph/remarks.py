@@ -139,13 +139,13 @@ def to_arrays(remarks: Mapping[str, int]) -> dict[str, np.ndarray]:
 
 def from_arrays(arrays: Any) -> dict[str, int]:
     """The remarks in a file, whose ``arrays`` may be anybody's: of known names, those that are counts."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for name in SENTENCES:
         if f"{_PREFIX}{name}" in arrays:
             count = arrays[f"{_PREFIX}{name}"]
             if count.dtype.kind in "iu" and count.size == 1 and 0 < int(count.item()) < 1 << 63:
-                found[name] = int(count.item())
-    return found
+                counts[name] = int(count.item())
+    return counts
 
 
 def of_lonely_nodes(
@@ -162,22 +162,22 @@ def of_lonely_nodes(
         has_features: whether the nodes have features, so that a node without an edge has something to tell.
         links: (2, E) pairs of nodes that are held out.
     """
-    found = dict.fromkeys(("cold_users", "cold_items", "unused_ids"), 0)
+    counts = dict.fromkeys(("cold_users", "cold_items", "unused_ids"), 0)
     alone = indptr[1:] == indptr[:-1]
     num_nodes, least = len(alone), 1 if num_users is not None else len(alone) // 2 + 1
     if (has_features and num_users is None) or np.count_nonzero(alone) < least:
-        return found  # most graphs: no pass over the edges
+        return counts  # most graphs: no pass over the edges
     alone[indices] = False
     if num_users is not None:
-        found["cold_users"] = int(np.count_nonzero(alone[:num_users]))
-        found["cold_items"] = int(np.count_nonzero(alone[num_users:]))
+        counts["cold_users"] = int(np.count_nonzero(alone[:num_users]))
+        counts["cold_items"] = int(np.count_nonzero(alone[num_users:]))
     if not has_features:
         for pairs in links:
             if pairs is not None:
                 alone[pairs.reshape(-1)] = False
         count = int(np.count_nonzero(alone))
-        found["unused_ids"] = count if 2 * count > num_nodes else 0
-    return found
+        counts["unused_ids"] = count if 2 * count > num_nodes else 0
+    return counts
 
 
 def is_nearly_symmetric(num_edges: int, one_way_arcs: int) -> bool:

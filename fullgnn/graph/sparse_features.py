@@ -47,16 +47,16 @@ def check_sparse_features(value: Any, num_nodes: int) -> csr_array:
     Raises:
         DataError: it is no such matrix; one line that says why.
     """
-    found = value if issparse(value) else _of_torch(value)
-    if found.ndim != 2 or found.shape[0] != num_nodes:
-        raise DataError(f"features has shape {found.shape} but the graph has {num_nodes} nodes: pass one row per node")
-    if found.dtype.kind not in "biuf":
-        raise DataError(f"features has dtype {found.dtype}: pass real numbers or booleans")
-    if found.shape[1] >= 1 << 31:
-        raise DataError(f"features has {found.shape[1]} columns: number the columns from 0 on, below 2^31")
-    dtype = features_dtype(found)
+    sparse = value if issparse(value) else _of_torch(value)
+    if sparse.ndim != 2 or sparse.shape[0] != num_nodes:
+        raise DataError(f"features has shape {sparse.shape} but the graph has {num_nodes} nodes: pass one row per node")
+    if sparse.dtype.kind not in "biuf":
+        raise DataError(f"features has dtype {sparse.dtype}: pass real numbers or booleans")
+    if sparse.shape[1] >= 1 << 31:
+        raise DataError(f"features has {sparse.shape[1]} columns: number the columns from 0 on, below 2^31")
+    dtype = features_dtype(sparse)
     # Sums of small integers, and of booleans, would overflow.
-    matrix = csr_array(found if found.dtype == dtype else found.astype(np.promote_types(dtype, found.dtype)))
+    matrix = csr_array(sparse if sparse.dtype == dtype else sparse.astype(np.promote_types(dtype, sparse.dtype)))
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()
@@ -73,9 +73,9 @@ def features_to_arrays(features: NodeFeatures, name: str = "features") -> dict[s
     """The arrays of a file that ``features_from_arrays`` reads."""
     if isinstance(features, np.ndarray):
         return {name: features}
-    found = {f"{name}_{part}": getattr(features, part) for part in PARTS}
-    found[f"{name}_indptr"] = features.indptr.astype(np.int64, copy=False)
-    return found | {f"{name}_shape": np.array(features.shape, np.int64)}
+    arrays = {f"{name}_{part}": getattr(features, part) for part in PARTS}
+    arrays[f"{name}_indptr"] = features.indptr.astype(np.int64, copy=False)
+    return arrays | {f"{name}_shape": np.array(features.shape, np.int64)}
 
 
 def features_from_arrays(arrays: Mapping[str, Any], name: str = "features") -> Any:
@@ -114,9 +114,9 @@ def elements(features: NodeFeatures, step: int) -> np.ndarray:
     row = np.repeat(np.arange(num_rows, dtype=np.int64), np.diff(features.indptr))
     stored = row * num_columns + features.indices
     at = np.flatnonzero(stored % step == 0)
-    found = np.zeros(len(places), features.dtype)
-    found[stored[at] // step] = features.data[at]
-    return found
+    numbers = np.zeros(len(places), features.dtype)
+    numbers[stored[at] // step] = features.data[at]
+    return numbers
 
 
 def density(features: NodeFeatures, step: int = 1) -> float:
@@ -140,8 +140,8 @@ def _canonical(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape:
 def _of_torch(value: Any) -> csr_array:
     """A sparse tensor as a CSR matrix."""
     try:
-        found = value.detach().cpu().to_sparse_coo().coalesce()
-        row, column = found.indices().numpy()
-        return csr_array((found.values().numpy(), (row, column)), shape=tuple(found.shape))
+        coo = value.detach().cpu().to_sparse_coo().coalesce()
+        row, column = coo.indices().numpy()
+        return csr_array((coo.values().numpy(), (row, column)), shape=tuple(coo.shape))
     except (RuntimeError, TypeError, ValueError) as error:
         raise DataError(f"features cannot be read as a sparse matrix: {first_line(error)}") from error

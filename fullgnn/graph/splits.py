@@ -53,7 +53,7 @@ class SplitKeys:
 
     def given(self) -> dict[str, Any]:
         """The keys that are given, by name."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
 
     def of(self, name: str) -> Any:
@@ -135,13 +135,13 @@ def draw(method: str, labels: np.ndarray, keys: SplitKeys, seed: int) -> tuple[d
 
 def remarks_of(method: str, keys: SplitKeys, seed: int, num_nodes: int) -> dict[str, int]:
     """The remark on a split that was drawn; see ``remarks.py``. Fractions are counted in millionths."""
-    found = {f"{method}_split_nodes": num_nodes, "split_seed": seed}
+    remarks = {f"{method}_split_nodes": num_nodes, "split_seed": seed}
     for name in USED[method]:
         if name in FRACTIONS:
-            found[f"split_{name}"] = round(keys.of(name) * MILLION)
+            remarks[f"split_{name}"] = round(keys.of(name) * MILLION)
         elif name != "groups":
-            found[f"split_{name}"] = keys.of(name)
-    return found
+            remarks[f"split_{name}"] = keys.of(name)
+    return remarks
 
 
 def is_remark_of_split(name: str) -> bool:
@@ -167,8 +167,8 @@ def _known_classes(labels: np.ndarray, nodes: np.ndarray, method: str) -> np.nda
     """
     classes = _classes(labels, nodes)
     if classes is None:
-        found = "several labels" if labels.ndim == 2 else "numbers that are no classes"
-        raise ConfigError(f"split={method} takes one class a node, and the nodes have {found}: take split=random")
+        kind = "several labels" if labels.ndim == 2 else "numbers that are no classes"
+        raise ConfigError(f"split={method} takes one class a node, and the nodes have {kind}: take split=random")
     return classes
 
 

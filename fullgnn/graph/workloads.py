@@ -122,11 +122,11 @@ def _edges(rng: np.random.Generator, cumulative: np.ndarray, group: np.ndarray, 
         if missing <= 0:
             break
         drawn = int(missing * 1.15) + _CHUNK
-        one = node_at(np, cumulative, rng.random(drawn) * cumulative[-1])
-        low, high = group_low[group[one]], group_high[group[one]]
-        other = node_at(np, cumulative, low + rng.random(drawn) * (high - low))
-        found = np.minimum(one, other) * n + np.maximum(one, other)
-        keys = distinct(np.concatenate([keys, found[one != other]]))
+        first = node_at(np, cumulative, rng.random(drawn) * cumulative[-1])
+        low, high = group_low[group[first]], group_high[group[first]]
+        second = node_at(np, cumulative, low + rng.random(drawn) * (high - low))
+        codes = np.minimum(first, second) * n + np.maximum(first, second)
+        keys = distinct(np.concatenate([keys, codes[first != second]]))
         if keys.size > count:
             keys = rng.permutation(keys)[:count]
     return keys

@@ -75,13 +75,13 @@ def to_pyg(module: torch.nn.Module) -> dict[str, Tensor]:
     """
     if isinstance(module, LightGCN):
         return _all_vectors(module)
-    ours, found = module.state_dict(), dict[str, Tensor]()
+    ours, theirs = module.state_dict(), dict[str, Tensor]()
     for pair in _pairs(module):
         value = ours[pair.ours]
-        found[pair.theirs] = (value.T if pair.transposed else value).reshape(pair.shape).clone()
+        theirs[pair.theirs] = (value.T if pair.transposed else value).reshape(pair.shape).clone()
         if pair.theirs.endswith("running_var"):
-            found[pair.theirs.replace("running_var", _COUNTER)] = torch.tensor(0)
-    return found
+            theirs[pair.theirs.replace("running_var", _COUNTER)] = torch.tensor(0)
+    return theirs
 
 
 def _take_vectors(module: LightGCN, state: Mapping[str, Tensor]) -> None:

@@ -60,7 +60,7 @@ class EdgeValues:
 
     def map(self, function: Callable[..., Tensor], *others: "EdgeValues") -> "EdgeValues":
         """``function`` of these values and of ``others``, edge by edge: it maps (E, K) tensors to (E, K')."""
-        parts = (function(*one) for one in zip(self.parts, *(other.parts for other in others), strict=True))
+        parts = (function(*values) for values in zip(self.parts, *(other.parts for other in others), strict=True))
         anchor = function(self.anchor, *(other.anchor for other in others))
         return EdgeValues(self.block, self.stages, tuple(parts), anchor)
 
@@ -206,10 +206,10 @@ class _Softmax(torch.autograd.Function):
         anchor, *parts = ctx.saved_tensors
         products = tuple(part * grad for part, grad in zip(parts, grads[1:]))
         dot = _all_targets(ctx.block, _by_target(ctx.block, ctx.stages, anchor, products))
-        found = (
+        grad_parts = (
             product - part * repeat_targets(stage.csr, dot) for stage, part, product in zip(ctx.stages, parts, products)
         )
-        return None, None, torch.zeros_like(anchor), *found
+        return None, None, torch.zeros_like(anchor), *grad_parts
 
 
 class _SpMM(torch.autograd.Function):
@@ -273,5 +273,5 @@ class _Largest(torch.autograd.Function):
         (winner,) = ctx.saved_tensors
         grad_all = ctx.block.exchange.gather_targets(grad.contiguous())
         ids = ctx.block.stage_source_id
-        found = (largest_backward(stage.csr, source_id, winner, grad_all) for stage, source_id in zip(ctx.stages, ids))
-        return None, None, grad[:0], *found
+        grads = (largest_backward(stage.csr, source_id, winner, grad_all) for stage, source_id in zip(ctx.stages, ids))
+        return None, None, grad[:0], *grads

@@ -83,8 +83,8 @@ class MessageConv(torch.nn.Module):
 
 def _refuse_gradients(edge_value: list[Tensor], x: Tensor, block: Block) -> None:
     """Raise an error on every rank, also on one without stages and so without values, if values have gradients."""
-    found = torch.tensor([[any(value.requires_grad for value in edge_value)]], device=x.device).int()
-    if block.exchange.maximum(found).item():
+    has_gradients = torch.tensor([[any(value.requires_grad for value in edge_value)]], device=x.device).int()
+    if block.exchange.maximum(has_gradients).item():
         raise UnsupportedError(
             "edge values cannot have gradients where replicas hold the same rows: set scheme.split_rows=true, or"
             " compute the values inside message from parameters of the layer"
@@ -103,11 +103,11 @@ class _Call:
     def width(self, x: Tensor, values: tuple[Tensor, ...]) -> int:
         """The number F of columns of a message. Ranks without stages learn it from their replicas, once."""
         if self.conv.num_columns is None:
-            found = 0
+            num_columns = 0
             if self.stages:
                 nothing = x[:0]
-                found = self.conv.message(nothing, nothing, values[0][:0] if values else None).shape[1]
-            known = self.block.exchange.maximum(torch.tensor([[found]], device=x.device))
+                num_columns = self.conv.message(nothing, nothing, values[0][:0] if values else None).shape[1]
+            known = self.block.exchange.maximum(torch.tensor([[num_columns]], device=x.device))
             self.conv.num_columns = int(known)
         return self.conv.num_columns
 
@@ -164,7 +164,9 @@ class _Aggregate(torch.autograd.Function):
         grad_all = block.exchange.gather_targets(grad.contiguous())
         grad_targets = torch.zeros_like(targets) if needs_targets else None
         grad_values = [torch.zeros_like(value) if needs else None for value, needs in zip(values, needs_values)]
-        grad_parameters = [torch.zeros_like(one) if needs else None for one, needs in zip(parameters, needs_parameters)]
+        grad_parameters = [
+            torch.zeros_like(parameter) if needs else None for parameter, needs in zip(parameters, needs_parameters)
+        ]
         push = block.exchange.push(x.shape[1], x) if needs_x else None
         for step, rows, chunks in call.chunks(x):
             grad_rows = None if rows is None or push is None else rows.new_zeros(rows.shape)
@@ -181,23 +183,23 @@ class _Aggregate(torch.autograd.Function):
                     arriving = largest_backward(chunk.csr, block.stage_source_id[step], winner, grad_chunk)
                 else:
                     arriving = _counted(grad_all.index_select(0, numbers), call, step, chunk)
-                wanted = [one for one in (source, target, value) if one is not None and one.requires_grad]
-                wanted += [one for one in parameters if one.requires_grad]
-                found = iter(torch.autograd.grad(messages, wanted, arriving, allow_unused=True))
+                wanted = [tensor for tensor in (source, target, value) if tensor is not None and tensor.requires_grad]
+                wanted += [parameter for parameter in parameters if parameter.requires_grad]
+                gradients = iter(torch.autograd.grad(messages, wanted, arriving, allow_unused=True))
                 if grad_rows is not None:
-                    _add_by_source(chunk, next(found), grad_rows)
+                    _add_by_source(chunk, next(gradients), grad_rows)
                 if grad_targets is not None:
-                    _add_by_target(chunk, next(found), grad_targets)
+                    _add_by_target(chunk, next(gradients), grad_targets)
                 if values and grad_values[step] is not None:
-                    _add(grad_values[step][chunk.edges], next(found))
+                    _add(grad_values[step][chunk.edges], next(gradients))
                 for total in grad_parameters:
                     if total is not None:
-                        _add(total, next(found))
+                        _add(total, next(gradients))
             if push is not None:
                 push.step(grad_rows)
                 del grad_rows  # before those of the next step are allocated
         grad_x = None if push is None else push.finish()
-        summed = [None if one is None else block.exchange.sum_partial(one) for one in grad_parameters]
+        summed = [None if total is None else block.exchange.sum_partial(total) for total in grad_parameters]
         return None, grad_x, grad_targets, *grad_values, *summed
 
 
@@ -207,22 +209,22 @@ def _counted(messages: Tensor, call: _Call, step: int, chunk: EdgeChunk) -> Tens
     return messages if factor is None or call.conv.aggregation != "sum" else messages * factor[chunk.edges, None]
 
 
-def _add(total: Tensor, found: Tensor | None) -> None:
+def _add(total: Tensor, gradient: Tensor | None) -> None:
     """Add a gradient, which is None where the message does not depend on its tensor."""
-    if found is not None:
-        total += found
+    if gradient is not None:
+        total += gradient
 
 
-def _add_by_source(chunk: EdgeChunk, found: Tensor | None, grad_rows: Tensor) -> None:
+def _add_by_source(chunk: EdgeChunk, gradient: Tensor | None, grad_rows: Tensor) -> None:
     """Add the (E, F) gradients of the edges' sources to those of the (m, F) rows."""
-    if found is None:
+    if gradient is None:
         return
-    sums = found.new_zeros(len(chunk.sources), found.shape[1])
-    add_messages(chunk.by_source, found.index_select(0, chunk.by_source.indices), sums)
+    sums = gradient.new_zeros(len(chunk.sources), gradient.shape[1])
+    add_messages(chunk.by_source, gradient.index_select(0, chunk.by_source.indices), sums)
     grad_rows.index_add_(0, chunk.sources, sums)  # no source occurs twice
 
 
-def _add_by_target(chunk: EdgeChunk, found: Tensor | None, grad_targets: Tensor) -> None:
+def _add_by_target(chunk: EdgeChunk, gradient: Tensor | None, grad_targets: Tensor) -> None:
     """Add the (E, F) gradients of the edges' targets to those of the (n, F) targets."""
-    if found is not None:
-        add_messages(chunk.csr, found, grad_targets[chunk.targets])
+    if gradient is not None:
+        add_messages(chunk.csr, gradient, grad_targets[chunk.targets])

@@ -63,7 +63,7 @@ class PowersConv(torch.nn.Module):
         x = x.copied() if isinstance(x, InputRows) else x
         if isinstance(x, PropagatedInput):
             rows = [x.rows(blocks[-1], self.propagation, power) for power in range(self.num_powers)]
-            z = torch.cat([linear(one, weight) for one, weight in zip(rows, self._shared_weights())], dim=1)
+            z = torch.cat([linear(of_power, weight) for of_power, weight in zip(rows, self._shared_weights())], dim=1)
         else:
             if self.shared_input:
                 y = linear(x, torch.cat(self._shared_weights(), dim=1))
@@ -77,4 +77,4 @@ class PowersConv(torch.nn.Module):
     def _shared_weights(self) -> list[Tensor]:
         """For each power, the (f, r * g) weights of its copies side by side."""
         by_power = self.weight.unflatten(0, (self.num_powers, -1)).transpose(1, 2)
-        return [one.flatten(1) for one in by_power]
+        return [weight.flatten(1) for weight in by_power]

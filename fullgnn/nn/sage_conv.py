@@ -79,9 +79,9 @@ class SAGEConv(torch.nn.Module):
             # One dense product for both: A H and H stand side by side.
             product = block.product(neighbors.propagation)
             weight = torch.cat([neighbors.linear.weight, self.root.weight])
-            found = product.linear_beside(x, block, weight, neighbors.bias, activation)
-            if found is not None:
-                return found
+            output = product.linear_beside(x, block, weight, neighbors.bias, activation)
+            if output is not None:
+                return output
             return linear(product.spmm_beside(copied(x), block), weight, neighbors.bias, activation)
         return activate(self._sum(x.copied() if isinstance(x, InputRows) else x, block), activation)
 

@@ -82,7 +82,7 @@ def cut(
     begin = time.perf_counter() if begin is None else begin
     whole = _Arranged(graph, order, links, encoded)
     counts = whole.counted()
-    found = _remarks(whole, counts, nodes, links is not None)
+    remarks = _remarks(whole, counts, nodes, links is not None)
     facts = GraphFacts(
         nodes,
         graph.num_nodes,
@@ -95,7 +95,7 @@ def cut(
         order.used,
         load_time_s,
         time.perf_counter() - begin,
-        noted(found, graph.remarks, {} if links is None else links.remarks),
+        noted(remarks, graph.remarks, {} if links is None else links.remarks),
         *(("", 0, 0) if encoded is None else (encoded[0].dtype.str, encoded[0].shape[1], num_bytes(*encoded))),
     )
     return PreparedGraph(facts, whole.part)
@@ -129,21 +129,21 @@ class _Arranged:
 
         graph, bounds, perm = self.graph, self.order.partition.bounds, self.order.perm
         masks = graph.train_mask, graph.val_mask, graph.test_mask
-        found: list[tuple[np.ndarray, ...]] = []
+        counts: list[tuple[np.ndarray, ...]] = []
         for part in range(self.order.partition.num_parts):
             nodes = perm[self.order.partition.slice(part)]
             split = np.array([np.count_nonzero(mask[nodes]) for mask in masks])
             train = graph.train_mask[nodes]
             rows, first = self._slice(self.rows, part), int(bounds[part])
             nnz, loops, seen = count_rows(rows.indptr, rows.indices, first, train, bounds)
-            found.append((nnz[0], nnz[1], loops[0], loops[1], split))
+            counts.append((nnz[0], nnz[1], loops[0], loops[1], split))
             self._reads["reads"].append(np.flatnonzero(seen[0]).astype(np.int32))
             self._reads["reads_train"].append(np.flatnonzero(seen[1]).astype(np.int32))
             if self.columns is not None:
                 rows = self._slice(self.columns, part)
                 seen = count_rows(rows.indptr, rows.indices, first, np.zeros_like(train), bounds)[2]
                 self._reads["columns_reads"].append(np.flatnonzero(seen[0]).astype(np.int32))
-        return BlockCounts(*(np.stack(one) for one in zip(*found)))
+        return BlockCounts(*(np.stack(by_part) for by_part in zip(*counts)))
 
     def num_isolated(self) -> int:
         """Nodes without an entry in their row and their column; ``counted`` has been called."""
@@ -200,14 +200,14 @@ def _remarks(whole: _Arranged, counts: BlockCounts, nodes: NodeFacts, finds_link
     Remarks on pairs, on users and on unused ids say the same of nodes without an edge, and of arcs of one direction.
     """
     graph, known = whole.graph, whole.graph.remarks.keys()
-    found = {"self_loops": int(counts.loops.sum())}
+    remarks = {"self_loops": int(counts.loops.sum())}
     if not known & {"unused_ids", "cold_users", "cold_items"}:
-        found["isolated_nodes"] = whole.num_isolated()
+        remarks["isolated_nodes"] = whole.num_isolated()
     if not finds_links:
         one_way = whole.num_one_way()
-        found["missing_reverse_arcs"] = one_way if is_nearly_symmetric(graph.num_edges, one_way) else 0
-        found |= of_classes(graph.labels, graph.num_classes, nodes.labels.class_counts)
-    return found
+        remarks["missing_reverse_arcs"] = one_way if is_nearly_symmetric(graph.num_edges, one_way) else 0
+        remarks |= of_classes(graph.labels, graph.num_classes, nodes.labels.class_counts)
+    return remarks
 
 
 def _encoded(cfg: Config, graph: Graph, told: Told) -> tuple[np.ndarray, State] | None:
@@ -221,9 +221,9 @@ def _encoded(cfg: Config, graph: Graph, told: Told) -> tuple[np.ndarray, State] 
 
 def _transposed(rows: StoredRows) -> StoredRows:
     data = np.ones(len(rows.indices), np.int8) if rows.weight is None else rows.weight
-    found = csr_from_arrays(data, rows.indices, rows.indptr).T.tocsr()
-    indices, indptr = found.indices.astype(np.int32, copy=False), found.indptr.astype(np.int64)
-    return StoredRows(indptr, indices, None if rows.weight is None else found.data)
+    transposed = csr_from_arrays(data, rows.indices, rows.indptr).T.tocsr()
+    indices, indptr = transposed.indices.astype(np.int32, copy=False), transposed.indptr.astype(np.int64)
+    return StoredRows(indptr, indices, None if rows.weight is None else transposed.data)
 
 
 def _constant(array: np.ndarray) -> Callable[[], np.ndarray]:

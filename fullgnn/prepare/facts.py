@@ -211,14 +211,14 @@ class GraphFacts:
             "fingerprint": of_fields(Fingerprint, nodes["fingerprint"]),
             "links": None if links is None else of_fields(LinkFacts, links),
         }
-        found = {
+        made = {
             "nodes": of_fields(NodeFacts, nodes, facts),
             "partition": of_fields(Partition, partition),
             "counts": of_fields(BlockCounts, values["counts"]),
             "methods": of_fields(UsedMethods, values["methods"]),
             "remarks": known(values.get("remarks", {})),
         }
-        return of_fields(cls, values, found)
+        return of_fields(cls, values, made)
 
 
 def edge_cut(facts: GraphFacts, self_loops: bool) -> float:
@@ -236,7 +236,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return [_plain(element) for element in value]
     if hasattr(value, "__dataclass_fields__"):
-        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     return value

@@ -97,8 +97,8 @@ def open_folder(path: Path) -> PreparedGraph:
         for file in files:
             folder, _, name = file.partition("/")
             names[int(folder.removeprefix("part_"))].append(name.removesuffix(".npy"))
-        for one in names:
-            check_names(one, facts)
+        for of_part in names:
+            check_names(of_part, facts)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise _damaged(path / LAYOUT, quoted(reason_of(error))) from error
     except (DataError, PartitionError) as error:
@@ -144,7 +144,7 @@ def _checked_files(files: Any) -> dict[str, tuple[int, int]]:
     checked = {name: (size, checksum) for name, (size, checksum) in files.items()}
     for name, numbers in checked.items():
         is_name = re.fullmatch(r"part_(0|[1-9]\d*)/[a-z_][a-z0-9_]*\.npy", name)
-        if not is_name or not all(type(one) is int for one in numbers):
+        if not is_name or not all(type(number) is int for number in numbers):
             raise DataError(f"files has {quoted(name)}")
     return checked
 
@@ -156,8 +156,8 @@ def _reader(
     place = f"part_{part}/{name}.npy"
     file, (size, checksum) = path / place, files[place]
 
-    def compare(num_bytes: int, found: int) -> None:
-        if (num_bytes, found) != (size, checksum):
+    def compare(num_bytes: int, crc: int) -> None:
+        if (num_bytes, crc) != (size, checksum):
             raise _damaged(file, f"{num_bytes} bytes instead of {size}" if num_bytes != size else "checksum")
 
     def checked(array: np.ndarray) -> np.ndarray:
@@ -176,8 +176,8 @@ def _reader(
             if size > _SMALL:
                 check()
                 return map_npy(file)
-            found = file.stat().st_size
-            compare(found, checksum if found != size else zlib.crc32(content := file.read_bytes()))
+            num_bytes = file.stat().st_size
+            compare(num_bytes, checksum if num_bytes != size else zlib.crc32(content := file.read_bytes()))
             return checked(read_npy(io.BytesIO(content), size))
         except OSError as error:
             raise _damaged(file, error.strerror or str(error)) from error

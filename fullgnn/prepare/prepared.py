@@ -75,9 +75,9 @@ class StoredRows:
         """(num_rows, num_columns) CSR with the weights, or ones in int8."""
         data = ones(len(self.indices)) if self.weight is None else self.weight
         indptr = self.indptr.astype(np.int32) if len(self.indices) < 2**31 else self.indptr
-        found = csr_array((data, self.indices, indptr), shape=(self.num_rows, num_columns))
-        found.has_canonical_format = True  # spares scipy a pass over the indices
-        return found
+        matrix = csr_array((data, self.indices, indptr), shape=(self.num_rows, num_columns))
+        matrix.has_canonical_format = True  # spares scipy a pass over the indices
+        return matrix
 
 
 class Part:

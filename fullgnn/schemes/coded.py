@@ -66,15 +66,15 @@ class Arrived:
             if rows is None:
                 yield None
                 continue
-            found = empty_aligned(len(rows), width, like=rows.new_empty(0, dtype=coded.dtype))
-            for some, out in zip(rows.split(ROWS_AT_ONCE), found.split(ROWS_AT_ONCE)):
+            decoded = empty_aligned(len(rows), width, like=rows.new_empty(0, dtype=coded.dtype))
+            for some, out in zip(rows.split(ROWS_AT_ONCE), decoded.split(ROWS_AT_ONCE)):
                 codes = _own_copy(some[:, :num_bytes]).view(coded.rows.dtype)
                 columns = coded.codec.decode(codes, coded.dtype)[:, chosen]
                 if self.multiplication.input_scale is None:
                     out.copy_(columns)
                 else:
                     torch.mul(columns, _own_copy(some[:, num_bytes:]).view(coded.dtype), out=out)
-            yield found
+            yield decoded
 
 
 def _as_bytes(rows: Tensor) -> Tensor:

@@ -178,7 +178,7 @@ class Directory:
             )
         order, counts = self._by_keeper(wanted)
         asked = self._world.all_to_all(list(wanted[order].split(counts)), "ids")
-        answers = self._world.all_to_all([self._place[one - self._first] for one in asked], "ids")
+        answers = self._world.all_to_all([self._place[asked_ids - self._first] for asked_ids in asked], "ids")
         place = torch.empty(len(wanted), 2, dtype=torch.int64)
         place[order] = torch.cat(answers)
         holder = place[:, 0]  # of replicas, the first

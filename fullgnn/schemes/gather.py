@@ -64,7 +64,7 @@ class GathersRows:
             rows = rows[:0]
         bounds = [num_columns * index // ranks.size for index in range(ranks.size + 1)]
         parts = [rows[:, first:last].contiguous() for first, last in itertools.pairwise(bounds)]
-        found = torch.zeros(num_columns, dtype=torch.float64)
+        numbers = torch.zeros(num_columns, dtype=torch.float64)
         own = slice(bounds[ranks.index], bounds[ranks.index + 1])
-        found[own] = compute(torch.cat(ranks.all_to_all(parts, "metrics"))).double().cpu()
-        return ranks.all_reduce(found)  # each number has one addend that is not 0
+        numbers[own] = compute(torch.cat(ranks.all_to_all(parts, "metrics"))).double().cpu()
+        return ranks.all_reduce(numbers)  # each number has one addend that is not 0

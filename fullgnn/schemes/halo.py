@@ -165,24 +165,24 @@ class Push:
 
     def _send(self, gradient: Tensor | None, held: list[HeldRows]) -> None:
         rank, width = self._context.rank, self._total.shape[1]
-        sends, found = [], list[tuple[int, Tensor | None, Tensor | int]]()
+        sends, entries = [], list[tuple[int, Tensor | None, Tensor | int]]()
         for part in held:
             assert gradient is not None
             rows = gradient[part.where]
             if part.rank == rank:
-                found.append((rank, part.index, rows))
+                entries.append((rank, part.index, rows))
             else:
                 sends.append((rows.to(self._wire_dtype).contiguous(), part.rank))
         receives: list[tuple[Tensor, int]] = []
         for reader in self._exchange.readers[self._step]:
             num_rows = self._num_read(reader)
-            found.append((reader.rank, reader.index, len(receives)))
+            entries.append((reader.rank, reader.index, len(receives)))
             receives.append((self._total.new_empty(num_rows, width, dtype=self._wire_dtype), reader.rank))
         sent, arriving = self._context.axes.world.exchange(sends, receives, "push")
         self._add()  # the previous step's gradients, while this step's travel
         self._sent.extend(sent)
-        in_rank_order = sorted(found, key=lambda entry: entry[0])
-        self._arriving = [(index, arriving[one] if isinstance(one, int) else one) for _, index, one in in_rank_order]
+        ordered = sorted(entries, key=lambda entry: entry[0])
+        self._arriving = [(index, arriving[rows] if isinstance(rows, int) else rows) for _, index, rows in ordered]
 
     def _write(self, gradient: Tensor | None, held: list[HeldRows]) -> None:
         """Implement ``_send`` with shared memory: the owners read the gradients where their readers write them."""
@@ -191,19 +191,19 @@ class Push:
         owners = [part.rank for part in held if part.rank != rank]
         with meter.phase("comm"):
             slot = slots.begin(sent.num_rows, self._total.shape[1], self._wire_dtype, owners)
-        found = []
+        entries = []
         if gradient is not None:
             slot[: len(gradient)].copy_(gradient)
-            found = [(rank, part.index, gradient[part.where]) for part in held if part.rank == rank]
+            entries = [(rank, part.index, gradient[part.where]) for part in held if part.rank == rank]
         slots.publish()
         for reader in self._exchange.readers[self._step]:
             num_rows = self._num_read(reader)
             with meter.phase("comm"):
                 first = sent.first[reader.rank, self._step]
                 written = slots.read(reader.rank, slice(first, first + num_rows))
-            found.append((reader.rank, reader.index, written))
+            entries.append((reader.rank, reader.index, written))
             meter.received("push", written.numel() * written.itemsize)
-        self._arriving = [(index, rows) for _, index, rows in sorted(found, key=lambda entry: entry[0])]
+        self._arriving = [(index, rows) for _, index, rows in sorted(entries, key=lambda entry: entry[0])]
         self._add()
         slots.end()
 
@@ -233,16 +233,16 @@ class SentGradients:
         """Every rank calls it."""
         context = exchange.context
         first = {(part.rank, step): part.where.start for step, held in enumerate(exchange.holders) for part in held}
-        found = all_gather_objects((_most_rows(exchange), first))
-        if len(found) < context.num_parts * context.replication:
+        by_rank = all_gather_objects((_most_rows(exchange), first))
+        if len(by_rank) < context.num_parts * context.replication:
             return cls.alone(exchange)
         own = {
             (reader, step): where
-            for reader, (_, theirs) in enumerate(found)
+            for reader, (_, theirs) in enumerate(by_rank)
             for (holder, step), where in theirs.items()
             if holder == context.rank
         }
-        return cls([rows for rows, _ in found], own)
+        return cls([rows for rows, _ in by_rank], own)
 
     @classmethod
     def alone(cls, exchange: Exchange) -> "SentGradients":

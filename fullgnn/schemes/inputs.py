@@ -51,7 +51,7 @@ class PropagatedInput:
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
         kept = [*self.products.values(), *(rows for _, rows in self._selected.values())]
-        return [tensor for one in kept for tensor in ([one] if isinstance(one, Tensor) else one.tensors())]
+        return [tensor for rows in kept for tensor in ([rows] if isinstance(rows, Tensor) else rows.tensors())]
 
 
 @dataclass(frozen=True, eq=False)

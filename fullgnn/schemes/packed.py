@@ -67,7 +67,7 @@ class PackedExchange(Exchange):
 
     def tensors(self) -> list[Tensor]:
         """See ``Exchange``."""
-        sums = [tensor for one in self._sums.values() for tensor in one.tensors()]
+        sums = [tensor for gradient in self._sums.values() for tensor in gradient.tensors()]
         return [*(message.index for message in self.messages), *sums]
 
     def gradient_sum(self, step: int) -> GradientSum:
@@ -80,8 +80,8 @@ class PackedExchange(Exchange):
         own, width = self._own(x, scale), x.shape[1]
         wire = own.to(self.context.travelling_dtype(own))
         unit = aligned_stride(x.device, 1, x.dtype)
-        pieces = [(step, one) for step, num in enumerate(slices, 1) for one in cut_columns(width, num, unit)]
-        most = max(self._num_rows(step) * (one.stop - one.start) for step, one in pieces)
+        pieces = [(step, columns) for step, num in enumerate(slices, 1) for columns in cut_columns(width, num, unit)]
+        most = max(self._num_rows(step) * (columns.stop - columns.start) for step, columns in pieces)
         buffers = self.context.buffers.arriving(min(2, len(pieces)), most, 1, wire.dtype)
         arriving = self._send(wire, *pieces[0], buffers[0])
         yield 0, EVERY_COLUMN, own[: self.plans[0].num_rows] if self.plans else None

@@ -46,7 +46,7 @@ class PackedPush:
         if gradient is None:
             gradient = self._total.new_empty(0, width)
         sent = gradient.to(self._wire_dtype).contiguous()
-        num_buffers, most = min(2, len(exchange.messages)), max(len(one.index) for one in exchange.messages)
+        num_buffers, most = min(2, len(exchange.messages)), max(len(message.index) for message in exchange.messages)
         buffers = self._context.buffers.gradients(num_buffers, most, width, self._wire_dtype)
         arriving = buffers[self._step % num_buffers, : len(message.index)]
         world = self._context.axes.world

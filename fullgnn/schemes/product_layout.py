@@ -263,12 +263,12 @@ class Halos:
         """
         start = self.in_rows.block(part).start + own.start
         stop = start + own.stop - own.start
-        found = []
+        by_reader = []
         for reader in range(len(self.in_rows.bounds)):
             rows = self.rows(reader)
             first, last = np.searchsorted(rows, (start, stop))
-            found.append(rows[first:last].astype(np.int64) - start)
-        return found
+            by_reader.append(rows[first:last].astype(np.int64) - start)
+        return by_reader
 
     def restrict(self, mask: np.ndarray, in_rows: RowDistribution) -> "Halos":
         """Keep only the rows of X that the (num_rows,) ``mask`` selects, renumbered to match ``in_rows``."""

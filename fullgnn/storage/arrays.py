@@ -111,11 +111,11 @@ def file_checksum(file: Path) -> int:
     Raises:
         OSError: the file cannot be read.
     """
-    found, block = 0, bytearray(_BLOCK)
+    checksum, block = 0, bytearray(_BLOCK)
     with file.open("rb", buffering=0) as stream:
         while count := stream.readinto(block):
-            found = zlib.crc32(memoryview(block)[:count], found)
-    return found
+            checksum = zlib.crc32(memoryview(block)[:count], checksum)
+    return checksum
 
 
 def map_npy(file: Path, read_only: bool = False) -> np.ndarray:

@@ -131,10 +131,10 @@ def find(path: str | Path) -> Path:
     given = Path(path).expanduser().absolute()
     if (given / f"{STATE}.pt").is_file():
         return given
-    found = checkpoints(given)
-    if not found:
+    folders = checkpoints(given)
+    if not folders:
         raise DataError(f"{path} holds no checkpoint: give a run folder, or a folder checkpoints/epoch_... of one")
-    return found[-1]
+    return folders[-1]
 
 
 def check(checkpoint: Path) -> None:
@@ -199,8 +199,8 @@ def _read_file(file: Path, reader: Callable[[Path, int], T], sums: _Sums) -> T:
         if file.name not in sums:
             raise damaged(file, f"{FILES} does not name it")
         size, checksum = sums[file.name]
-        if (found := file.stat().st_size) != size:
-            raise damaged(file, f"{found} bytes instead of {size}")
+        if (num_bytes := file.stat().st_size) != size:
+            raise damaged(file, f"{num_bytes} bytes instead of {size}")
         return reader(file, checksum)
     except FileNotFoundError as error:
         raise DataError(f"{file.parent} has no file {file.name}: {_cure(file.parent)}") from error
@@ -233,7 +233,7 @@ def _sums_of(checkpoint: Path) -> _Sums:
         raise damaged(path, str(error).removeprefix(f"{path} ")) from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise damaged(path, "it has no sizes and checksums") from error
-    if about.get("format") != FORMAT or not all(type(one) is int for pair in sums.values() for one in pair):
+    if about.get("format") != FORMAT or not all(type(number) is int for pair in sums.values() for number in pair):
         raise damaged(path, "it has no sizes and checksums of this version")
     return sums
 
@@ -242,7 +242,7 @@ def _cure(checkpoint: Path) -> str:
     """What to do about a damaged checkpoint."""
     if not CHECKPOINT.fullmatch(checkpoint.name):
         return "choose another checkpoint"
-    earlier = [one for one in checkpoints(checkpoint.parent.parent) if place_of(one) < place_of(checkpoint)]
+    earlier = [other for other in checkpoints(checkpoint.parent.parent) if place_of(other) < place_of(checkpoint)]
     return "choose an earlier checkpoint of the run" + (f", such as {earlier[-1]}" if earlier else "")
 
 

@@ -152,18 +152,18 @@ def check_folder(path: str | Path, overwrite: bool = False, resuming: bool = Fal
     if overwrite:
         return
     with _accessing(path, "read"):
-        found, own = run_files(folder), _own_checkpoints(folder)
-    if resuming and (own or folder / "record.json" not in found):
+        files, own = run_files(folder), _own_checkpoints(folder)
+    if resuming and (own or folder / "record.json" not in files):
         return
-    if found:
-        raise ConfigError(_refusal(path, "run", [file.relative_to(folder).parts[0] for file in found], own))
+    if files:
+        raise ConfigError(_refusal(path, "run", [file.relative_to(folder).parts[0] for file in files], own))
 
 
 def run_files(folder: Path) -> list[Path]:
     """The files in ``folder`` that runs have written, and the folders of checkpoints; none if it does not exist."""
     events = sorted(file for file in folder.glob(EVENTS) if file.is_file())
-    found = [file for name in FILES if (file := folder / name).is_file()]
-    return found + [folder / GRAPH] * has_own_graph(folder) + events + _own_checkpoints(folder)
+    files = [file for name in FILES if (file := folder / name).is_file()]
+    return files + [folder / GRAPH] * has_own_graph(folder) + events + _own_checkpoints(folder)
 
 
 def has_own_graph(folder: Path) -> bool:
@@ -181,8 +181,8 @@ def has_own_graph(folder: Path) -> bool:
 def checkpoints(run_dir: Path) -> list[Path]:
     """The complete checkpoints in a run folder, the latest last."""
     folder = run_dir / CHECKPOINTS
-    found = folder.iterdir() if folder.is_dir() else ()
-    return sorted((path for path in found if CHECKPOINT.fullmatch(path.name)), key=place_of)
+    paths = folder.iterdir() if folder.is_dir() else ()
+    return sorted((path for path in paths if CHECKPOINT.fullmatch(path.name)), key=place_of)
 
 
 def place_of(checkpoint: Path) -> tuple[int, int]:
@@ -215,8 +215,8 @@ def remove_run(folder: Path, keep: Path | None = None) -> None:
     Raises:
         OSError: something cannot be removed.
     """
-    found = [file for file in run_files(folder) if keep is None or file != keep.absolute()]
-    _remove([*found, *_unfinished(folder, (*FILES, GRAPH))], folder)
+    files = [file for file in run_files(folder) if keep is None or file != keep.absolute()]
+    _remove([*files, *_unfinished(folder, (*FILES, GRAPH))], folder)
 
 
 def remove_results(folder: Path) -> None:
@@ -295,26 +295,26 @@ def _job_folders(folder: Path) -> list[Path]:
 def _folders(parent: Path, name: re.Pattern[str]) -> list[Path]:
     """The folders in ``parent`` with such a name. A link is not one: what it leads to belongs elsewhere."""
     there = parent.iterdir() if parent.is_dir() else ()
-    return sorted(one for one in there if name.fullmatch(one.name) and one.is_dir() and not one.is_symlink())
+    return sorted(path for path in there if name.fullmatch(path.name) and path.is_dir() and not path.is_symlink())
 
 
 def _unfinished(folder: Path, names: Iterable[str]) -> list[Path]:
     """Temporary files, named by ``replacing``, that an interrupted run was writing in place of ``names``."""
     kinds = "|".join(rf"{re.escape(Path(name).stem)}\.[0-9a-f]{{32}}{re.escape(Path(name).suffix)}" for name in names)
     files = folder.iterdir() if folder.is_dir() else ()
-    temporary = [one for one in files if re.fullmatch(rf"\.({kinds})", one.name) and one.is_file()]
+    temporary = [file for file in files if re.fullmatch(rf"\.({kinds})", file.name) and file.is_file()]
     return temporary + _folders(folder / CHECKPOINTS, _UNFINISHED_CHECKPOINT)
 
 
-def _remove(found: Iterable[Path], folder: Path) -> None:
+def _remove(paths: Iterable[Path], folder: Path) -> None:
     """Remove files and whole folders, then the folders below ``folder`` that are empty without them."""
-    found = list(found)
-    for one in found:
-        if one.is_dir():
-            shutil.rmtree(one)
+    paths = list(paths)
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path)
         else:
-            one.unlink(missing_ok=True)
-    for parent in {one.parent for one in found} - {folder}:
+            path.unlink(missing_ok=True)
+    for parent in {path.parent for path in paths} - {folder}:
         if not parent.is_symlink() and not any(parent.iterdir()):
             parent.rmdir()
 

@@ -291,15 +291,15 @@ def read_record(path: Path) -> RunRecord:
     """
     file, advice = path / "record.json", "train again with overwrite=true, or choose another run_dir"
     values = read_record_fields(file, advice)
-    found = {}
-    for one in fields(RunRecord):
-        if one.name in values:
-            found[one.name] = values[one.name]
-        elif one.default is MISSING and one.default_factory is MISSING:
-            if not fits(None, _types()[one.name]):
-                raise DataError(f"{file} has no {one.name}, so {OTHER_VERSION}: {advice}")
-            found[one.name] = None
-    return RunRecord(**found)
+    arguments = {}
+    for entry in fields(RunRecord):
+        if entry.name in values:
+            arguments[entry.name] = values[entry.name]
+        elif entry.default is MISSING and entry.default_factory is MISSING:
+            if not fits(None, _types()[entry.name]):
+                raise DataError(f"{file} has no {entry.name}, so {OTHER_VERSION}: {advice}")
+            arguments[entry.name] = None
+    return RunRecord(**arguments)
 
 
 def read_record_fields(file: Path, advice: str) -> dict[str, Any]:

@@ -67,8 +67,8 @@ def _depth_of_json(text: str) -> int:
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return 0
     depth = deepest = 0
-    for found in _BRACKETS.finditer(text):
-        bracket = found[0]
+    for match in _BRACKETS.finditer(text):
+        bracket = match[0]
         if bracket[0] != '"':
             depth += 1 if bracket in "[{" else -1
             deepest = max(deepest, depth)
@@ -136,11 +136,11 @@ def of_fields(kind: type[T], values: Any, made: Mapping[str, Any] | None = None)
         raise DataError(f"{kind.__name__} is no mapping but {quoted(type(values).__name__)}")
     made, hints = made or {}, typing.get_type_hints(kind)
     known: Any = fields(kind)  # type: ignore[arg-type]
-    needed = {one.name for one in known if one.default is MISSING and one.default_factory is MISSING}
+    needed = {field.name for field in known if field.default is MISSING and field.default_factory is MISSING}
     if odd := sorted(map(quoted, values.keys() - hints.keys())) or sorted(needed - values.keys() - made.keys()):
         raise DataError(f"{kind.__name__} {'has' if odd[0] not in needed else 'lacks'} the field {odd[0]}")
-    found = {name: _typed(hints[name], value, name) for name, value in values.items() if name not in made}
-    return kind(**found, **made)
+    typed = {name: _typed(hints[name], value, name) for name, value in values.items() if name not in made}
+    return kind(**typed, **made)
 
 
 def _typed(hint: Any, value: Any, name: str) -> Any:
@@ -148,14 +148,14 @@ def _typed(hint: Any, value: Any, name: str) -> Any:
     if hint is Any:
         return value
     if origin in (typing.Union, types.UnionType):
-        (inner,) = [one for one in arguments if one is not types.NoneType]
+        (inner,) = [argument for argument in arguments if argument is not types.NoneType]
         return None if value is None else _typed(inner, value, name)
     if origin is tuple and isinstance(value, (list, tuple)):
-        return tuple(_typed(arguments[0], one, name) for one in value)
+        return tuple(_typed(arguments[0], element, name) for element in value)
     if origin is list and isinstance(value, list):
-        return [_typed(arguments[0], one, name) for one in value]
+        return [_typed(arguments[0], element, name) for element in value]
     if origin is dict and isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: _typed(arguments[1], one, name) for key, one in value.items()}
+        return {key: _typed(arguments[1], element, name) for key, element in value.items()}
     if hint is np.ndarray and isinstance(value, list):
         return _array(value, name)
     if hint is int and type(value) is int and 0 <= value < 2**63:
@@ -182,15 +182,15 @@ def fits(value: Any, hint: Any) -> bool:
     number in a dictionary or a list may be null: it was not finite."""
     origin, inside = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return any(fits(value, one) for one in inside)
+        return any(fits(value, inner) for inner in inside)
     if hint is Any:
         return True
     if hint is None or hint is type(None):
         return value is None
     if origin is dict:
-        return isinstance(value, dict) and all(one is None or fits(one, inside[1]) for one in value.values())
+        return isinstance(value, dict) and all(below is None or fits(below, inside[1]) for below in value.values())
     if origin is list:
-        return isinstance(value, list) and all(fits(one, inside[0]) for one in value)
+        return isinstance(value, list) and all(fits(element, inside[0]) for element in value)
     if hint in (int, float):
         return isinstance(value, (int, float)) and not isinstance(value, bool)
     return isinstance(value, hint)

@@ -187,9 +187,9 @@ class _Archive:
             self.skim(name)
         if "byteorder" in self.members and bytes(self.read("byteorder").numpy()) != sys.byteorder.encode():
             raise _Damaged("it was written on a machine with another order of bytes")
-        found = _Unpickler(bytes(self.read("data.pkl").numpy()), self)
-        content = found.load()
-        for name in used - {"data.pkl"} - found.read_names:
+        unpickler = _Unpickler(bytes(self.read("data.pkl").numpy()), self)
+        content = unpickler.load()
+        for name in used - {"data.pkl"} - unpickler.read_names:
             self.skim(name)
         return content
 
@@ -202,7 +202,7 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any, _gradient: Any, h
         raise _Damaged("a tensor without a storage")
     if len(size) != len(stride) or hooks or any(rest):
         raise _Damaged("a tensor with hooks, or without strides")
-    if not all(type(one) is int and 0 <= one < 2**48 for one in (offset, *size, *stride)):
+    if not all(type(number) is int and 0 <= number < 2**48 for number in (offset, *size, *stride)):
         raise _Damaged(f"a tensor of the shape {size}")
     span = offset + sum((length - 1) * step for length, step in zip(size, stride)) + 1
     if math.prod(size) and (span > len(storage) or math.prod(size) > len(storage)):
@@ -274,7 +274,7 @@ class _Unpickler(pickle._Unpickler):  # in Python: its memory follows what is th
             raise _Damaged("a mapping has other keys than texts and numbers")
         mapping.update(zip(items[::2], items[1::2], strict=True))
 
-    dispatch = {number: pickle._Unpickler.dispatch[number] for number in (getattr(pickle, one)[0] for one in _OPCODES)}  # noqa: RUF012
+    dispatch = {number: pickle._Unpickler.dispatch[number] for number in (getattr(pickle, op)[0] for op in _OPCODES)}  # noqa: RUF012
     dispatch[pickle.BUILD[0]] = load_build  # type: ignore[assignment]
     dispatch[pickle.SETITEM[0]] = load_setitem  # type: ignore[assignment]
     dispatch[pickle.SETITEMS[0]] = load_setitems  # type: ignore[assignment]

@@ -38,7 +38,7 @@ def draw_cpu(
     negatives, batch = np.empty((num_own, num_negatives), np.int64), np.zeros(num_own, np.int64)
     row, number = np.empty(num_own, np.int64), np.empty(num_own, np.int64)
     bits = max(2, (num_pairs - 1).bit_length())
-    words = tuple(np.uint64(one) for one in (*key, epoch))
+    words = tuple(np.uint64(word) for word in (*key, epoch))
 
     def compute(rows: slice) -> None:
         lists = pairs.indptr, first, *known, candidates.start, len(candidates)

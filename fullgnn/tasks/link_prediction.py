@@ -102,10 +102,10 @@ class LinkPrediction(LinkTask):
             for place, name in enumerate(self.metrics, 1):
                 kind, _, k = name.partition("@")
                 sums[number - 1, place] = (1 / ranks).sum() if kind == "mrr" else (ranks <= int(k)).sum()
-        found: dict[str, float | None] = {f"train_{name}": None for name in self.metrics}
+        means: dict[str, float | None] = {f"train_{name}": None for name in self.metrics}
         for split, (count, *totals) in zip(SPLITS[1:], scheme.sum_over_rows(sums).tolist()):
-            found |= {f"{split}_{name}": total / count if count else None for name, total in zip(self.metrics, totals)}
-        return by_split(self.metrics, found)
+            means |= {f"{split}_{name}": total / count if count else None for name, total in zip(self.metrics, totals)}
+        return by_split(self.metrics, means)
 
     @torch.no_grad()
     def ranks(self, output: Tensor, graph: ShardedGraph, split: int) -> Tensor:
@@ -131,12 +131,12 @@ class LinkPrediction(LinkTask):
         ids = np.concatenate([drawn.partner[:, None], drawn.negatives], axis=1).ravel()
         owner = move(torch.from_numpy(np.repeat(drawn.row, width)), output.device)
         places, requests = find_partners(graph, ids, drawn.starts * width)
-        found = [torch.empty(0, dtype=torch.float64, device=output.device)]
+        ranks = [torch.empty(0, dtype=torch.float64, device=output.device)]
         for begin, end, request in zip(drawn.starts * width, drawn.starts[1:] * width, requests):
             partners = None if request is None else directory_of(graph).rows(output, request)
             scores = pair_scores(output, owner[begin:end], partners, places[begin:end]).view(-1, width)
             higher = (scores[:, 1:] > scores[:, :1]).sum(dim=1)
             equal = (scores[:, 1:] == scores[:, :1]).sum(dim=1)
             rank = 1 + higher + equal.double() / 2
-            found.append(rank.masked_fill(scores[:, 0].isnan(), float("inf")))
-        return torch.cat(found)
+            ranks.append(rank.masked_fill(scores[:, 0].isnan(), float("inf")))
+        return torch.cat(ranks)

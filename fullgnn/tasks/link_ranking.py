@@ -95,12 +95,12 @@ class LinkRanking(LinkTask):
         sums = torch.zeros(2, 1 + len(self.metrics), dtype=torch.float64, device=output.device)
         for number, wanted in enumerate(splits):
             sums[number] = ranking_sums(best, wanted, self.metrics)
-        found: dict[str, float | None] = {f"train_{name}": None for name in self.metrics}
+        means: dict[str, float | None] = {f"train_{name}": None for name in self.metrics}
         for split_name, (count, *totals) in zip(SPLITS[1:], scheme.sum_over_rows(sums).tolist()):
-            found |= {
+            means |= {
                 f"{split_name}_{name}": total / count if count else None for name, total in zip(self.metrics, totals)
             }
-        return by_split(self.metrics, found)
+        return by_split(self.metrics, means)
 
     @torch.no_grad()
     def _rank(

@@ -42,8 +42,8 @@ def class_f1_counts(predicted: Tensor, targets: Tensor, mask: Tensor, num_classe
             row.index_add_(0, classes.where(keep, num_classes), torch.ones_like(classes))
         return counts[:, :num_classes]
     predicted, targets = predicted[mask], targets[mask]
-    found = targets[predicted == targets], predicted[predicted != UNKNOWN], targets
-    return torch.stack([classes.bincount(minlength=num_classes) for classes in found])
+    groups = targets[predicted == targets], predicted[predicted != UNKNOWN], targets
+    return torch.stack([classes.bincount(minlength=num_classes) for classes in groups])
 
 
 def f1_scores(counts: Tensor, every_label: bool) -> dict[str, float]:
@@ -68,12 +68,12 @@ def f1_scores(counts: Tensor, every_label: bool) -> dict[str, float]:
 def f1_of_splits(counts: Tensor, graph: ShardedGraph, scheme: Scheme, every_label: bool) -> dict[str, float | None]:
     """The F1 scores and the balanced accuracy of each split from the (3, 3, C) local counts of all splits, in one sum
     over the ranks."""
-    found: dict[str, float | None] = {}
+    measured: dict[str, float | None] = {}
     for split, count, total in zip(SPLITS, scheme.sum_over_rows(counts).cpu(), graph.num_split_nodes):
         scores = f1_scores(count, every_label)
-        found |= {f"{split}_{name}": score if total else None for name, score in scores.items()}
-        found[f"{split}_{BALANCED_ACCURACY}"] = balanced_accuracy(count)
-    return found
+        measured |= {f"{split}_{name}": score if total else None for name, score in scores.items()}
+        measured[f"{split}_{BALANCED_ACCURACY}"] = balanced_accuracy(count)
+    return measured
 
 
 def balanced_accuracy(counts: Tensor) -> float | None:
@@ -139,9 +139,9 @@ def mean_of_columns(
         a number in [0, 1]; None if no label has the metric, or a score of a known label is not finite.
     """
     both = torch.stack([scores.double(), targets.double()], dim=2)
-    found = scheme.of_columns(both, partial(_of_columns, name))
-    counted = found[~found.isnan()]
-    lacks = len(counted) < (len(found) if every_column else 1)
+    by_column = scheme.of_columns(both, partial(_of_columns, name))
+    counted = by_column[~by_column.isnan()]
+    lacks = len(counted) < (len(by_column) if every_column else 1)
     return counted.mean().item() if not lacks and counted.isfinite().all() else None
 
 
@@ -156,12 +156,12 @@ def _of_columns(name: str, columns: Tensor) -> Tensor:
     from sklearn import metrics  # imported here, since it takes a second
 
     compute = {ROC_AUC: metrics.roc_auc_score, AVERAGE_PRECISION: metrics.average_precision_score}[name]
-    found = np.full(columns.shape[1], np.nan)
+    by_column = np.full(columns.shape[1], np.nan)
     for number, column in enumerate(columns.cpu().numpy().transpose(1, 0, 2)):
         scores, targets = column[column[:, 1] != UNKNOWN].T
         num_positive = int(targets.sum())
         if not np.isfinite(scores).all():
-            found[number] = np.inf
+            by_column[number] = np.inf
         elif num_positive and (num_positive < len(targets) or name == AVERAGE_PRECISION):
-            found[number] = compute(targets, scores)
-    return torch.from_numpy(found)
+            by_column[number] = compute(targets, scores)
+    return torch.from_numpy(by_column)

@@ -104,12 +104,12 @@ class NodeRegression(OwnLossStatesAnew):
         wanted = wanted.where(known, 0)
         terms = torch.stack([known.double(), errors.abs(), errors**2, wanted, wanted**2])
         sums = torch.stack([terms[:, mask].sum(dim=1) for mask in graph.masks])  # (3, 5, num_outputs)
-        found: dict[str, float | None] = {}
+        measured: dict[str, float | None] = {}
         for split, of_split in zip(SPLITS, scheme.sum_over_rows(sums).cpu()):
-            found |= {f"{split}_{name}": value for name, value in _scores(of_split).items()}
+            measured |= {f"{split}_{name}": value for name, value in _scores(of_split).items()}
         if self._own is not None:
-            found |= self._own.measure(self.prediction(output), output, graph, scheme)
-        return by_split(self.metrics, found)
+            measured |= self._own.measure(self.prediction(output), output, graph, scheme)
+        return by_split(self.metrics, measured)
 
     def is_better(self, metric: float, best: float) -> bool:
         """See ``Task.is_better``: a smaller error is better, and a larger ``r2`` or metric of a user's own."""

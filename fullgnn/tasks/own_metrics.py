@@ -65,12 +65,12 @@ class OwnMetrics:
         order = np.argsort(joined.pop("node_id"), kind="stable")
         masks = joined.pop("masks")[order]
         columns = {name: _flat(rows[order]) for name, rows in joined.items()}
-        found: dict[str, float | None] = {}
+        measured: dict[str, float | None] = {}
         for number, split in enumerate(SPLITS):
             of_split = {name: rows[masks[:, number]] for name, rows in columns.items()}
             for name, function in self._functions.items():
-                found[f"{split}_{name}"] = _value(name, function, of_split) if masks[:, number].any() else None
-        return found
+                measured[f"{split}_{name}"] = _value(name, function, of_split) if masks[:, number].any() else None
+        return measured
 
 
 def without_own_metrics(node: Any) -> tuple[Any, list[str]]:

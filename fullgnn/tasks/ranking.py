@@ -192,7 +192,7 @@ def ranking_scores(best: BestItems, wanted: WantedScores, metrics: tuple[str, ..
     gain, ideal = np.concatenate([[0], np.cumsum(discount)]), np.cumsum(discount)
     has = np.flatnonzero(wanted.counts)
     counts = wanted.counts[has]
-    found = np.empty((len(has), len(metrics)))
+    scores = np.empty((len(has), len(metrics)))
     for number, name in enumerate(metrics):
         kind, _, k = name.partition("@")
         first, last = np.minimum(better, int(k)), np.minimum(better + equal, int(k))
@@ -202,8 +202,8 @@ def ranking_scores(best: BestItems, wanted: WantedScores, metrics: tuple[str, ..
             alone = np.where(last > first, discount[better], 0)  # exact, where the difference of two sums is not
             means = np.where(equal == 1, alone, (gain[last] - gain[first]) / equal)
             most = ideal[np.minimum(counts, int(k)) - 1]
-        found[:, number] = np.bincount(user, means, len(wanted.counts))[has] / most
-    return found
+        scores[:, number] = np.bincount(user, means, len(wanted.counts))[has] / most
+    return scores
 
 
 def _sums_on_device(best: BestItems, wanted: WantedScores, metrics: tuple[str, ...]) -> Tensor:

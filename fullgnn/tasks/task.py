@@ -181,7 +181,7 @@ def chosen_metrics(given: Sequence[str] | None, known: Sequence[str], own: Colle
 
 
 def by_split(names: Sequence[str], metrics: dict[str, float | None]) -> dict[str, float | None]:
-    """The metrics ``names`` of every split, of those that were ``found``, in the order of ``Task.measure``.
+    """The metrics ``names`` of every split, taken from ``metrics``, in the order of ``Task.measure``.
 
     A metric that is not finite, since outputs are not, becomes None.
     """

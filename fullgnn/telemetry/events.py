@@ -72,8 +72,8 @@ def _hear_of_errors_once() -> None:
     printed with a traceback as well."""
     usual = threading.excepthook
 
-    def quiet(found: threading.ExceptHookArgs) -> None:
-        if not (isinstance(found.exc_value, OSError) and type(found.thread).__module__.startswith("tensorboard.")):
-            usual(found)
+    def quiet(error: threading.ExceptHookArgs) -> None:
+        if not (isinstance(error.exc_value, OSError) and type(error.thread).__module__.startswith("tensorboard.")):
+            usual(error)
 
     threading.excepthook = quiet

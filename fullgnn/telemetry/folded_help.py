@@ -57,10 +57,10 @@ def _is_prose(line: str) -> bool:
 
 def _text_column(line: str) -> int:
     """Where the comment of a key, or the right one of two columns, begins; 0: there is none."""
-    if found := re.match(r"[^#]*?\S +(?=# )", line):
-        return found.end()
-    found = re.match(r" *\S.*?  +(?=\S)", line)
-    return found.end() if found else 0
+    if match := re.match(r"[^#]*?\S +(?=# )", line):
+        return match.end()
+    match = re.match(r" *\S.*?  +(?=\S)", line)
+    return match.end() if match else 0
 
 
 def _folded_block(block: list[str], width: int) -> list[str]:

@@ -53,11 +53,11 @@ def launch_table(launches: Iterable[Launch], epochs: int) -> dict[str, Any]:
     kernels: dict[str, list[float]] = defaultdict(list)
     gaps: dict[tuple[str, str], list[float]] = defaultdict(list)
     latest = ordered[0] if ordered else Launch("", 0.0, 0.0)  # the one that ends last so far
-    for one in ordered:
-        kernels[one.name].append(one.end_us - one.begin_us)
-        if one.begin_us > latest.end_us:
-            gaps[latest.name, one.name].append(one.begin_us - latest.end_us)
-        latest = max(latest, one, key=attrgetter("end_us"))
+    for launch in ordered:
+        kernels[launch.name].append(launch.end_us - launch.begin_us)
+        if launch.begin_us > latest.end_us:
+            gaps[latest.name, launch.name].append(launch.begin_us - latest.end_us)
+        latest = max(latest, launch, key=attrgetter("end_us"))
     idle_us = sum(map(sum, gaps.values()))
     whole_us = latest.end_us - ordered[0].begin_us if ordered else 0.0
 

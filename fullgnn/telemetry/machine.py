@@ -32,13 +32,13 @@ _GROUP = Path("/sys/fs/cgroup")
 
 def versions(*others: str) -> dict[str, str | None]:
     """Versions of Python, of CUDA, of the packages that a run uses, and of ``others``; None where one is missing."""
-    found: dict[str, str | None] = {"python": platform.python_version(), "cuda": torch.version.cuda}
+    by_name: dict[str, str | None] = {"python": platform.python_version(), "cuda": torch.version.cuda}
     for package in ("fullgnn", "torch", "numpy", "scipy", "pymetis", "networkx", "hydra-core", "numba", *others):
         try:
-            found[package] = version(package)
+            by_name[package] = version(package)
         except PackageNotFoundError:
-            found[package] = None
-    return found
+            by_name[package] = None
+    return by_name
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def available_memory(device: torch.device) -> int:
 def free_bytes() -> int:
     """Bytes that this process may still use: the least that the machine, its container and its own limit leave."""
     left = [_of_machine(), _of_container(), _of_limit()]
-    return min(max(0, one) for one in left)
+    return min(max(0, num_bytes) for num_bytes in left)
 
 
 def check_fits(num_bytes: int, what: str, cure: str) -> None:
@@ -235,8 +235,8 @@ def _num_bytes(text: str) -> int:
 
 
 def _of_machine() -> int:
-    found = _fields(Path("/proc/meminfo")).get("MemAvailable")
-    return 1 << 62 if found is None else found * 1024
+    available = _fields(Path("/proc/meminfo")).get("MemAvailable")
+    return 1 << 62 if available is None else available * 1024
 
 
 def _of_container() -> int:

@@ -58,18 +58,18 @@ def sum_of_row(edge, end, ahead, columns, values, base, x_stride, last, zero, pl
         place: address of the row in the output, where sums of a row of many edges are kept.
         missing: address of memory for the rounding errors; last_missing: offset of its last vector, in bytes.
     """
-    one, chain, group = np.uint64(1), np.uint64(CHAIN_EDGES), np.uint64(GROUP_EDGES)
+    step, chain, group = np.uint64(1), np.uint64(CHAIN_EDGES), np.uint64(GROUP_EDGES)
     group_sum = zero
     end_of_chain = end if end - edge < chain + chain else edge + (end - edge) % chain + chain
     first_group = end_of_group = end_of_chain + group
     while edge < end_of_chain:
         group_sum = _plus_edge(group_sum, edge, ahead, columns, values, base, x_stride, last)
-        edge = unpredictable(edge + one)
+        edge = unpredictable(edge + step)
     while edge < end:
         chain_sum = zero
         for _ in range(CHAIN_EDGES):
             chain_sum = _plus_edge(chain_sum, edge, ahead, columns, values, base, x_stride, last)
-            edge += one
+            edge += step
         group_sum = add(group_sum, chain_sum)
         if edge == end_of_group:
             total = load(place, last, zero) if summed else zero

@@ -194,7 +194,7 @@ class Choices:
 
         Right is what torch's kernel computes. Where it could not multiply the block, there is nothing to compare with.
         """
-        found: dict[str, float] = {}  # milliseconds of the right ones
+        times_ms: dict[str, float] = {}  # milliseconds of the right ones
         product: Tensor | None = None
         reference: Tensor | None = None
         for name, kernel in self.kernels.items():
@@ -204,14 +204,14 @@ class Choices:
                     reference = product
                 elif reference is not None and not (off := relative_error(product, reference)) <= TOLERANCE:
                     raise ArithmeticError(f"its product differs from that of torch by {off:.1e}")
-                found[name] = took_ms
+                times_ms[name] = took_ms
             except Exception as error:  # such as too little memory; the other candidates remain
                 log.warning("kernel=auto: %s is disabled (%s)", name, " ".join(str(error).split())[:200])
             product = None  # its memory is free for the next candidate
-            self._free_all_but(min(found, key=found.__getitem__, default=""))
-        if not found:
+            self._free_all_but(min(times_ms, key=times_ms.__getitem__, default=""))
+        if not times_ms:
             raise RuntimeError("no kernel could multiply a block; the warnings above say why")
-        (best, best_ms), *others = sorted(found.items(), key=lambda item: item[1])
+        (best, best_ms), *others = sorted(times_ms.items(), key=lambda item: item[1])
         slower = ", ".join(f"{name} {ms:.2f}" for name, ms in others)
         log.info("kernel=auto: %s: %s %.2f ms (%s)", self.describe(call.width), best, best_ms, slower)
         return best
@@ -256,7 +256,7 @@ class Choices:
     def tensors(self) -> list[Tensor]:
         adj = self.adj
         held = [adj.indptr, adj.indices, *([] if adj.values is None else [adj.values])]
-        return held + [one for name, block in self._prepared.items() for one in self.kernels[name].tensors(block)]
+        return held + [tensor for name, block in self._prepared.items() for tensor in self.kernels[name].tensors(block)]
 
 
 def checksum(numbers: Tensor) -> int:
@@ -268,15 +268,15 @@ def checksum(numbers: Tensor) -> int:
     return int(total)
 
 
-def relative_error(found: Tensor, reference: Tensor) -> float:
+def relative_error(product: Tensor, reference: Tensor) -> float:
     """The Frobenius norm of the difference over that of ``reference``, of the elements where ``reference`` is finite.
 
     Args:
-        found, reference: (num_rows, width).
+        product, reference: (num_rows, width).
     """
-    differences, sizes = found.new_zeros((), dtype=torch.float64), found.new_zeros((), dtype=torch.float64)
-    num_rows = max(1, CHUNK_ELEMENTS // found.shape[1])
-    for some, expected in zip(found.split(num_rows), reference.split(num_rows)):
+    differences, sizes = product.new_zeros((), dtype=torch.float64), product.new_zeros((), dtype=torch.float64)
+    num_rows = max(1, CHUNK_ELEMENTS // product.shape[1])
+    for some, expected in zip(product.split(num_rows), reference.split(num_rows)):
         some, expected, finite = some.double(), expected.double(), expected.isfinite()
         differences += torch.where(finite, some - expected, 0).square().sum()
         sizes += torch.where(finite, expected, 0).square().sum()

@@ -153,7 +153,7 @@ def held_bytes(num_rows: int, num_cols: int, nnz: int, value_bytes: int, row_byt
     """
     edges = {MIN_EDGES, *(MIN_EDGES_NARROW for size in row_bytes if size <= LINE_BYTES)}
     total = 4 * (num_rows + 1)
-    for width in {block_width(num_rows, num_cols, nnz, one) for one in edges}:
+    for width in {block_width(num_rows, num_cols, nnz, num_edges) for num_edges in edges}:
         num_blocks = -(-num_cols // width)
         total += 4 * (num_blocks * num_rows + 1) + nnz * ((2 if width <= 1 << 16 else 4) + value_bytes)
     return total

@@ -107,7 +107,7 @@ class PanelPlan:
     def tensors(self) -> list[Tensor]:
         held = self._whole.tensors()
         if self._parts is not None:
-            held += [*self._parts.tensors(), self._addends, *(one for items in self._sums for one in items.tensors())]
+            held += [*self._parts.tensors(), self._addends, *(part for items in self._sums for part in items.tensors())]
         return held
 
 

@@ -43,8 +43,8 @@ def pieces(width: int, smallest: int) -> tuple[int, int, int]:
         if width.bit_count() <= 3:
             break
         smallest *= 2
-    found = [1 << bit for bit in reversed(range(8)) if width >> bit & 1]
-    return tuple((*found, 0, 0)[:3])  # type: ignore[return-value]
+    powers = [1 << bit for bit in reversed(range(8)) if width >> bit & 1]
+    return tuple((*powers, 0, 0)[:3])  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ class SingleUseTriton:
             multiply(block, x, out, accumulate, epilogue)
 
     def tensors(self, block: LocalCSR) -> list[Tensor]:
-        return [one for one in (block.indptr, block.indices, block.values) if one is not None]
+        return [tensor for tensor in (block.indptr, block.indices, block.values) if tensor is not None]
 
     def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
         check_supported("csr", device, dtype)

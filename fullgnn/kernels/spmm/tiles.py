@@ -60,7 +60,7 @@ class Panels:
 def split_tiles(adj: LocalCSR, density_threshold: float) -> tuple[Panels, LocalCSR]:
     """The entries in tiles with more than ``density_threshold`` x 1024 entries, and the other entries."""
     tiles_across = -(-adj.num_cols // TILE)
-    found = _Found(adj)
+    split = _Split(adj)
     for stretch in _stretches(adj):
         pair, inverse, count = _pairs(stretch.panel * tiles_across + stretch.column // TILE)
         chosen = count > density_threshold * TILE * TILE
@@ -68,8 +68,8 @@ def split_tiles(adj: LocalCSR, density_threshold: float) -> tuple[Panels, LocalC
         dense = chosen[inverse]
         words = _words(int(chosen.sum()), group[inverse[dense]], stretch.row[dense], stretch.column[dense] % TILE)
         columns = (pair[chosen] % tiles_across * TILE).int()
-        found.add(stretch.first_panel + pair[chosen] // tiles_across, columns, words, dense)
-    return found.result()
+        split.add(stretch.first_panel + pair[chosen] // tiles_across, columns, words, dense)
+    return split.result()
 
 
 def split_columns(adj: LocalCSR) -> tuple[Panels, LocalCSR]:
@@ -78,7 +78,7 @@ def split_columns(adj: LocalCSR) -> tuple[Panels, LocalCSR]:
     A group holds its columns in ascending order. Columns with fewer entries fill up the last group of a panel, where
     reading a row of X costs as much as in the row kernel.
     """
-    found = _Found(adj)
+    split = _Split(adj)
     for stretch in _stretches(adj):
         pair, inverse, count = _pairs(stretch.panel * adj.num_cols + stretch.column)
         panel = pair // adj.num_cols
@@ -95,8 +95,8 @@ def split_columns(adj: LocalCSR) -> tuple[Panels, LocalCSR]:
         of_edge = inverse[dense]
         words = _words(total, group[of_edge], stretch.row[dense], place[of_edge] % GROUP)
         panels = torch.arange(stretch.num_panels, device=pair.device).repeat_interleave(num_groups)
-        found.add(stretch.first_panel + panels, columns.view(-1, GROUP), words, dense)
-    return found.result()
+        split.add(stretch.first_panel + panels, columns.view(-1, GROUP), words, dense)
+    return split.result()
 
 
 def tile_density(indptr: Tensor, indices: Tensor, num_cols: int) -> list[float]:
@@ -160,11 +160,11 @@ def _place_in_panel(chosen: Tensor, panel: Tensor, num_panels: int) -> Tensor:
 def _words(num_groups: int, group: Tensor, row: Tensor, bit: Tensor) -> Tensor:
     """(num_groups, 32) int32 words with a bit set for each entry; the entries must be distinct."""
     words = torch.zeros(num_groups * PANEL, dtype=torch.int32, device=group.device)
-    one = torch.where(bit == 31, -(2**31), 1 << bit.clamp(max=30)).int()
-    return words.scatter_add_(0, group * PANEL + row, one).view(num_groups, PANEL)
+    word = torch.where(bit == 31, -(2**31), 1 << bit.clamp(max=30)).int()
+    return words.scatter_add_(0, group * PANEL + row, word).view(num_groups, PANEL)
 
 
-class _Found:
+class _Split:
     """Collects the groups of all stretches."""
 
     def __init__(self, adj: LocalCSR):

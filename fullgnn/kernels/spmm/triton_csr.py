@@ -72,9 +72,9 @@ class TritonCSR:
 
     def with_values(self, block: "RowPlan", values: Tensor) -> "RowPlan":
         """The block with other (nnz,) ``values`` at the same places, without waiting for the GPU."""
-        found = copy.copy(block)
-        found.values = values
-        return found
+        plan = copy.copy(block)
+        plan.values = values
+        return plan
 
     def spmm(
         self, block: "RowPlan", x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE
@@ -112,7 +112,7 @@ class RowPlan:
             raise PartitionError(f"a block of the adjacency has {adj.nnz} non-zeros, about 2^31: use more processes")
         self.indices, self.num_rows, self.num_cols = adj.indices, adj.num_rows, adj.num_cols
         self.values = None if adj.values is None else adj.values.to(dtype)
-        part = CHAIN * min(num_lanes(one, FULL_PIECE) for one in (tuning.general, *tuning.widths.values()))
+        part = CHAIN * min(num_lanes(constants, FULL_PIECE) for constants in (tuning.general, *tuning.widths.values()))
         begin, end = adj.indptr[:-1], adj.indptr[1:]
         degree = end - begin
         self.bins: list[Items] = []

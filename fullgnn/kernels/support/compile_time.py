@@ -26,7 +26,7 @@ class CompileClock:
     def __init__(self, lasts: Callable[[], None]):
         self.seconds = 0.0
         self.is_kept = True  # whether numba keeps on disk all that it has compiled
-        self._lasts, self._told = lasts, False
+        self._lasts, self._called = lasts, False
         self._depth, self._begin = 0, 0.0
 
     def notify(self, event: Any) -> None:
@@ -48,8 +48,8 @@ class CompileClock:
 
     def _add(self, seconds: float) -> None:
         self.seconds += seconds
-        if self.seconds > TELL_AFTER_S and not self._told:
-            self._told = True
+        if self.seconds > TELL_AFTER_S and not self._called:
+            self._called = True
             self._lasts()
 
 

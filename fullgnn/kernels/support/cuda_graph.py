@@ -27,7 +27,7 @@ class CudaGraph:
     def idle_bytes(self) -> int:
         """Bytes of the graph's pool that the allocator does not count as allocated, and that a replay writes
         nevertheless."""
-        pool = [one for one in torch.cuda.memory_snapshot() if tuple(one["segment_pool_id"]) == tuple(self._pool_id)]
+        pool = [part for part in torch.cuda.memory_snapshot() if tuple(part["segment_pool_id"]) == tuple(self._pool_id)]
         return sum(segment["total_size"] - segment["allocated_size"] for segment in pool)
 
     def reset(self) -> None:

@@ -165,7 +165,7 @@ def tuning_of(tree: Mapping[str, Any], where: str = "the tuning") -> Tuning:
         where: origin of ``tree``, for error messages.
     """
     default = Tuning()
-    kernels = {one.name: getattr(default, one.name) for one in fields(default)}
+    kernels = {kernel.name: getattr(default, kernel.name) for kernel in fields(default)}
     if not isinstance(tree, Mapping) or not kernels.keys() >= tree.keys():
         raise ConfigError(f"{where} must hold one mapping for each of {', '.join(kernels)}, and nothing else")
     return replace(default, **{name: _by_width(kernels[name].general, part, where) for name, part in tree.items()})
@@ -179,7 +179,7 @@ def _by_width(general: T, part: Any, where: str) -> ByWidth[T]:
 
 
 def _changed(general: T, values: Mapping[str, Any], where: str) -> T:
-    known = {one.name for one in fields(general)}
+    known = {constant.name for constant in fields(general)}
     if unknown := sorted(values.keys() - known):
         choices = ", ".join(sorted(known))
         raise ConfigError(f"{where} names unknown constants, {', '.join(unknown)}: choose from {choices}")
