@@ -31,10 +31,10 @@ def nearest(row, centroids, distances):
     least = bits[0]
     for k in range(CENTROIDS):
         least = min(least, bits[k])
-    found = np.int32(CENTROIDS)
+    lowest = np.int32(CENTROIDS)
     for k in range(CENTROIDS):
-        found = min(found, np.int32(k) if bits[k] == least else np.int32(CENTROIDS))
-    return found
+        lowest = min(lowest, np.int32(k) if bits[k] == least else np.int32(CENTROIDS))
+    return lowest
 
 
 @compiled()

@@ -98,8 +98,8 @@ def unpack(_, codes, shift, mask, low, step, out, number):
             return builder.inttoptr(address, kind.as_pointer())
 
         def everywhere(number: ir.Value) -> ir.Value:
-            one = builder.insert_element(ir.Constant(integers, ir.Undefined), builder.trunc(number, I32), I32(0))
-            return builder.shuffle_vector(one, one, shuffle_mask([0] * LANES))
+            vector = builder.insert_element(ir.Constant(integers, ir.Undefined), builder.trunc(number, I32), I32(0))
+            return builder.shuffle_vector(vector, vector, shuffle_mask([0] * LANES))
 
         word = builder.zext(builder.load(at(args[0], ir.VectorType(ir.IntType(8), LANES)), align=1), integers)
         code = builder.and_(builder.lshr(word, everywhere(args[1])), everywhere(args[2]))

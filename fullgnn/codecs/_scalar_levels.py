@@ -64,17 +64,17 @@ def levels_of_columns(features: Features, bits: int, sample_nodes: int, seed: in
 
 def _joined(features: Features, function: Callable[[np.ndarray], np.ndarray], *joins: np.ufunc) -> np.ndarray:
     """(k, ...): the (k, ...) results of a function for parts of the rows, joined by k operations in a fixed order."""
-    found: list[np.ndarray] = []
+    parts: list[np.ndarray] = []
     for _, x in features.blocks("codec=scalar: the levels of columns are learnt"):
-        found += _in_parts(function, x)
-        found = [np.stack([join.reduce(one) for join, one in zip(joins, zip(*found))])]
-    return found[0]
+        parts += _in_parts(function, x)
+        parts = [np.stack([join.reduce(results) for join, results in zip(joins, zip(*parts))])]
+    return parts[0]
 
 
 def _in_parts(function: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> list[np.ndarray]:
-    found: dict[int, np.ndarray] = {}
-    parallel_for(lambda rows: found.update({rows.start: function(x[rows])}), even_slices(len(x), min(len(x), PARTS)))
-    return [found[first] for first in sorted(found)]
+    by_start: dict[int, np.ndarray] = {}
+    parallel_for(lambda rows: by_start.update({rows.start: function(x[rows])}), even_slices(len(x), min(len(x), PARTS)))
+    return [by_start[first] for first in sorted(by_start)]
 
 
 def _ranges(x: np.ndarray, axis: int) -> np.ndarray:
@@ -91,8 +91,8 @@ def _sides(x: np.ndarray, mean: np.ndarray, low: np.ndarray, high: np.ndarray, a
     """How many numbers are above the mean, the sum of their distances from the largest number, and the sum of those of
     the others from the smallest: these sums are 0, without rounding, where the numbers of a side are equal."""
     above = x > mean
-    found = above, np.where(above, high - x, 0), np.where(above, 0, x - low)
-    return np.stack([one.sum(axis, np.float64, keepdims=True) for one in found])
+    sides = above, np.where(above, high - x, 0), np.where(above, 0, x - low)
+    return np.stack([side.sum(axis, np.float64, keepdims=True) for side in sides])
 
 
 def _two_means(sides: np.ndarray, count: int, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -116,6 +116,6 @@ def _errors(low: np.ndarray, step: np.ndarray, top: int, x: np.ndarray) -> np.nd
 
 
 def _checked(low: np.ndarray, other: np.ndarray, distance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if not all(np.isfinite(one).all() for one in (low, other, distance)):
+    if not all(np.isfinite(numbers).all() for numbers in (low, other, distance)):
         raise DataError(f"features are too large for codec=scalar, which keeps levels in {low.dtype}: scale them down")
     return low, other

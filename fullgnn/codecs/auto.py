@@ -106,7 +106,7 @@ class Auto:
         loss = self._layer.loss(features.graph, self.seed)
         x = features[loss.nodes]
         some = Features(features.sample(LEARN_NODES, self.seed), features.dtype.str)
-        found: list[tuple[float, int, str, Keys]] = []
+        choices: list[tuple[float, int, str, Keys]] = []
         for ratio in RATIOS if self.ratio is None else (self.ratio,):
             for name, keys in candidates(features.num_columns, row_bytes / ratio):
                 codec = KINDS[name](**keys)
@@ -116,21 +116,21 @@ class Auto:
                 decoded = codec.decode(read_only_tensor(rows), read_only_tensor(x).dtype).numpy()
                 lost = loss(x, decoded)
                 if self.max_loss is None or lost <= self.max_loss:
-                    found.append((lost, rows.shape[1] * rows.itemsize, name, keys))
-            if found:
+                    choices.append((lost, rows.shape[1] * rows.itemsize, name, keys))
+            if choices:
                 break
         if self.max_loss is not None:
-            found = [one for one in found if one[1] == min(num_bytes for _, num_bytes, *_ in found)]
-        if not found and self.max_loss is None:
+            choices = [choice for choice in choices if choice[1] == min(num_bytes for _, num_bytes, *_ in choices)]
+        if not choices and self.max_loss is None:
             raise ConfigError(
                 f"codec.ratio={self.ratio}: no codec keeps {features.num_columns} features in"
                 f" {row_bytes / ratio:.3g} bytes: give a smaller ratio"
             )
-        if not found:
+        if not choices:
             log.info("codec=auto: no codec loses at most %g: the features are kept as they are", self.max_loss)
             return "none", {}
-        _, _, name, keys = min(found, key=lambda one: one[0])
-        said = "; ".join(f"{kind} {num_bytes} bytes {lost:.3g}" for lost, num_bytes, kind, _ in found)
+        _, _, name, keys = min(choices, key=lambda choice: choice[0])
+        said = "; ".join(f"{kind} {num_bytes} bytes {lost:.3g}" for lost, num_bytes, kind, _ in choices)
         log.info("codec=auto: %s %s, of what each loses of what the first layer reads: %s", name, keys, said)
         return name, keys
 

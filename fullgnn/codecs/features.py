@@ -68,13 +68,13 @@ class Features:
         Raises:
             DataError: see ``blocks``.
         """
-        found = to_dense(self.array[rows], self.dtype)
-        if found.size and not np.isfinite([found.min(), found.max()]).all():
+        dense = to_dense(self.array[rows], self.dtype)
+        if dense.size and not np.isfinite([dense.min(), dense.max()]).all():
             raise DataError(
                 f"features hold NaN or infinity, or numbers beyond {self.dtype}, which no codec keeps: mend them, or"
                 " leave out codec"
             )
-        return found
+        return dense
 
     def whole(self) -> np.ndarray:
         """(num_nodes, F), C-contiguous: all of them, without a copy where that is possible."""

@@ -74,7 +74,7 @@ class Loss:
             features, decoded: (m, F) of ``nodes``.
         """
         x, error = features.astype(np.float64), features.astype(np.float64) - decoded
-        lost, whole = (sum(float(np.square(one @ y).sum()) for one in self.products) for y in (error, x))
+        lost, whole = (sum(float(np.square(product @ y).sum()) for product in self.products) for y in (error, x))
         return float(np.sqrt(lost / whole)) if whole else float(lost > 0)
 
 

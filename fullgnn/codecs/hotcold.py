@@ -82,12 +82,12 @@ class HotCold:
         """See ``Codec``."""
         codes = rows[:, 1 : 1 + self._like.shape[1] * self._like.itemsize].clone()
         codes.masked_fill_(rows[:, :1] > 0, 0)  # a pointer is no code: what it would decode to may lie outside of a row
-        found = self._codecs["cold"].decode(codes.view(self._like_dtype), dtype)
+        decoded = self._codecs["cold"].decode(codes.view(self._like_dtype), dtype)
         hot = rows[:, 0].nonzero()[:, 0]
         if len(hot):
             pointer = rows[hot, 1 : 1 + POINTER_BYTES].contiguous().view(torch.int32)[:, 0].long()
-            found[hot] = self._codecs["hot"].decode(self._hot_rows.index_select(0, pointer), dtype)
-        return found
+            decoded[hot] = self._codecs["hot"].decode(self._hot_rows.index_select(0, pointer), dtype)
+        return decoded
 
     @property
     def _like_dtype(self) -> torch.dtype:
@@ -110,5 +110,5 @@ class HotCold:
             self._hot_rows = tensors[HOT_ROWS]
         for which, codec in self._codecs.items():
             if has_state(codec):
-                own = {name.partition(".")[2]: one for name, one in tensors.items() if name.startswith(f"{which}.")}
+                own = {name.partition(".")[2]: value for name, value in tensors.items() if name.startswith(f"{which}.")}
                 cast(Learning, codec).load_state(own)

@@ -34,8 +34,8 @@ def make(key: str, text: str) -> Codec:
     name, *given = text.split() or [""]
     if name not in KINDS:
         raise ConfigError(f"{key}={text}: {name or 'nothing'} is no codec: choose one of {', '.join(KINDS)}")
-    pairs = (one.partition("=") for one in given)
-    keys = {one: yaml.safe_load(value) for one, _, value in pairs}
+    pairs = (part.partition("=") for part in given)
+    keys = {keyword: yaml.safe_load(value) for keyword, _, value in pairs}
     try:
         inspect.signature(KINDS[name]).bind(**keys)
     except TypeError as error:

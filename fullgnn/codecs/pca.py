@@ -78,8 +78,8 @@ class PCA:
     def state(self) -> dict[str, np.ndarray]:
         """See ``Learning``: "mean", (F,) float64, "components", (F, dimensions) float32, and with 8 bits the distances
         of the numbers of a coordinate, "steps", (dimensions,) float32."""
-        found = {"mean": self._mean, "components": self._components, "steps": self._steps}
-        return {name: tensor.cpu().numpy() for name, tensor in found.items() if tensor is not None}
+        tensors = {"mean": self._mean, "components": self._components, "steps": self._steps}
+        return {name: tensor.cpu().numpy() for name, tensor in tensors.items() if tensor is not None}
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         """See ``Learning``."""
@@ -93,10 +93,10 @@ class PCA:
         Raises:
             DataError: the coordinates are beyond float32.
         """
-        found = np.empty((len(features), self._components.shape[1]), np.float32 if self.bits == 32 else np.int8)
+        encoded = np.empty((len(features), self._components.shape[1]), np.float32 if self.bits == 32 else np.int8)
         for rows in Features(features, features.dtype.str).slices():
-            found[rows] = self._rounded(self._coordinates(features[rows]))
-        return found
+            encoded[rows] = self._rounded(self._coordinates(features[rows]))
+        return encoded
 
     def decode(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         """See ``Codec``."""
@@ -105,8 +105,8 @@ class PCA:
     def _coordinates(self, features: np.ndarray) -> np.ndarray:
         """(m, dimensions) float32, of a block of features."""
         block, components = read_only_tensor(features), self._components.cpu()
-        found = matmul((block - self._mean.cpu().to(block.dtype)).float(), components).numpy()
-        return Features(found, "float32")[:]
+        coordinates = matmul((block - self._mean.cpu().to(block.dtype)).float(), components).numpy()
+        return Features(coordinates, "float32")[:]
 
     def _rounded(self, coordinates: np.ndarray) -> np.ndarray:
         if self._steps is None:

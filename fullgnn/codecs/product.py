@@ -104,8 +104,8 @@ def _looked_up(table: Tensor, codes: Tensor) -> Tensor:
     """(m, num_groups * w) centroids of the (num_groups, 256, w) ``table``, of (m, num_groups) codes, on any device."""
     num_groups, num_centroids, width = table.shape
     first = torch.arange(num_groups, dtype=torch.int32, device=codes.device) * num_centroids
-    found = table.view(num_groups * num_centroids, width).index_select(0, (codes + first).view(-1))
-    return found.view(len(codes), num_groups * width)
+    centroids = table.view(num_groups * num_centroids, width).index_select(0, (codes + first).view(-1))
+    return centroids.view(len(codes), num_groups * width)
 
 
 def _float32(features: np.ndarray) -> np.ndarray:

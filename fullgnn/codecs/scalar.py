@@ -92,7 +92,7 @@ class Scalar:
         none, ids = torch.empty(0, dtype=dtype), torch.empty(0, dtype=torch.int64) if index is None else index
         low, step = (none if self._head else self._state[name].to(dtype) for name in ("low", "step"))
         out = fresh_rows(len(table if index is None else index), self._num_columns, dtype)
-        arguments = *(one.contiguous().numpy() for one in (table, ids, low, step, out)), self._head, self._bits
+        arguments = *(tensor.contiguous().numpy() for tensor in (table, ids, low, step, out)), self._head, self._bits
         num_parts = min(PIECES, 1 + out.nbytes // PART_BYTES)
         parallel_for(lambda part: unpack_rows(*arguments, part.start, part.stop), even_slices(len(out), num_parts))
         return out

@@ -103,10 +103,10 @@ def read_sparse_features(indices: np.ndarray, data: np.ndarray, num_columns: int
     Args:
         indices: the column of each number.
     """
-    found = np.zeros((5, num_columns))
-    found[0], found[1] = np.inf, -np.inf
-    _read_sparse_features(indices, data, found)
-    return found
+    sums = np.zeros((5, num_columns))
+    sums[0], sums[1] = np.inf, -np.inf
+    _read_sparse_features(indices, data, sums)
+    return sums
 
 
 def read_features(features: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, int]:
@@ -120,12 +120,12 @@ def read_features(features: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, 
         (5, num_columns) float64: the least and the largest number of each column, the sum and the sum of squares of the
         shifted numbers, and how many are not 0; and the number of rows of zeros.
     """
-    found = np.zeros((torch.get_num_threads(), 5, features.shape[1]))
-    found[:, 0], found[:, 1] = np.inf, -np.inf
-    empty = np.zeros((len(found), 1), np.int64)
-    over_pieces(_read_features, len(features), (features, shift), found, empty)
-    ends = found[:, 0].min(axis=0), found[:, 1].max(axis=0)
-    return np.concatenate([np.stack(ends), found[:, 2:].sum(axis=0)]), int(empty.sum())
+    sums = np.zeros((torch.get_num_threads(), 5, features.shape[1]))
+    sums[:, 0], sums[:, 1] = np.inf, -np.inf
+    empty = np.zeros((len(sums), 1), np.int64)
+    over_pieces(_read_features, len(features), (features, shift), sums, empty)
+    ends = sums[:, 0].min(axis=0), sums[:, 1].max(axis=0)
+    return np.concatenate([np.stack(ends), sums[:, 2:].sum(axis=0)]), int(empty.sum())
 
 
 def reads_of_parts(indptr: np.ndarray, indices: np.ndarray, bounds: np.ndarray) -> np.ndarray:
@@ -189,7 +189,7 @@ def _read_rows(indptr, indices, wanted, labels, hashes, begin, end, sums, of_cla
 
 @compiled()
 def _read_columns(indptr, indices, wanted, degree, hashes, place, begin, end, mutual):
-    found = np.int64(0)
+    num_mutual = np.int64(0)
     for row in range(len(indptr) - 1):
         word = np.uint64(row + 1)
         first, second = mixed(word), _mixed_again(word)
@@ -208,8 +208,8 @@ def _read_columns(indptr, indices, wanted, degree, hashes, place, begin, end, mu
                 at += 1
             place[column] = at
             if column != row and at < stop and indices[at] == row:
-                found += 1
-    mutual[0] = found
+                num_mutual += 1
+    mutual[0] = num_mutual
 
 
 @numba.njit(nogil=True)
@@ -262,14 +262,14 @@ def _hash_sparse_rows(indptr, indices, bits, wanted, hashes, begin, end):
 
 
 @compiled()
-def _read_sparse_features(indices, data, found):
+def _read_sparse_features(indices, data, sums):
     for entry in range(len(indices)):
         column, number = indices[entry], np.float64(data[entry])
-        found[0, column] = min(found[0, column], number)
-        found[1, column] = max(found[1, column], number)
-        found[2, column] += number
-        found[3, column] += number * number
-        found[4, column] += 1
+        sums[0, column] = min(sums[0, column], number)
+        sums[1, column] = max(sums[1, column], number)
+        sums[2, column] += number
+        sums[3, column] += number * number
+        sums[4, column] += 1
 
 
 @compiled()
@@ -288,18 +288,18 @@ def _hash_rows(bits, wanted, magnitude, hashes, begin, end):
 
 
 @compiled()
-def _read_features(features, shift, begin, end, found, empty):
+def _read_features(features, shift, begin, end, sums, empty):
     for row in range(begin, end):
         nonzero = False
         for column in range(features.shape[1]):
             number = np.float64(features[row, column])
-            found[0, column] = min(found[0, column], number)
-            found[1, column] = max(found[1, column], number)
+            sums[0, column] = min(sums[0, column], number)
+            sums[1, column] = max(sums[1, column], number)
             moved = number - shift[column]
-            found[2, column] += moved
-            found[3, column] += moved * moved
+            sums[2, column] += moved
+            sums[3, column] += moved * moved
             if number != 0:
-                found[4, column] += 1
+                sums[4, column] += 1
                 nonzero = True
         if not nonzero:
             empty[0] += 1

@@ -60,7 +60,7 @@ def run(arguments: list[str]) -> Inspection:
         FullGNNError: a user error.
     """
     keys, overrides = load_inspect(arguments)
-    if not any(one.partition("=")[0] == "dataset" for one in overrides):
+    if not any(override.partition("=")[0] == "dataset" for override in overrides):
         raise ConfigError("no graph is named: give dataset=..., or --help")
     cfg = load_config(compose(*overrides))
     check_tasks(cfg.runtime, one_process=True)
@@ -70,13 +70,13 @@ def run(arguments: list[str]) -> Inspection:
             raise ConfigError(f"out={keys.out} is a folder: give a file, such as out={keys.out}/inspection.json")
     check_dataset(cfg.dataset)
     graph = load_dataset(cfg.dataset)
-    found = look_at(graph, run_for(graph, overrides))
-    log.info("\n%s", page(found, screen_width()))
+    inspection = look_at(graph, run_for(graph, overrides))
+    log.info("\n%s", page(inspection, screen_width()))
     if keys.out is not None:
         with writing_to("out", keys.out):
-            write_text(Path(keys.out), strict_json(found.to_json(), indent=2) + "\n")
+            write_text(Path(keys.out), strict_json(inspection.to_json(), indent=2) + "\n")
         log.info("%s", Path(keys.out).absolute())
-    return found
+    return inspection
 
 
 def main() -> None:

@@ -167,7 +167,7 @@ class Inspection:
         layouts = values.get("layouts")
         if not isinstance(layouts, list):
             raise DataError("its layouts are no list")
-        return _made(cls, values, below, layouts=tuple(of_fields(Layout, one) for one in layouts))
+        return _made(cls, values, below, layouts=tuple(of_fields(Layout, layout) for layout in layouts))
 
     def __str__(self) -> str:
         from fullgnn.inspection.page import page  # imported here, since the page is about this class

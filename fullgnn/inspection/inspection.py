@@ -55,7 +55,7 @@ def run_for(graph: Graph, overrides: list[str]) -> Config:
     Raises:
         ConfigError: an override is wrong.
     """
-    chosen = any(one.lstrip("+").partition("=")[0] == "task" for one in overrides)
+    chosen = any(override.lstrip("+").partition("=")[0] == "task" for override in overrides)
     values = graph.labels.dtype.kind == "f" and not chosen
     fitting = ["task=node_regression"] if values else []
     return with_supported_optimizations(load_config(compose(*fitting, *overrides)))
@@ -107,7 +107,7 @@ def _named(names: NodeNames | None) -> str | None:
     """
     if names is None:
         return None
-    examples = ", ".join(quoted(one) if isinstance(one, str) else str(one) for one in names[:_SHOWN].tolist())
+    examples = ", ".join(quoted(name) if isinstance(name, str) else str(name) for name in names[:_SHOWN].tolist())
     shown = f"{examples}{', ...' if len(names) > _SHOWN else ''}"
     if isinstance(names, Texts):
         return f"texts: {shown}"

@@ -56,9 +56,9 @@ def twins(hashes: np.ndarray, graph: Graph, counted: np.ndarray) -> int:
         missing, place = missing[candidate], place[candidate]
         if not len(place):
             return num_found
-        found = (train[place] == missing).all(axis=1)
-        num_found += int(np.count_nonzero(found))
-        missing, place = missing[~found], place[~found] + 1
+        equal = (train[place] == missing).all(axis=1)
+        num_found += int(np.count_nonzero(equal))
+        missing, place = missing[~equal], place[~equal] + 1
 
 
 def _sorted(hashes: np.ndarray, chosen: np.ndarray) -> np.ndarray:
@@ -125,7 +125,7 @@ def _full_in_classes(features: NodeFeatures, classes: np.ndarray, nodes: np.ndar
 def _equal_columns(features: NodeFeatures, labels: np.ndarray, nodes: np.ndarray) -> tuple[int, ...]:
     """The columns of ``features`` that equal a column of (num_nodes, c) ``labels``, which varies, wherever both are
     known."""
-    found = set[int]()
+    leaking = set[int]()
     for column in range(labels.shape[1]):
         label = labels[:, column]
         known = nodes[is_known(label[nodes])]
@@ -140,8 +140,8 @@ def _equal_columns(features: NodeFeatures, labels: np.ndarray, nodes: np.ndarray
             if len(columns):
                 equal = _taken(features, rows, columns) == label[rows, None].astype(features.dtype)
                 columns = columns[equal.all(axis=0)]
-        found.update(columns.tolist())
-    return tuple(sorted(found))
+        leaking.update(columns.tolist())
+    return tuple(sorted(leaking))
 
 
 def _taken(features: NodeFeatures, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:

@@ -20,27 +20,27 @@ Table = tuple[list[str], list[list[str]]]
 """A header and rows of cells; the first cell of a row is its heading."""
 
 
-def page(found: Inspection, width: int = WIDTH) -> str:
+def page(inspection: Inspection, width: int = WIDTH) -> str:
     """The whole text, in lines of at most ``width`` columns, but for tables."""
     lines: list[str] = []
-    for title, blocks in sections(found).items():
+    for title, blocks in sections(inspection).items():
         lines += [f"## {title}", ""] if title else []
         for block in blocks:
             lines += [folded(block, width) if isinstance(block, str) else _table(block, width), ""]
     return "\n".join(lines).rstrip()
 
 
-def sections(found: Inspection) -> dict[str, list[str | Table]]:
+def sections(inspection: Inspection) -> dict[str, list[str | Table]]:
     """The sentences and tables of each section, by its title; the first one has none."""
     made: dict[str, Iterator[str | Table]] = {
-        "": overview(found),
-        "Degrees": degree_section(found.structure),
-        "Components": iter([components(found.structure)]),
-        "Labels": label_section(found.labels),
-        "Leaks": leak_section(found.leaks),
-        "Features": feature_section(found),
-        "Ranks": rank_section(found),
-        "Odd": iter(found.odd or ["Nothing odd was found."]),
+        "": overview(inspection),
+        "Degrees": degree_section(inspection.structure),
+        "Components": iter([components(inspection.structure)]),
+        "Labels": label_section(inspection.labels),
+        "Leaks": leak_section(inspection.leaks),
+        "Features": feature_section(inspection),
+        "Ranks": rank_section(inspection),
+        "Odd": iter(inspection.odd or ["Nothing odd was found."]),
     }
     return {title: list(blocks) for title, blocks in made.items()}
 
@@ -52,24 +52,24 @@ def without_bars(table: Table) -> Table:
     return [header[at] for at in kept], [[row[at] for at in kept] for row in rows]
 
 
-def overview(found: Inspection) -> Iterator[str]:
+def overview(inspection: Inspection) -> Iterator[str]:
     """Sizes, and what was merged, dropped or noticed when the graph was made."""
-    users = "" if found.num_users is None else f" ({found.num_users:,} users, the others are items)"
-    held_out = "" if found.held_out_pairs is None else f" {found.held_out_pairs:,} pairs are held out."
-    weights = found.structure.weights
+    users = "" if inspection.num_users is None else f" ({inspection.num_users:,} users, the others are items)"
+    held_out = "" if inspection.held_out_pairs is None else f" {inspection.held_out_pairs:,} pairs are held out."
+    weights = inspection.structure.weights
     weighted = "" if weights is None else f" Their weights are between {weights[0]:g} and {weights[1]:g}."
-    one_way = found.structure.one_way_arcs
-    symmetric = "symmetric" if found.structure.symmetric else "directed"
+    one_way = inspection.structure.one_way_arcs
+    symmetric = "symmetric" if inspection.structure.symmetric else "directed"
     if one_way:
         symmetric += f", since {one_way:,} of them have no entry of the other direction"
     yield (
-        f"{found.name}: {found.num_nodes:,} nodes{users} and {found.num_edges:,} stored entries; the graph is"
-        f" {symmetric}.{weighted}{held_out} It takes {num_bytes(found.graph_bytes)} in memory."
+        f"{inspection.name}: {inspection.num_nodes:,} nodes{users} and {inspection.num_edges:,} stored entries; the"
+        f" graph is {symmetric}.{weighted}{held_out} It takes {num_bytes(inspection.graph_bytes)} in memory."
     )
     yield "An undirected edge is two entries, one for each direction; a self-loop is one."
-    if found.node_names is not None:
-        yield f"The nodes have names of their own, which are {found.node_names}."
-    for sentence in sentences(found.remarks):
+    if inspection.node_names is not None:
+        yield f"The nodes have names of their own, which are {inspection.node_names}."
+    for sentence in sentences(inspection.remarks):
         yield f"Noted as it was read: {sentence}."
 
 
@@ -91,11 +91,11 @@ def degree_table(kinds: dict[str, Degrees]) -> Table:
     rows = [
         [
             name,
-            *(f"{number:,}" for number in (one.min, one.median, one.p90, one.p99, one.max)),
-            f"{one.mean:.2f}",
-            percent(one.zero_share),
+            *(f"{number:,}" for number in (degrees.min, degrees.median, degrees.p90, degrees.p99, degrees.max)),
+            f"{degrees.mean:.2f}",
+            percent(degrees.zero_share),
         ]
-        for name, one in kinds.items()
+        for name, degrees in kinds.items()
     ]
     return header, rows
 
@@ -105,14 +105,14 @@ def histogram(kinds: dict[str, Degrees]) -> Table:
     header = ["degree"]
     for name in kinds:
         header += [f"nodes, {name}", " " * _BAR]
-    bins = max(len(one.histogram) for one in kinds.values())
-    most = max(max(one.histogram) for one in kinds.values())
+    bins = max(len(degrees.histogram) for degrees in kinds.values())
+    most = max(max(degrees.histogram) for degrees in kinds.values())
     rows = []
     for k in range(bins):
         low, high = (1 << k) >> 1, (1 << k) - 1
         row = [f"{low:,}" if low >= high else f"{low:,} to {high:,}"]
-        for one in kinds.values():
-            count = one.histogram[k] if k < len(one.histogram) else 0
+        for degrees in kinds.values():
+            count = degrees.histogram[k] if k < len(degrees.histogram) else 0
             row += [f"{count:,}", ("#" * -(-count * _BAR // most)).ljust(_BAR)]
         rows.append(row)
     return header, rows
@@ -178,14 +178,14 @@ def class_table(labels: Labels, parts: Sequence[str]) -> Table:
 
 def homophily(labels: Labels) -> str:
     """A sentence on how alike neighbours are."""
-    found = labels.homophily
-    assert found is not None
-    if found.edge is None:
+    shares = labels.homophily
+    assert shares is not None
+    if shares.edge is None:
         return "No edge joins two different labelled nodes, so homophily is not defined."
-    adjusted = "not defined, since all have one class" if found.adjusted is None else f"{found.adjusted:.4f}"
+    adjusted = "not defined, since all have one class" if shares.adjusted is None else f"{shares.adjusted:.4f}"
     return (
-        f"Homophily, the share of neighbours with the node's own class, is {found.edge:.4f} over the arcs, and"
-        f" {found.node:.4f} as the mean over the nodes. Adjusted for the sizes of the classes it is {adjusted}: 0 is"
+        f"Homophily, the share of neighbours with the node's own class, is {shares.edge:.4f} over the arcs, and"
+        f" {shares.node:.4f} as the mean over the nodes. Adjusted for the sizes of the classes it is {adjusted}: 0 is"
         " what classes at random would give, and 1 is the most."
     )
 
@@ -211,9 +211,9 @@ def leak_section(leaks: Leaks | None) -> Iterator[str]:
         yield "No feature column is the label, or a map of it."
 
 
-def feature_section(found: Inspection) -> Iterator[str]:
+def feature_section(inspection: Inspection) -> Iterator[str]:
     """Memory, density, and the spread of the columns."""
-    features = found.features
+    features = inspection.features
     if features is None:
         yield (
             "The nodes have no features: a model learns from trainable vectors instead, as with"
@@ -234,35 +234,35 @@ def feature_section(found: Inspection) -> Iterator[str]:
         )
 
 
-def rank_section(found: Inspection) -> Iterator[str | Table]:
+def rank_section(inspection: Inspection) -> Iterator[str | Table]:
     """What a rank would hold."""
     yield (
         "Block rows of equal size in the order of the dataset; partition=metis or another order may cut less. Each"
         " number is that of the rank with most of it."
     )
-    if not found.unplanned:
+    if not inspection.unplanned:
         yield (
-            f"Planned, not measured, for {found.layouts_of}. Halo: nodes of other block rows that a rank reads."
+            f"Planned, not measured, for {inspection.layouts_of}. Halo: nodes of other block rows that a rank reads."
             " Tensors: the peak of a training epoch. Received: in such an epoch."
         )
-        if found.features is not None and found.features.sparse_bytes < found.features.dense_bytes / 2:
+        if inspection.features is not None and inspection.features.sparse_bytes < inspection.features.dense_bytes / 2:
             yield "The features are planned as dense ones, also where a run would multiply them as a sparse matrix."
-    yield rank_table(found.layouts)
-    if found.unplanned:
-        yield f"Memory is not planned: {found.unplanned}."
+    yield rank_table(inspection.layouts)
+    if inspection.unplanned:
+        yield f"Memory is not planned: {inspection.unplanned}."
 
 
 def rank_table(layouts: Sequence[Layout]) -> Table:
     """A row for each number of ranks and scheme."""
     header = ["ranks", "scheme", "rows", "non-zeros", "edge cut", "halo"]
-    planned = any(one.tensor_bytes is not None for one in layouts)
+    planned = any(layout.tensor_bytes is not None for layout in layouts)
     header += ["tensors", "received"] if planned else []
     rows = []
-    for one in layouts:
-        scheme = one.scheme if one.replication == 1 else f"{one.scheme} r={one.replication}"
-        halo = "-" if one.halo_rows is None else f"{one.halo_rows:,}"
-        row = [str(one.world_size), scheme, f"{one.rows:,}", f"{one.nnz:,}", percent(one.edge_cut), halo]
-        known = (one.tensor_bytes, one.received_bytes)
+    for layout in layouts:
+        scheme = layout.scheme if layout.replication == 1 else f"{layout.scheme} r={layout.replication}"
+        halo = "-" if layout.halo_rows is None else f"{layout.halo_rows:,}"
+        row = [str(layout.world_size), scheme, f"{layout.rows:,}", f"{layout.nnz:,}", percent(layout.edge_cut), halo]
+        known = (layout.tensor_bytes, layout.received_bytes)
         rows.append(row + (["-" if count is None else num_bytes(count) for count in known] if planned else []))
     return header, rows
 

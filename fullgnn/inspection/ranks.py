@@ -39,7 +39,7 @@ def layouts_of(graph: Graph, cfg: Config) -> tuple[tuple[Layout, ...], str]:
     """
     counted = _Counted(graph)
     unplanned, hardware = _why_unplanned(graph, cfg), _hardware(cfg)
-    found = []
+    layouts = []
     for world_size in WORLD_SIZES:
         for replication in replications(world_size):
             scheme = dict(cfg.scheme) | {"replication": replication}
@@ -47,9 +47,9 @@ def layouts_of(graph: Graph, cfg: Config) -> tuple[tuple[Layout, ...], str]:
                 scheme["fetch"] = "stages"
             run, prepared = replace(cfg, scheme=scheme), counted.prepared(world_size // replication)
             layout, problem = _layout(run, world_size, prepared, None if unplanned else hardware)
-            found.append(layout)
+            layouts.append(layout)
             unplanned = unplanned or problem
-    return tuple(found), unplanned
+    return tuple(layouts), unplanned
 
 
 def run_of(cfg: Config) -> str:
@@ -123,16 +123,16 @@ class _Counted:
         self.partition = Partition.equal(graph.num_nodes, max(WORLD_SIZES))
         bounds, masks = self.partition.bounds, (graph.train_mask, graph.val_mask, graph.test_mask)
         self.masks = np.stack(masks)
-        found = []
+        counts = []
         self.seen = {name: np.empty((self.partition.num_parts, graph.num_nodes), bool) for name in _READS}
         for part in range(self.partition.num_parts):
             rows = self.partition.slice(part)
             indptr = graph.indptr[rows.start : rows.stop + 1]
             indices, train = graph.indices[indptr[0] : indptr[-1]], graph.train_mask[rows]
             nnz, loops, reads = count_rows(indptr - indptr[0], indices, rows.start, train, bounds)
-            found.append((nnz[0], nnz[1], loops[0], loops[1], np.count_nonzero(self.masks[:, rows], axis=1)))
+            counts.append((nnz[0], nnz[1], loops[0], loops[1], np.count_nonzero(self.masks[:, rows], axis=1)))
             self.seen["reads"][part], self.seen["reads_train"][part] = reads
-        self.counts = BlockCounts(*(np.stack(one) for one in zip(*found)))
+        self.counts = BlockCounts(*(np.stack(by_part) for by_part in zip(*counts)))
         if not graph.is_symmetric:
             self.seen["columns_reads"] = reads_of_parts(graph.indptr, graph.indices, bounds)
 
@@ -149,13 +149,13 @@ class _Counted:
                 counts = np.add.reduceat(counts, starts, axis=axis)
             return counts
 
-        one = self.counts
+        counted = self.counts
         counts = BlockCounts(
-            joined(one.nnz, 0, 1),
-            joined(one.train_nnz, 0, 1),
-            joined(one.loops, 0),
-            joined(one.train_loops, 0),
-            joined(one.split, 0),
+            joined(counted.nnz, 0, 1),
+            joined(counted.train_nnz, 0, 1),
+            joined(counted.loops, 0),
+            joined(counted.train_loops, 0),
+            joined(counted.split, 0),
         )
         facts = GraphFacts(
             nodes=self.nodes,

@@ -35,7 +35,7 @@ def block_nnz(adj: sparse.csr_array, partition: Partition, columns: Partition | 
     _check_fits(adj, partition, columns)
     part_id = np.repeat(np.arange(columns.num_parts), columns.sizes)
     block_rows = [_columns(adj, partition.slice(part)) for part in range(partition.num_parts)]
-    return np.stack([np.bincount(part_id[found], minlength=columns.num_parts) for found in block_rows])
+    return np.stack([np.bincount(part_id[column], minlength=columns.num_parts) for column in block_rows])
 
 
 def columns_read(adj: sparse.csr_array, rows: slice | None = None) -> np.ndarray:

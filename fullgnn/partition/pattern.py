@@ -29,6 +29,6 @@ def _without_diagonal(pattern: sparse.csr_array) -> sparse.csr_array:
     row = np.repeat(np.arange(pattern.shape[0], dtype=pattern.indices.dtype), np.diff(pattern.indptr))
     edge = row != pattern.indices
     indptr = np.concatenate([[0], np.cumsum(edge)])[pattern.indptr].astype(pattern.indptr.dtype)
-    found = sparse.csr_array((pattern.data[edge], pattern.indices[edge], indptr), shape=pattern.shape)
-    found.has_canonical_format = True
-    return found
+    matrix = sparse.csr_array((pattern.data[edge], pattern.indices[edge], indptr), shape=pattern.shape)
+    matrix.has_canonical_format = True
+    return matrix

@@ -13,20 +13,20 @@ compiled = compiled_with(_philox_cpu)
 
 
 @compiled()
-def candidates(indptr, indices, targets, arcs, found):
+def candidates(indptr, indices, targets, arcs, nodes):
     """Count the arcs of each node that a target reads; returns how many such nodes there are.
 
     Args:
         targets: (m,) int64.
         arcs: (num_nodes,) int32 scratch, 0 at first, to which the arcs are added.
-        found: memory for the nodes, in the order in which they are found.
+        nodes: memory for the nodes, in the order in which they are found.
     """
     count = 0
     for i in range(len(targets)):
         for place in range(indptr[targets[i]], indptr[targets[i] + 1]):
             u = indices[place]
             if arcs[u] == 0:
-                found[count] = u
+                nodes[count] = u
                 count += 1
             arcs[u] += 1
     return count

@@ -61,8 +61,11 @@ class BlockMaker:
             return None if array is None else read_only_tensor(array).to(home)
 
         self._indptr, self._weight = read_only_tensor(graph.indptr).to(home), at_home(graph.weight)
-        scales = {one: one.scales(graph.row_sums.get(one.self_loops)) for one in request.propagations}
-        self._scales = {one: (at_home(row), at_home(col)) for one, (row, col) in scales.items()}
+        scales = {
+            propagation: propagation.scales(graph.row_sums.get(propagation.self_loops))
+            for propagation in request.propagations
+        }
+        self._scales = {propagation: (at_home(row), at_home(col)) for propagation, (row, col) in scales.items()}
 
     def blocks(self, hops: Sequence[Hop | HopTensors], targets: np.ndarray, put: Put | None = None) -> list[Block]:
         """The blocks of all layers, the first layer's first.
@@ -90,8 +93,8 @@ class BlockMaker:
         """The block of one layer; see ``blocks``."""
         hop, put = HopTensors.of(hop) if isinstance(hop, Hop) else hop, put or self._move
         edges = HopEdges(hop, self._indptr, self._weight, put)
-        products = {one: self._product(one, edges) for one in self.request.propagations}
-        stages = {one: (self._stage(one, edges),) for one in self.request.edges}
+        products = {propagation: self._product(propagation, edges) for propagation in self.request.propagations}
+        stages = {edge_set: (self._stage(edge_set, edges),) for edge_set in self.request.edges}
         every = hop.num_targets == len(hop.sources)  # both are ascending, and the targets are among the sources
         return Block(
             put(hop.sources, torch.int64),
@@ -119,7 +122,7 @@ class BlockMaker:
         hop, rows = edges.hop, edges.rows(propagation.self_loops)
         assert hop.sums is not None
         scales = propagation.scales(hop.sums[int(propagation.self_loops)].cpu().numpy())
-        row, col = (None if one is None else torch.from_numpy(one).to(hop.indptr.device) for one in scales)
+        row, col = (None if scale is None else torch.from_numpy(scale).to(hop.indptr.device) for scale in scales)
         row = None if row is None else row[hop.target_index]
         if edges.weights is not None:
             return self._with_entries(
@@ -132,7 +135,7 @@ class BlockMaker:
 
     def _with_scales(self, rows: Rows, row: Tensor | None, col: Tensor | None) -> SampledProduct:
         """The product with the pattern of ``rows``, whose rows and columns are scaled."""
-        row, col = (None if one is None else rows.put(one, self.dtype) for one in (row, col))
+        row, col = (None if scale is None else rows.put(scale, self.dtype) for scale in (row, col))
         return SampledProduct(SampledMultiplication(rows.pattern, row, col, self.dtype), rows.transposition)
 
     def _stage(self, edge_set: EdgeSet, edges: HopEdges) -> Stage:

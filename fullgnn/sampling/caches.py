@@ -213,7 +213,7 @@ class CacheByCount(Sized):
             if (least := min(fetched.values())) >= FEW_ROWS:
                 break
         name = next(name for name, num_rows in fetched.items() if num_rows <= CLOSE * least)
-        said = ", ".join(f"{one} {num_rows * accesses.row_bytes / 1e6:.1f} MB" for one, num_rows in fetched.items())
+        said = ", ".join(f"{kind} {num_rows * accesses.row_bytes / 1e6:.1f} MB" for kind, num_rows in fetched.items())
         when = "in epoch 1" if epoch == 1 else f"in epochs 1 to {epoch}"
         log.info("cache=auto: as cache=%s; a rank would fetch %s: %s", name, when, said)
         return caches[name]
@@ -239,10 +239,10 @@ def num_readers(indptr: np.ndarray, indices: np.ndarray, held: np.ndarray | None
 
 def total(accesses: Accesses, epochs: range) -> np.ndarray:
     """(num_nodes,) int64: how often this rank reads each row in all of these ``epochs``."""
-    found = np.zeros(accesses.graph.num_nodes, np.int64)
+    counts = np.zeros(accesses.graph.num_nodes, np.int64)
     for epoch in epochs:
-        found += accesses.counts(epoch)
-    return found
+        counts += accesses.counts(epoch)
+    return counts
 
 
 def _misses(counts: np.ndarray, rows: np.ndarray) -> int:

@@ -62,7 +62,7 @@ def check_weights(graph: Graph, request: BlockRequest) -> None:
     Raises:
         DataError: one line with the number of negative weights.
     """
-    normalized = [one for one in request.propagations if one.needs_row_sums]
+    normalized = [propagation for propagation in request.propagations if propagation.needs_row_sums]
     if graph.weight is None or not normalized or graph.weight.min(initial=1) > 0:
         return
     raise DataError(
@@ -98,7 +98,7 @@ class ClusterBatches:
     def part(self, batch: np.ndarray, rank: int, num_ranks: int) -> np.ndarray:
         """See ``Sampler``: the clusters of consecutive groups."""
         num_groups = -(-len(batch) // self.unit)
-        first, stop = (num_groups * one // num_ranks * self.unit for one in (rank, rank + 1))
+        first, stop = (num_groups * index // num_ranks * self.unit for index in (rank, rank + 1))
         return batch[first:stop]
 
     def targets(self, items: np.ndarray) -> np.ndarray:

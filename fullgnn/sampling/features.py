@@ -238,14 +238,14 @@ class Cached(FeatureSource):
             return self.source.place(ids, rows)
         slot = self._slot[ids]
         hits, misses = np.flatnonzero(slot >= 0), np.flatnonzero(slot < 0)
-        found = self.source.place(ids[misses], rows)
+        fetched = self.source.place(ids[misses], rows)
         if not len(hits):
-            return found
+            return fetched
         if not len(misses):
             return self._rows.index_select(0, self._moved(slot))
-        result = found.new_empty(len(ids), found.shape[1])
+        result = fetched.new_empty(len(ids), fetched.shape[1])
         result.index_copy_(0, self._moved(hits), self._rows.index_select(0, self._moved(slot[hits])))
-        return result.index_copy_(0, self._moved(misses), found)
+        return result.index_copy_(0, self._moved(misses), fetched)
 
     def held(self, ids: np.ndarray | Tensor) -> tuple[Tensor, Tensor] | None:
         """See ``FeatureSource``."""
@@ -292,7 +292,7 @@ class Cached(FeatureSource):
     def tensors(self) -> list[Tensor]:
         """See ``FeatureSource``."""
         own = self._rows, self._slot_on_device
-        return [*self.source.tensors(), *(one for one in own if one is not None)]
+        return [*self.source.tensors(), *(tensor for tensor in own if tensor is not None)]
 
     @property
     def _is_automatic(self) -> bool:

@@ -93,9 +93,9 @@ class GpuNeighborSampler:
         self._key, self._keep_places, self._counts_loops = on_host.key, on_host.keep_places, counts_loops
         self._num_nodes, self._num_edges = on_host.num_nodes, len(on_host.indices)
         arrays = on_host.indptr, on_host.indices, on_host.weights, on_host.cumulative
-        self._indptr, *of_edges = (read_only_tensor(one).to(device) for one in arrays)
+        self._indptr, *of_edges = (read_only_tensor(array).to(device) for array in arrays)
         # A place that is not used is 0, and must be there.
-        self._indices, self._weights, self._cumulative = (one if len(one) else one.new_zeros(1) for one in of_edges)
+        self._indices, self._weights, self._cumulative = (data if len(data) else data.new_zeros(1) for data in of_edges)
         if self.how == Draw.WEIGHTED_REPLACE:
             self._last = torch.from_numpy(_last_places(on_host.indptr, on_host.weights, on_host.cumulative)).to(device)
             self._turns = (int(np.diff(on_host.indptr).max(initial=1)) - 1).bit_length()
@@ -113,7 +113,7 @@ class GpuNeighborSampler:
         self._bits.zero_()
         if not hops:
             return []
-        counts = torch.cat([one for hop in hops for one in hop.counts]).view(len(hops), -1).tolist()  # the host waits
+        counts = torch.cat([num for hop in hops for num in hop.counts]).view(len(hops), -1).tolist()  # the host waits
         return [hop.cut(self._keep_places, *numbers) for hop, numbers in zip(hops, counts)]
 
     def _hop(self, nodes: Tensor, count: Tensor, fanout: int, hop: int, epoch: int) -> _Padded:
@@ -230,7 +230,7 @@ class GpuNeighborSampler:
 
     def _units(self, nodes: Tensor, numbers: Tensor, hop: int, epoch: int) -> Tensor:
         """Float64 numbers in (0, 1) for each of (m,) ``nodes`` and the (k,) or (m, k) ``numbers`` of its draws."""
-        constant = [torch.full((1, 1), one, device=self.device) for one in (hop, epoch & LOW)]
+        constant = [torch.full((1, 1), word, device=self.device) for word in (hop, epoch & LOW)]
         numbers = numbers.expand(len(nodes), numbers.shape[-1])
         words = rounds((nodes.long()[:, None], numbers >> 1, *constant), self._key)
         odd = (numbers & 1).bool()
@@ -246,9 +246,9 @@ def _running(counts: Tensor) -> Tensor:
 def _scatter(values: Tensor, places: Tensor, num_places: int, fill: float = 0) -> Tensor:
     """(num_places,) ``values`` at their ``places``, and ``fill`` elsewhere; a value whose place is ``num_places`` is
     left out."""
-    found = values.new_full((num_places + 1,), fill)
-    found[places] = values
-    return found[:num_places]
+    scattered = values.new_full((num_places + 1,), fill)
+    scattered[places] = values
+    return scattered[:num_places]
 
 
 def _num_loops(nodes: Tensor, starts: Tensor, sources_of_edges: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ class Hop:
         """The same hop in memory of its own."""
         indices = np.empty(self.num_edges + PADDING, np.int32)[: self.num_edges]
         indices[:] = self.indices
-        own = (None if one is None else one.copy() for one in (self.places, self.factors, self.sums))
+        own = (None if array is None else array.copy() for array in (self.places, self.factors, self.sums))
         return Hop(self.sources.copy(), self.target_index.copy(), self.indptr.copy(), indices, *own)
 
 

@@ -68,10 +68,14 @@ class HostGraph:
         Raises:
             DataError: a sum of weights, or a normalised weight, is out of range.
         """
-        normalized = [one for one in request.propagations if one.needs_row_sums]
-        sums = {one.self_loops: row_sums(graph, one.self_loops, one.without_sums) for one in normalized}
-        for one in request.propagations:
-            check_entries(graph, one, sums.get(one.self_loops) if one.needs_row_sums else None, np.dtype(dtype))
+        normalized = [propagation for propagation in request.propagations if propagation.needs_row_sums]
+        sums = {
+            propagation.self_loops: row_sums(graph, propagation.self_loops, propagation.without_sums)
+            for propagation in normalized
+        }
+        for propagation in request.propagations:
+            own = sums.get(propagation.self_loops) if propagation.needs_row_sums else None
+            check_entries(graph, propagation, own, np.dtype(dtype))
         rows, state = encode(Features(graph.features, dtype, graph))
         return cls(
             graph.indptr.astype(np.int64, copy=False),
@@ -87,12 +91,12 @@ class HostGraph:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Its arrays by name, to be shared."""
-        found = {name: getattr(self, name) for name in _ALWAYS} | features_to_arrays(self.features)
+        arrays = {name: getattr(self, name) for name in _ALWAYS} | features_to_arrays(self.features)
         if self.weight is not None:
-            found["weight"] = self.weight
-        found |= {f"row_sums.{self_loops}": sums for self_loops, sums in self.row_sums.items()}
-        found |= {f"extra.{name}": array for name, array in self.extra.items()}
-        return found | {f"codec.{name}": array for name, array in self.codec_state.items()}
+            arrays["weight"] = self.weight
+        arrays |= {f"row_sums.{self_loops}": sums for self_loops, sums in self.row_sums.items()}
+        arrays |= {f"extra.{name}": array for name, array in self.extra.items()}
+        return arrays | {f"codec.{name}": array for name, array in self.codec_state.items()}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "HostGraph":
@@ -100,7 +104,7 @@ class HostGraph:
         sums = {loops: arrays[f"row_sums.{loops}"] for loops in (True, False) if f"row_sums.{loops}" in arrays}
         (indptr, indices, labels, train), features = (arrays[name] for name in _ALWAYS), features_from_arrays(arrays)
         extra, state = (
-            {name.removeprefix(prefix): one for name, one in arrays.items() if name.startswith(prefix)}
+            {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
             for prefix in ("extra.", "codec.")
         )
         return cls(indptr, indices, arrays.get("weight"), features, labels, train, sums, extra, state)

@@ -78,8 +78,8 @@ class LayerBatches(TrainingNodes):
         from fullgnn.sampling._layers_cpu import candidates, draw  # imports numba
 
         graph = self._graph
-        found = np.empty(min(self._num_arcs(targets), graph.num_nodes), np.int64)
-        nodes = found[: candidates(graph.indptr, graph.indices, targets, self._arcs, found)]
+        memory = np.empty(min(self._num_arcs(targets), graph.num_nodes), np.int64)
+        nodes = memory[: candidates(graph.indptr, graph.indices, targets, self._arcs, memory)]
         probability = inclusion(self._arcs[nodes], size)
         self._arcs[nodes] = 0
         is_kept = np.empty(len(nodes), bool)

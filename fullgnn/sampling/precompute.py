@@ -57,13 +57,13 @@ class Precomputed:
         if self.propagation.self_loops:
             matrix = with_self_loops(matrix)
         matrix.data = normalized_entries(matrix, *self.propagation.scales(sums), np.float64)
-        found = np.empty((len(x), number * x.shape[1]), dtype)
+        products = np.empty((len(x), number * x.shape[1]), dtype)
         for first in range(0, x.shape[1], COLUMNS_AT_ONCE):
             some = x[:, first : first + COLUMNS_AT_ONCE]
             for turn, power in enumerate(self.powers):
                 place = slice(turn * x.shape[1] + first, turn * x.shape[1] + first + some.shape[1])
-                found[:, place] = matrix @ some.astype(np.float64) if power else some
-        return found
+                products[:, place] = matrix @ some.astype(np.float64) if power else some
+        return products
 
     def input(self, block: Block, rows: torch.Tensor) -> PropagatedInput:
         """The input of the model.

@@ -202,5 +202,5 @@ class Transposition:
     @cached_property
     def csr(self) -> LocalCSR:
         """(columns, rows) of the ``original``."""
-        found = transpose(self.original)
-        return LocalCSR(found.indptr, found.targets, found.values, self.original.num_cols, self.original.num_rows)
+        swapped = transpose(self.original)
+        return LocalCSR(swapped.indptr, swapped.targets, swapped.values, self.original.num_cols, self.original.num_rows)

@@ -116,10 +116,10 @@ def _encode_to(path: Path, codec: Codec, features: Features) -> tuple[State, tup
 def _is_whole(file: Path, about: list[int]) -> bool:
     """Whether the ``file`` that an earlier run has kept has its size and checksum. A warning says what is wrong."""
     try:
-        found = [file.stat().st_size, file_checksum(file)]
-        if found == about:
+        actual = [file.stat().st_size, file_checksum(file)]
+        if actual == about:
             return True
-        reason = f"{found[0]} bytes instead of {about[0]}" if found[0] != about[0] else "checksum"
+        reason = f"{actual[0]} bytes instead of {about[0]}" if actual[0] != about[0] else "checksum"
     except OSError as error:
         reason = error.strerror or str(error)
     log.warning("%s cannot be read (%s): it is not used", file, quoted(reason))

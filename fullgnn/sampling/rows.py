@@ -59,9 +59,9 @@ class HopEdges:
         if self.hop.indptr.device.type == "cpu":
             from fullgnn.sampling._blocks_cpu import row_factors  # imports numba
 
-            found = torch.empty(self.hop.num_targets, dtype=torch.float64)
-            row_factors(*(one.numpy() for one in (self.graph_indptr, self.target_ids, self.hop.indptr, found)))
-            return found
+            factors = torch.empty(self.hop.num_targets, dtype=torch.float64)
+            row_factors(*(tensor.numpy() for tensor in (self.graph_indptr, self.target_ids, self.hop.indptr, factors)))
+            return factors
         return self.row_factor_torch()
 
     def row_factor_torch(self) -> Tensor:
@@ -175,7 +175,7 @@ class Rows:
 
         values = torch.empty(len(self.indices), dtype=dtype)
         edge = np.empty(0, np.int64) if self.edge is None else self.edge.numpy()
-        arrays = [NOTHING if one is None else one.numpy() for one in given]
+        arrays = [NOTHING if tensor is None else tensor.numpy() for tensor in given]
         entries(self.indptr.numpy(), self.indices.numpy(), edge, *arrays, values.numpy())
         return values
 

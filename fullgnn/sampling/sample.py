@@ -89,10 +89,10 @@ class BatchSampler:
         batch, own = self._items_of(epoch, number)
         total = self._task.total(self.labels[torch.from_numpy(self.sampler.targets(batch))])
         whole = (batch,) if getattr(self.sampler, "reads_batch", False) else ()
-        found = Sample(self.sampler.targets(own), self.sampler.sample(own, epoch, *whole), total)
-        if self.held is not None and not self.held[found.inputs].all():
+        sample = Sample(self.sampler.targets(own), self.sampler.sample(own, epoch, *whole), total)
+        if self.held is not None and not self.held[sample.inputs].all():
             raise RuntimeError(f"batch {number} of epoch {epoch} reads nodes that the part of rank {self._rank} lacks")
-        return found
+        return sample
 
     def counts(self, epoch: int) -> np.ndarray:
         """(num_nodes,) int32: how many batches of ``epoch`` read the features of each node on this rank."""

@@ -148,10 +148,10 @@ def usual_inputs(num_targets: int, fanouts: Sequence[int], mean_degree: float, n
     Source: Li et al., "Fused sampling and overlapped transfer" (2025), where M = B F prod_h min(f_h, d) is the number
     of elements of a pool of pinned memory; B are the targets, F the features, f_h the fan-outs, d the mean degree.
     """
-    found = float(num_targets)
+    num_inputs = float(num_targets)
     for fanout in fanouts:
-        found *= max(1.0, mean_degree if fanout == ALL else min(fanout, mean_degree))
-    return max(1, min(int(found), num_nodes))
+        num_inputs *= max(1.0, mean_degree if fanout == ALL else min(fanout, mean_degree))
+    return max(1, min(int(num_inputs), num_nodes))
 
 
 def hop_bytes(num_targets: int, fanouts: Sequence[int], mean_degree: float, num_nodes: int) -> int:

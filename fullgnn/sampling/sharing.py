@@ -55,10 +55,10 @@ def share_arrays(world: World, arrays: Arrays | None) -> Arrays:
             problem = f"{sum(array.nbytes for array in arrays.values()) / 1e9:.1f} GB: {error.strerror}"
     told = all_gather_objects((os.getpid(), descriptor, places, problem))
     pid, descriptor_of_first, places, _ = told[first]
-    found, problem = Arrays(), next((text for *_, text in told if text), "")
+    shared, problem = Arrays(), next((text for *_, text in told if text), "")
     if not problem:
         try:
-            found = _map(f"/proc/{pid}/fd/{descriptor_of_first}", places)
+            shared = _map(f"/proc/{pid}/fd/{descriptor_of_first}", places)
         except OSError as error:
             problem = str(error)
     problems = [text for text in all_gather_objects(problem) if text]  # all have mapped it, or failed
@@ -69,7 +69,7 @@ def share_arrays(world: World, arrays: Arrays | None) -> Arrays:
             f"the ranks of a machine cannot share the memory of the graph ({problems[0]}): start fewer ranks on each"
             " machine, or on one with more memory"
         )
-    return found
+    return shared
 
 
 def _write(arrays: Arrays) -> tuple[int, Places]:

@@ -33,7 +33,7 @@ def sampling_summary(cfg: MinibatchConfig, loader: Loader, result: FitResult) ->
     ranks = all_gather_objects({step: _median(cost.time_ms.get(step, 0.0) for cost in costs) for step in STEPS})
     counts = all_gather_objects({name: _median(cost.counts.get(name, 0) for cost in costs) for name in COUNTS})
     busiest = max(ranks, key=lambda times: sum(times.values()))
-    total = {name: sum(one[name] for one in counts) for name in COUNTS}
+    total = {name: sum(of_rank[name] for of_rank in counts) for name in COUNTS}
     return {
         "sampler": dict(cfg.sampler),
         "cache": dict(cfg.cache),
@@ -56,20 +56,20 @@ def sampling_table(record: RunRecord, full: bool = False) -> str:
     Args:
         full: whether it has all measurements, not only the eight that describe a run.
     """
-    found, median = record.sampling, record.epoch_time_ms["median"]
-    assert found is not None
+    sampling, median = record.sampling, record.epoch_time_ms["median"]
+    assert sampling is not None
     title = (
         f"{record.dataset}, {record.num_nodes} nodes, {record.num_edges} edges; {record.model},"
-        f" {found['sampler']['name']}, p={record.world_size}; evaluated on the full graph{in_title(record)}"
+        f" {sampling['sampler']['name']}, p={record.world_size}; evaluated on the full graph{in_title(record)}"
     )
     epoch = (f"epoch, median of {max(1, record.epochs - 1)}", f"{median:.2f} ms")
-    times = _parts(found["time_ms"], median)
+    times = _parts(sampling["time_ms"], median)
     if not full:
         phases = _phases(times)
         short = [epoch, *((f"  {phase}", share) for phase, share in zip(phases, shares([*phases.values()])))]
-        short += [("batches of an epoch", str(found["num_batches"])), memory_row(record), *best_metric_row(record)]
+        short += [("batches of an epoch", str(sampling["num_batches"])), memory_row(record), *best_metric_row(record)]
         return folded(title) + "\n" + format_table(("", "value"), short)
-    elsewhere = {step: ms for step, ms in found["time_ms"].items() if ms and step not in times}
+    elsewhere = {step: ms for step, ms in sampling["time_ms"].items() if ms and step not in times}
     rows: list[Sequence[str]] = [
         (*epoch, ""),
         *(
@@ -78,20 +78,20 @@ def sampling_table(record: RunRecord, full: bool = False) -> str:
             if ms
         ),
         *((f"{step}, in the workers meanwhile", f"{ms:.2f} ms", "") for step, ms in elsewhere.items()),
-        ("batches of an epoch", str(found["num_batches"]), ""),
-        ("drawn edges of an epoch", f"{found['sampled_edges']:.0f}", ""),
-        ("rows of features that were read", f"{found['input_rows']:.0f}", ""),
-        *_cache_rows(found),
-        ("features that were fetched from the host", num_bytes(int(found["fetched_bytes"])), ""),
+        ("batches of an epoch", str(sampling["num_batches"]), ""),
+        ("drawn edges of an epoch", f"{sampling['sampled_edges']:.0f}", ""),
+        ("rows of features that were read", f"{sampling['input_rows']:.0f}", ""),
+        *_cache_rows(sampling),
+        ("features that were fetched from the host", num_bytes(int(sampling["fetched_bytes"])), ""),
         *memory_rows(record),
         *metric_rows(record),
     ]
     return folded(title) + "\n" + format_table(("", "value", "share"), rows)
 
 
-def _cache_rows(found: Mapping[str, Any]) -> list[Sequence[str]]:
+def _cache_rows(sampling: Mapping[str, Any]) -> list[Sequence[str]]:
     """How often the cache had the row that was read, and what it took to change its content."""
-    rate, filled = found.get("hit_rate"), found.get("filled_bytes")
+    rate, filled = sampling.get("hit_rate"), sampling.get("filled_bytes")
     if not rate:
         return []
     rows: list[Sequence[str]] = [("rows that were on the device", f"{100 * rate:.1f} %", "")]

@@ -62,8 +62,8 @@ class SlotLayout:
     def features(self, memory: mmap.mmap, slot: int) -> np.ndarray:
         """(num_rows, width), on the memory of ``slot``."""
         count = self.num_rows * self.width
-        found = np.frombuffer(memory, self.dtype, count, slot * self.num_bytes)
-        return found.reshape(self.num_rows, self.width)
+        flat = np.frombuffer(memory, self.dtype, count, slot * self.num_bytes)
+        return flat.reshape(self.num_rows, self.width)
 
     def hops(self, memory: mmap.mmap, slot: int) -> np.ndarray:
         """(hop_bytes,) uint8, on the memory of ``slot``."""
@@ -198,16 +198,16 @@ class Workers:
                     f" runtime.timeout_s={self._timeout_s:g} s: start again with resume=auto"
                 )
             try:
-                found = worker.pipe.recv()
+                message = worker.pipe.recv()
             except (EOFError, OSError):  # no other process has the worker's end of the pipe
                 raise self._ended(worker) from None
-            if isinstance(found, FullGNNError):
-                raise RankFailed(str(found)) from found
-            if isinstance(found, str):
-                raise RuntimeError(f"worker {worker.number} of rank {self._rank} failed:\n{found}")
-            if found.request == self._request:
-                return found
-            self.release(found)
+            if isinstance(message, FullGNNError):
+                raise RankFailed(str(message)) from message
+            if isinstance(message, str):
+                raise RuntimeError(f"worker {worker.number} of rank {self._rank} failed:\n{message}")
+            if message.request == self._request:
+                return message
+            self.release(message)
 
     def features(self, piece: Piece) -> np.ndarray:
         """(stop - first, row width), the rows of ``piece``, until its slot is released."""

@@ -32,7 +32,7 @@ from fullgnn.storage.cache import Cache
 from fullgnn.storage.folder import CONTENTS
 from fullgnn.telemetry.machine import within_memory
 
-SPLIT_KEYS = ("split", *(one.name for one in fields(SplitKeys)), "split_seed")
+SPLIT_KEYS = ("split", *(field.name for field in fields(SplitKeys)), "split_seed")
 """The keys of ``conf/dataset/base.yaml``: those of a split that all datasets have. A configuration without them has
 null for each."""
 SPLIT_CURE = "give dataset.split=random, which splits the labelled nodes at random"
@@ -147,9 +147,9 @@ def load_cached(node: Mapping[str, Any], cache: Cache) -> Graph:
         return load_dataset(node)
     key = cache.key(**identity)
 
-    found = cache.load("graph", key, lambda stored: graph_from_arrays(stored, node["name"]))
-    if found is not None:
-        return found
+    cached = cache.load("graph", key, lambda stored: graph_from_arrays(stored, node["name"]))
+    if cached is not None:
+        return cached
     graph = load_dataset(node)
     cache.store("graph", key, graph_to_arrays(graph))
     return graph
@@ -237,7 +237,7 @@ def drawn_split(node: Mapping[str, Any], load: Callable[..., Graph]) -> Drawn | 
     split, own = node.get("split"), own_keys(load)
     if "split" in own:  # a key of the user's own with this name
         return None
-    keys = SplitKeys(**{one.name: node.get(one.name) for one in fields(SplitKeys)})
+    keys = SplitKeys(**{field.name: node.get(field.name) for field in fields(SplitKeys)})
     if is_drawn(split):
         keys = replace(keys, **{key: None for key in own if key not in USED[split]})
         seed = node.get("split_seed")

@@ -25,16 +25,16 @@ def neighbor_means(indptr: np.ndarray, indices: np.ndarray, nodes: slice, rows: 
         (number of nodes, F) float16; zeros for a node of which no neighbour has a row.
     """
     count = nodes.stop - nodes.start
-    found = np.empty((count, rows.shape[1]), np.float16)
+    means = np.empty((count, rows.shape[1]), np.float16)
     bits = rows.view(np.uint16)
 
     def mean(piece: slice) -> None:
         sums = np.zeros((piece.stop - piece.start, rows.shape[1]))
         _add_means(indptr, indices, nodes.start + piece.start, bits, first, sums)
-        found[piece] = sums
+        means[piece] = sums
 
     parallel_for(mean, even_slices(count, min(count, PIECES)))
-    return found
+    return means
 
 
 @compiled()

@@ -120,16 +120,16 @@ def integers(text, start, end, values, wrong):
 
 
 @compiled()
-def gather(text, start, end, places, found):
+def gather(text, start, end, places, utf8):
     """Write the words one after the other.
 
     Args:
         text, start, end: as ``split`` fills them.
-        places: (num_words,) int64, where each word begins in ``found``.
-        found: (num_bytes,) uint8, filled.
+        places: (num_words,) int64, where each word begins in ``utf8``.
+        utf8: (num_bytes,) uint8, filled.
     """
     for word in range(len(start)):
         to = places[word]
         for place in range(start[word], end[word]):
-            found[to] = text[place]
+            utf8[to] = text[place]
             to += 1

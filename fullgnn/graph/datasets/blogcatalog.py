@@ -86,12 +86,12 @@ def _read(file: Path, largest: tuple[int, int]) -> np.ndarray:
 def _numbers(file: Path, columns: int) -> np.ndarray:
     """(num_lines, columns) int64."""
     try:
-        found = rows_of(file, columns)
+        rows = rows_of(file, columns)
     except (OverflowError, ValueError) as error:
         wanted = "a number" if columns == 1 else f"{columns} numbers, separated by a comma"
         raise DataError(
             f"{file} cannot be read ({first_line(error)}): write lines of {wanted}, and nothing else"
         ) from error
-    if found.size == 0:
+    if rows.size == 0:
         raise DataError(f"{file} is empty: write lines of {columns} numbers, separated by commas")
-    return found
+    return rows

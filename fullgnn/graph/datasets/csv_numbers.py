@@ -67,24 +67,24 @@ def read_numbers(
         DataError: the file is damaged, or has another number of rows, or more than fit into memory.
     """
     rows, columns = shape
-    found, end = np.empty((0, columns or 0), as_dtype or dtype), 0
+    numbers, end = np.empty((0, columns or 0), as_dtype or dtype), 0
     for block in number_blocks(file, dtype, columns, cure):
         begin, end = end, end + len(block)
         if rows is not None and end > rows:
             raise DataError(f"{file} has more than {rows} rows: {cure}")
-        if len(found) < end:
+        if len(numbers) < end:
             room = max(end, 2 * begin) if rows is None else rows
-            num_bytes = (room + begin) * block.shape[1] * found.itemsize
+            num_bytes = (room + begin) * block.shape[1] * numbers.itemsize
             check_fits(num_bytes, f"{file}: {room} rows", "take a machine with more memory, or correct the file")
-            larger = np.empty((room, block.shape[1]), found.dtype)
+            larger = np.empty((room, block.shape[1]), numbers.dtype)
             if begin:
-                larger[:begin] = found[:begin]
-            found = larger
+                larger[:begin] = numbers[:begin]
+            numbers = larger
         with np.errstate(over="ignore"):  # a float beyond ``as_dtype`` becomes infinite
-            found[begin:end] = block
+            numbers[begin:end] = block
     if rows is not None and end < rows:
         raise DataError(f"{file} has {end} rows, and {rows} belong there: {cure}")
-    return found[:end]
+    return numbers[:end]
 
 
 def num_columns(file: Path, cure: str) -> int:

@@ -18,11 +18,11 @@ def existing(files: Iterable[Path], cure: str) -> list[Path]:
     Raises:
         DataError: a file is missing.
     """
-    found = list(files)
-    for file in found:
+    paths = list(files)
+    for file in paths:
         if not file.is_file():
             raise DataError(f"no file {file.resolve()}: {cure}")
-    return found
+    return paths
 
 
 def existing_file(path: str, key: str, what: str) -> Path:

@@ -185,11 +185,11 @@ def _labels(values: list[Any]) -> dict[str, Any]:
 
 def _features(nodes: _Attributes, wanted: str | Sequence[str]) -> np.ndarray:
     """(num_nodes, F) float32."""
-    patterns = [one.strip() for one in (wanted.split(",") if isinstance(wanted, str) else wanted)]
+    patterns = [part.strip() for part in (wanted.split(",") if isinstance(wanted, str) else wanted)]
     names: list[str] = []
     for pattern in patterns:
-        found = [name for name in nodes.names if fnmatchcase(str(name), pattern)]
-        names += [name for name in found or [pattern] if name not in names]
+        matches = [name for name in nodes.names if fnmatchcase(str(name), pattern)]
+        names += [name for name in matches or [pattern] if name not in names]
     check_fits(4 * len(nodes.nodes) * len(names), f"{nodes.file}: {len(names)} features", "choose fewer of them")
     features = np.empty((len(nodes.nodes), len(names)), np.float32)
     for place, name in enumerate(names):

@@ -153,7 +153,7 @@ def _json(file: Path) -> dict[str, Any]:
     """The mapping in a JSON file."""
     size = file.stat().st_size
     check_fits(_PER_BYTE * size, str(file), "take a machine with more memory")
-    found = parse_json(read_text(file, size), file)
-    if not isinstance(found, dict):
+    mapping = parse_json(read_text(file, size), file)
+    if not isinstance(mapping, dict):
         raise DataError(f"{file} holds no mapping of texts: {COPY_AGAIN}")
-    return found
+    return mapping

@@ -109,12 +109,12 @@ class _Machine:
 
     def int_lists(self) -> None:
         """Read the items of a dictionary that begin here, if they are lists of integers."""
-        found = _ITEMS.match(self.content, self.place)
-        if found is None:
+        match = _ITEMS.match(self.content, self.place)
+        if match is None:
             return
-        tokens = _TOKEN.findall(found[0])
+        tokens = _TOKEN.findall(match[0])
         length = np.fromiter(map(len, tokens), np.int32, len(tokens))
-        code = np.frombuffer(found[0] + bytes(4), np.uint8)
+        code = np.frombuffer(match[0] + bytes(4), np.uint8)
         start = np.cumsum(length) - length
         kind = code[start]
         is_int = _BYTES_OF_INT[kind] > 0
@@ -130,7 +130,7 @@ class _Machine:
         counts = np.diff(first, append=len(number)) - 1
         self.stack.append(IntLists(number[is_key], counts, number[~is_key]))
         self.has_skipped = True
-        self.place = found.end()
+        self.place = match.end()
 
     def take(self, size: int) -> bytes:
         taken = self.content[self.place : self.place + size]

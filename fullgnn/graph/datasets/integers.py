@@ -70,18 +70,18 @@ def integers_of(text: np.ndarray) -> Integers:
     is_part[start[signed & (digits > 0)]] = False
     if is_part.any():
         wrong = int(np.searchsorted(start, is_part.argmax(), side="right")) - 1
-        raise ValueError(_told(text, start, end, line, wrong, "is no integer"))
+        raise ValueError(_problem(text, start, end, line, wrong, "is no integer"))
     values = np.zeros(len(start), np.int64)
     for place in range(min(_MAX_DIGITS, int(digits.max(initial=0)))):
         some = digits > place
         at = (start + signed + place)[some]
         values[some] = values[some] * 10 + (text[at] - ord("0"))
     values[negative] *= -1
-    for one in np.flatnonzero(digits > _MAX_DIGITS).tolist():
-        number = int(text[start[one] : end[one]].tobytes()) if digits[one] < 4000 else 2**63
+    for index in np.flatnonzero(digits > _MAX_DIGITS).tolist():
+        number = int(text[start[index] : end[index]].tobytes()) if digits[index] < 4000 else 2**63
         if not -(2**63) <= number < 2**63:
-            raise ValueError(_told(text, start, end, line, one, "is beyond int64"))
-        values[one] = number
+            raise ValueError(_problem(text, start, end, line, index, "is beyond int64"))
+        values[index] = number
     return Integers(values, line)
 
 
@@ -125,6 +125,6 @@ def _is_any(text: np.ndarray, characters: bytes) -> np.ndarray:
     return table[text]
 
 
-def _told(text: np.ndarray, start: np.ndarray, end: np.ndarray, line: np.ndarray, one: int, what: str) -> str:
-    token = text[start[one] : min(end[one], start[one] + 1000)].tobytes().decode("latin1")
-    return f"line {line[one] + 1}: {quoted(token)!r} {what}"
+def _problem(text: np.ndarray, start: np.ndarray, end: np.ndarray, line: np.ndarray, index: int, what: str) -> str:
+    token = text[start[index] : min(end[index], start[index] + 1000)].tobytes().decode("latin1")
+    return f"line {line[index] + 1}: {quoted(token)!r} {what}"

@@ -73,11 +73,11 @@ def load(name: str, format: str, train_path: str, test_path: str) -> Graph:
 
 def _read_lists(file: Path) -> tuple[np.ndarray, int, int]:
     """(2, E) int64 users above items, both from 0; and the number of users and of items."""
-    found = _integers(file, read_text(file))
-    _check_ids(file, found.values, 0)
-    is_user = np.diff(found.line, prepend=-1) > 0  # the first of its line
+    numbers = _integers(file, read_text(file))
+    _check_ids(file, numbers.values, 0)
+    is_user = np.diff(numbers.line, prepend=-1) > 0  # the first of its line
     counts = np.diff(np.flatnonzero(is_user), append=len(is_user)) - 1
-    users, items = found.values[is_user], found.values[~is_user]
+    users, items = numbers.values[is_user], numbers.values[~is_user]
     return np.stack([np.repeat(users, counts), items]), _size(users), _size(items)
 
 
@@ -101,10 +101,10 @@ def _read_triples(file: Path) -> tuple[np.ndarray, int, int]:
     counted = np.zeros(len(text) + 1, np.int8)
     counted[tabs[first_tab[filled] + 1]] += 1
     counted[ends[filled]] -= 1
-    found = _integers(file, np.where(np.cumsum(counted[:-1], dtype=np.int8) > 0, np.uint8(ord(" ")), text))
-    if not np.array_equal(found.line, np.repeat(np.flatnonzero(filled), 2)):
+    numbers = _integers(file, np.where(np.cumsum(counted[:-1], dtype=np.int8) > 0, np.uint8(ord(" ")), text))
+    if not np.array_equal(numbers.line, np.repeat(np.flatnonzero(filled), 2)):
         raise DataError(f"{file} must have a user and an item in each line: correct it")
-    pairs = found.values.reshape(-1, 2).T
+    pairs = numbers.values.reshape(-1, 2).T
     _check_ids(file, pairs.ravel(), 1)
     return pairs - 1, _size(pairs[0] - 1), _size(pairs[1] - 1)
 

@@ -34,10 +34,10 @@ def files(name: str | None, path: str) -> list[Path]:
     """
     folder = Path(path).expanduser()
     if name is None:
-        found = sorted({file.name.split(".content")[0] for file in folder.glob("*.content*")})
-        if len(found) > 1:
-            raise DataError(f"{folder.resolve()} has {quoted(', '.join(found))}: choose one by dataset.name")
-        name = found[0] if found else None
+        names = sorted({file.name.split(".content")[0] for file in folder.glob("*.content*")})
+        if len(names) > 1:
+            raise DataError(f"{folder.resolve()} has {quoted(', '.join(names))}: choose one by dataset.name")
+        name = names[0] if names else None
     return [_file(folder, name or "*", suffix) for suffix in _SUFFIXES]
 
 

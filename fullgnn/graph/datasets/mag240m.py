@@ -56,7 +56,7 @@ def load(path: str, cache_dir: str | None, max_papers: int | None) -> Graph:
     """
     folder = Folder.open(path, max_papers)
     chosen = folder.chosen()
-    sizes = [int(np.count_nonzero(one)) for one in chosen]
+    sizes = [int(np.count_nonzero(mask)) for mask in chosen]
     num_nodes, num_papers = sum(sizes), sizes[0]
     check_num_nodes(num_nodes, str(folder.meta_file))
     indptr, indices, num_merged = _structure(folder, chosen, num_nodes)

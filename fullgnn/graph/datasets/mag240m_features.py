@@ -94,10 +94,10 @@ def _is_made_of(file: Path, made_of: dict[str, Any]) -> bool:
         if kept != made_of | {"written": file.stat().st_mtime_ns}:
             log.info("%s was made of other files, or has changed: it is written anew", file)
             return False
-        found = map_npy(file, read_only=True)
-        if found.dtype == np.float16 and list(found.shape) == made_of["shape"] and found.flags.c_contiguous:
+        array = map_npy(file, read_only=True)
+        if array.dtype == np.float16 and list(array.shape) == made_of["shape"] and array.flags.c_contiguous:
             return True
-        reason = f"it has the shape {found.shape} and the dtype {found.dtype}"
+        reason = f"it has the shape {array.shape} and the dtype {array.dtype}"
     except (DamagedArray, DataError, OSError) as error:
         reason = reason_of(error)
     log.warning("%s cannot be used (%s): it is written anew", file, quoted(reason))

@@ -40,7 +40,7 @@ def files_of(path: str) -> list[Path]:
     """
     folder = Path(path).expanduser()
     names = ["meta.pt", "split_dict.pt", "processed/paper/node_feat.npy", "processed/paper/node_label.npy"]
-    names += (f"processed/{one}/edge_index.npy" for one in RELATIONS)
+    names += (f"processed/{relation}/edge_index.npy" for relation in RELATIONS)
     return existing(
         (folder / name for name in names),
         f"set dataset.path to the folder mag240m_kddcup2021 of OGB-LSC, unpacked from {URL}",
@@ -212,6 +212,6 @@ def _mapped(file: Path, kinds: str, shape: tuple[int | None, ...]) -> np.ndarray
     if array.dtype.char not in kinds or not array.dtype.isnative:
         raise DataError(f"{file} has the dtype {array.dtype}, and takes {np.dtype(kinds[0])}: {UNPACK_AGAIN}")
     if array.ndim != len(shape) or any(want not in (None, have) for want, have in zip(shape, array.shape)):
-        wanted = "(" + ", ".join("any" if one is None else str(one) for one in shape) + ")"
+        wanted = "(" + ", ".join("any" if size is None else str(size) for size in shape) + ")"
         raise DataError(f"{file} has the shape {array.shape}, and takes {wanted} by meta.pt: {UNPACK_AGAIN}")
     return array

@@ -136,10 +136,10 @@ def _neighbors(rows: Rows, header: _Header) -> tuple[np.ndarray, np.ndarray, np.
     wrong = np.flatnonzero((given < 0) | (given % step != 0))
     if len(wrong):
         row = int(wrong[0])
-        found = f"has {given[row] + header.skipped} numbers"
+        problem = f"has {given[row] + header.skipped} numbers"
         if given[row] < 0:
-            raise rows.error(row, f"{found}, and {header.skipped} of the node itself come first")
-        raise rows.error(row, f"{found}, and each neighbor has a weight behind it")
+            raise rows.error(row, f"{problem}, and {header.skipped} of the node itself come first")
+        raise rows.error(row, f"{problem}, and each neighbor has a weight behind it")
     place = np.arange(len(rows.start)) - np.repeat(rows.first[:-1], np.diff(rows.first)) - header.skipped
     words = np.flatnonzero((place >= 0) & (place % step == 0))
     ids = rows.integers(words)

@@ -49,17 +49,17 @@ def files(name: str, path: str) -> list[Path]:
     packed = folder / f"{name}.npz"
     if packed.is_file():
         return [packed]
-    found = []
+    paths = []
     for endings in (("_edges.csv",), ("_target.csv",), ("_features.json", ".json")):
         names = [f"{stem}{ending}" for stem in (f"musae_{name}", name) for ending in endings]
-        file = next((folder / one for one in names if (folder / one).is_file()), None)
+        file = next((folder / candidate for candidate in names if (folder / candidate).is_file()), None)
         if file is None:
             raise DataError(
                 f"no file {folder.resolve() / names[0]}: set dataset.path to a folder of MUSAE, and dataset.name to the"
                 " word in the names of its files, such as facebook"
             )
-        found.append(file)
-    return found
+        paths.append(file)
+    return paths
 
 
 def check(name: str, path: str, label: str | None, values: bool) -> None:
@@ -91,18 +91,18 @@ def load(name: str, path: str, label: str | None, values: bool, normalize_featur
         DataError: a file is missing or has wrong contents; the message names it.
     """
     check(name, path, label, values)
-    found = files(name, path)
-    if len(found) == 1:
-        fields = _packed(found[0], values)
+    paths = files(name, path)
+    if len(paths) == 1:
+        fields = _packed(paths[0], values)
     else:
-        edges_file, target_file, features_file = found
+        edges_file, target_file, features_file = paths
         ids, given = _targets(target_file, label)
         features, remarks = _features(features_file, ids)
         fields = {"edge_index": _edges(edges_file, ids), "features": features, "remarks": remarks}
         fields |= {"node_names": node_names_of(ids)} | _labels(target_file, given, values)
     if normalize_features:
         fields["features"] = normalize_rows(fields["features"].astype(np.float32))
-    with naming(found[0]):
+    with naming(paths[0]):
         return Graph.from_edge_index(fields.pop("edge_index"), name=name, **fields)
 
 
@@ -197,10 +197,10 @@ def _features(file: Path, ids: Any) -> tuple[csr_array, dict[str, int]]:
 def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """A dictionary of the pairs, whose keys differ."""
     pairs = list(pairs)
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    by_node = dict(pairs)
+    if len(by_node) < len(pairs):
         raise ValueError("a node is listed twice")
-    return found
+    return by_node
 
 
 def _packed(file: Path, values: bool) -> dict[str, Any]:

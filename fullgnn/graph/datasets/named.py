@@ -45,9 +45,9 @@ def classes_of(texts: Any) -> tuple[np.ndarray, tuple[str, ...]]:
     """
     import pyarrow.compute
 
-    found = texts.drop_null().unique()
-    numbers = as_integers(found)
-    names = found.take(pyarrow.compute.sort_indices(found if numbers is None else pyarrow.array(numbers)))
+    distinct = texts.drop_null().unique()
+    numbers = as_integers(distinct)
+    names = distinct.take(pyarrow.compute.sort_indices(distinct if numbers is None else pyarrow.array(numbers)))
     classes = pyarrow.compute.index_in(texts, value_set=names, skip_nulls=True).fill_null(-1)
     return classes.to_numpy().astype(np.int64), tuple(names.to_pylist())
 

@@ -44,8 +44,8 @@ def files(name: str, root: str, split_name: str | None, names: bool) -> list[Pat
         ConfigError: there are several splits, and ``split_name`` chooses none.
         DataError: a file is missing.
     """
-    found = files_of(name, root, split_name)
-    return [*found, *(name_files(folder_of(name, root), kind_of(found)) if names else [])]
+    paths = files_of(name, root, split_name)
+    return [*paths, *(name_files(folder_of(name, root), kind_of(paths)) if names else [])]
 
 
 def node_groups(name: str, root: str, split_name: str | None, groups: str) -> np.ndarray:
@@ -107,20 +107,20 @@ def load(
         DataError: a file is missing, damaged or too large; the message names it.
     """
     check(add_inverse_edge, edge_weight, node_features)
-    found = files_of(name, root, split_name)
-    raw = raw_of(found)
+    paths = files_of(name, root, split_name)
+    raw = raw_of(paths)
     folder, num_columns = raw.folder, raw.num_edge_features()
     if edge_weight is not None and edge_weight >= num_columns:
         raise ConfigError(f"dataset.edge_weight={edge_weight}: the edges in {folder} have {num_columns} numbers each")
     reads = _reads(raw, edge_weight, bool(add_inverse_edge))
     labels = known_labels(raw.labels(), raw.folder, UNPACK_AGAIN)
-    masks, num_unlabelled = without_unlabelled(masks_of(found, raw.num_nodes, raw.kind), is_labelled(labels))
+    masks, num_unlabelled = without_unlabelled(masks_of(paths, raw.num_nodes, raw.kind), is_labelled(labels))
     mapping = name_files(folder_of(name, root), raw.kind) if names else []
     are_read = edge_weight is not None or node_features == "edge_mean"
     with naming(folder):
         return Graph.from_scipy(
             reads,
-            features=_features(raw, found, node_features, bool(add_inverse_edge)),
+            features=_features(raw, paths, node_features, bool(add_inverse_edge)),
             labels=labels,
             name=name,
             node_names=read_names(mapping[0], raw.num_nodes, UNPACK_AGAIN) if mapping else None,
@@ -134,10 +134,10 @@ def load(
         )
 
 
-def _class_names(found: list[Path], labels: np.ndarray) -> list[str] | None:
+def _class_names(paths: list[Path], labels: np.ndarray) -> list[str] | None:
     """The names of the classes, or of the labels of a node, if there is a file of them."""
     num_classes = labels.shape[1] if labels.ndim == 2 else int(labels.max()) + 1
-    return class_names_of(found[0], num_classes, UNPACK_AGAIN) if found else None
+    return class_names_of(paths[0], num_classes, UNPACK_AGAIN) if paths else None
 
 
 def _reads(raw: Raw, edge_weight: int | None, both_directions: bool) -> coo_array:
@@ -155,7 +155,7 @@ def _reads(raw: Raw, edge_weight: int | None, both_directions: bool) -> coo_arra
     return coo_array((np.concatenate([entries, entries[again]]), ends), shape=reads.shape)
 
 
-def _features(raw: Raw, found: list[Path], made: str | None, both_directions: bool) -> np.ndarray | None:
+def _features(raw: Raw, paths: list[Path], made: str | None, both_directions: bool) -> np.ndarray | None:
     """The features in the folder, or those that are ``made``; see ``load``."""
     folder, features = raw.folder, raw.features()
     if made is None:
@@ -163,7 +163,7 @@ def _features(raw: Raw, found: list[Path], made: str | None, both_directions: bo
     if features is not None:
         raise ConfigError(f"dataset.node_features={made} would do nothing: {folder} has features, so leave it out")
     if made == "species":
-        species, column = np.unique(species_of(found, raw.num_nodes), return_inverse=True)
+        species, column = np.unique(species_of(paths, raw.num_nodes), return_inverse=True)
         check_fits(
             4 * raw.num_nodes * len(species), f"{folder}: a column for each of {len(species)} species", UNPACK_AGAIN
         )

@@ -68,24 +68,24 @@ def files_of(name: str, root: str, split_name: str | None) -> list[Path]:
     folder = folder_of(name, root)
     raw, kind = folder / "raw", ""
     if (raw / "data.npz").is_file():
-        found = [raw / "data.npz", raw / "node-label.npz"]
+        paths = [raw / "data.npz", raw / "node-label.npz"]
     elif (raw / FILES_OF_KINDS[0]).is_file():
         kinds = Kinds.open(raw)
-        found, kind = kinds.files(), kinds.kind
+        paths, kind = kinds.files(), kinds.kind
     else:
-        found = [raw / f"{one}.csv.gz" for one in ("num-node-list", "num-edge-list", "edge", "node-label")]
-        more = (raw / one for one in ("node-feat.csv.gz", "edge-feat.csv.gz", *SPECIES))
-        found += [file for file in more if file.is_file()]
+        paths = [raw / f"{stem}.csv.gz" for stem in ("num-node-list", "num-edge-list", "edge", "node-label")]
+        more = (raw / file_name for file_name in ("node-feat.csv.gz", "edge-feat.csv.gz", *SPECIES))
+        paths += [file for file in more if file.is_file()]
     cure = (
         f"set dataset.root to the folder in which the package ogb has put {folder.name}, the root of its"
         f" NodePropPredDataset(name={name!r}, root=...)"
     )
-    return existing(found, cure) + _split_files(folder, split_name, kind)
+    return existing(paths, cure) + _split_files(folder, split_name, kind)
 
 
 def _split_files(folder: Path, split_name: str | None, kind: str) -> list[Path]:
     split = folder / "split"
-    names = sorted(one.name for one in split.iterdir() if one.is_dir()) if split.is_dir() else []
+    names = sorted(path.name for path in split.iterdir() if path.is_dir()) if split.is_dir() else []
     if split_name is None and len(names) > 1:
         raise ConfigError(f"{split} has several splits: set dataset.split_name to one of {', '.join(names)}")
     chosen = split / (split_name or (names[0] if names else ""))
@@ -138,10 +138,10 @@ def species_of(files: list[Path], num_nodes: int | None) -> np.ndarray:
     Raises:
         DataError: there is no file of species.
     """
-    found = [file for file in files if file.name in SPECIES]
-    if not found:
+    of_species = [file for file in files if file.name in SPECIES]
+    if not of_species:
         raise DataError(f"no file {files[0].parent / SPECIES[0]}: the nodes of this dataset have no species")
-    return read_numbers(found[0], np.int64, (num_nodes, 1), UNPACK_AGAIN)[:, 0]
+    return read_numbers(of_species[0], np.int64, (num_nodes, 1), UNPACK_AGAIN)[:, 0]
 
 
 def name_files(folder: Path, kind: str) -> list[Path]:
@@ -154,7 +154,7 @@ def name_files(folder: Path, kind: str) -> list[Path]:
         DataError: there is none with the names of the nodes, or several.
     """
     pattern = f"{kind}_entidx2name.csv.gz" if kind else "nodeidx2*.csv.gz"
-    of_nodes, of_classes = (sorted((folder / "mapping").glob(one)) for one in (pattern, "labelidx2*.csv.gz"))
+    of_nodes, of_classes = (sorted((folder / "mapping").glob(wanted)) for wanted in (pattern, "labelidx2*.csv.gz"))
     if len(of_nodes) != 1:
         raise DataError(
             f"{folder / 'mapping'} has {len(of_nodes)} files {pattern}, and the names of the nodes are in one:"
@@ -186,11 +186,11 @@ def read_names(file: Path, count: int, cure: str) -> NodeNames:
         if ids.null_count:
             raise ValueError("an id is missing")
     numbers = as_integers(texts)
-    found = texts_of(texts) if numbers is None else numbers
+    names = texts_of(texts) if numbers is None else numbers
     order = np.argsort(ids.to_numpy(), kind="stable")
     if not np.array_equal(ids.to_numpy()[order], np.arange(count)):
         raise DataError(f"{file} must have the ids 0 to {count - 1} once each: {cure}")
-    return found[order]
+    return names[order]
 
 
 def class_names_of(file: Path, num_classes: int, cure: str) -> list[str] | None:

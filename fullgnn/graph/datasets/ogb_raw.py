@@ -61,8 +61,8 @@ class TextRaw:
 
     def edges(self) -> tuple[np.ndarray, np.ndarray]:
         """The sources and the targets, (num_edges,) integers each."""
-        found = read_numbers(self.file, np.int64, (self.num_edges, 2), UNPACK_AGAIN)
-        return found[:, 0], found[:, 1]
+        pairs = read_numbers(self.file, np.int64, (self.num_edges, 2), UNPACK_AGAIN)
+        return pairs[:, 0], pairs[:, 1]
 
     def labels(self) -> np.ndarray:
         """(num_nodes, c) numbers, NaN where a label is not known."""
@@ -108,23 +108,23 @@ class BinaryRaw:
         check_num_nodes(self.num_nodes, str(self.file))
 
     def edges(self) -> tuple[np.ndarray, np.ndarray]:
-        found = self._arrays.mapped("edge_index")
-        if found.shape != (2, self.num_edges):
+        array = self._arrays.mapped("edge_index")
+        if array.shape != (2, self.num_edges):
             raise DataError(
-                f"{self.file}: array 'edge_index' has shape {found.shape}, and takes (2, {self.num_edges}):"
+                f"{self.file}: array 'edge_index' has shape {array.shape}, and takes (2, {self.num_edges}):"
                 f" {UNPACK_AGAIN}"
             )
-        return found[0], found[1]
+        return array[0], array[1]
 
     def labels(self) -> np.ndarray:
         file = self.folder / "node-label.npz"
-        found = _ArraysOfOGB(file, UNPACK_AGAIN).mapped("node_label")
-        if found.ndim != 2 or len(found) != self.num_nodes or found.dtype.kind not in "biuf":
+        array = _ArraysOfOGB(file, UNPACK_AGAIN).mapped("node_label")
+        if array.ndim != 2 or len(array) != self.num_nodes or array.dtype.kind not in "biuf":
             raise DataError(
-                f"{file}: array 'node_label' has shape {found.shape} and dtype {found.dtype}, and takes numbers, a row"
+                f"{file}: array 'node_label' has shape {array.shape} and dtype {array.dtype}, and takes numbers, a row"
                 f" for each of {self.num_nodes} nodes: {UNPACK_AGAIN}"
             )
-        return found
+        return array
 
     def features(self) -> np.ndarray | None:
         return self._arrays.mapped("node_feat") if "node_feat" in self._arrays else None
@@ -133,13 +133,13 @@ class BinaryRaw:
         return int(self.edge_features().shape[1]) if "edge_feat" in self._arrays else 0
 
     def edge_features(self) -> np.ndarray:
-        found = self._arrays.mapped("edge_feat")
-        if found.ndim != 2 or len(found) != self.num_edges or found.dtype.kind not in "biuf":
+        array = self._arrays.mapped("edge_feat")
+        if array.ndim != 2 or len(array) != self.num_edges or array.dtype.kind not in "biuf":
             raise DataError(
-                f"{self.file}: array 'edge_feat' has shape {found.shape} and dtype {found.dtype}, and takes numbers, a"
+                f"{self.file}: array 'edge_feat' has shape {array.shape} and dtype {array.dtype}, and takes numbers, a"
                 f" row for each of {self.num_edges} edges: {UNPACK_AGAIN}"
             )
-        return found
+        return array
 
 
 Raw = TextRaw | BinaryRaw
@@ -207,7 +207,7 @@ class Kinds:
         label = self.raw / "node-label" / self.kind / "node-label.csv.gz"
         needed = [*(self.raw / name for name in FILES_OF_KINDS), *sizes, self._of(self.relation) / "edge.csv.gz", label]
         feature = self.raw / "node-feat" / self.kind / "node-feat.csv.gz"
-        return needed + [one for one in (feature, self._of(self.relation) / "edge-feat.csv.gz") if one.is_file()]
+        return needed + [file for file in (feature, self._of(self.relation) / "edge-feat.csv.gz") if file.is_file()]
 
     def graph(self) -> TextRaw:
         """The graph of the nodes that have labels."""
@@ -219,7 +219,7 @@ class Kinds:
             self.raw / "node-feat" / self.kind,
             self.kind,
             {
-                "other_relations": sum(read_count(self._of(one) / "num-edge-list.csv.gz") for one in self.others),
+                "other_relations": sum(read_count(self._of(other) / "num-edge-list.csv.gz") for other in self.others),
                 "other_kinds": sum(self.sizes.values()) - self.sizes[self.kind],
             },
         )

@@ -104,7 +104,7 @@ def _stacked(first: csr_array, others: csr_array, rows: np.ndarray) -> csr_array
     counts[: first.shape[0]] = np.diff(first.indptr)
     counts[rows] = np.diff(others.indptr)
     others = others[order]
-    data, indices = (np.concatenate([getattr(one, part) for one in (first, others)]) for part in ("data", "indices"))
+    data, indices = (np.concatenate([getattr(csr, part) for csr in (first, others)]) for part in ("data", "indices"))
     return csr_array((data, indices, np.append(0, np.cumsum(counts))), shape=(len(counts), first.shape[1]))
 
 
@@ -194,15 +194,15 @@ def _int_lists(items: list[Any], num_bytes: int) -> Iterator[IntLists]:
             pairs.append(item)
             continue
         keys, lists = pairs[::2], pairs[1::2]
-        if len(keys) != len(lists) or any(type(one) is not list for one in lists):
+        if len(keys) != len(lists) or any(type(neighbors) is not list for neighbors in lists):
             raise ValueError("its values are no lists")
         if sum(map(len, lists)) > num_bytes:
             raise ValueError(f"it has {sum(map(len, lists))} links in {num_bytes} bytes, one list many times")
         flat = list(chain.from_iterable(lists))
-        if any(type(number) is not int for one in (keys, flat) for number in one):
+        if any(type(number) is not int for values in (keys, flat) for number in values):
             raise ValueError("its lists hold other things than integers")
-        numbers = [np.array(one, dtype=object) for one in (keys, flat)]
-        counts = np.array([len(one) for one in lists], dtype=np.int64)
+        numbers = [np.array(values, dtype=object) for values in (keys, flat)]
+        counts = np.array([len(neighbors) for neighbors in lists], dtype=np.int64)
         yield IntLists(numbers[0].astype(np.int64), counts, numbers[1].astype(np.int64))
         pairs = []
         if item is not None:

@@ -98,8 +98,11 @@ def lacks(**keys: Any) -> list[str]:
     """Which of ``labels`` and ``train_mask`` no column has."""
     files(keys["edges"], keys["nodes"], keys["feature_table"])
     chosen = TableKeys.of(keys | {"features": []})
-    found = [chosen.node_columns(group[0]) for group in grouped(_sources("nodes", keys["nodes"], keys["delimiter"]))]
-    has = {"labels": any(one.labels for one in found), "train_mask": any(one.splits or one.masks for one in found)}
+    columns = [chosen.node_columns(group[0]) for group in grouped(_sources("nodes", keys["nodes"], keys["delimiter"]))]
+    has = {
+        "labels": any(cols.labels for cols in columns),
+        "train_mask": any(cols.splits or cols.masks for cols in columns),
+    }
     return [name for name, is_there in has.items() if not is_there]
 
 
@@ -121,12 +124,12 @@ def _paths(key: str, values: list[str] | None) -> list[Path]:
     Raises:
         DataError: one is missing.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     for value in [values] if isinstance(values, str) else values or ():
         path = Path(value).expanduser()
         matches = [path] if path.exists() or not glob.has_magic(value) else sorted(map(Path, glob.glob(str(path))))
         if not matches or not all(match.is_file() for match in matches):
             wrong = next((match for match in matches if not match.is_file()), path)
             raise DataError(f"no file {quoted(wrong.absolute())}: set dataset.{key} to a file of a table")
-        found += matches
-    return found
+        paths += matches
+    return paths

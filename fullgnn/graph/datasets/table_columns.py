@@ -92,35 +92,35 @@ def node_columns(
         ConfigError: no column has the ids, or several columns may be what a key has not named.
     """
     names = list(table.types)
-    own = _one(table, "node", node, names)
+    own = _column(table, "node", node, names)
     if own is None:
         raise ConfigError(
             f"{table.name} has no column that is known as the ids of its nodes: set dataset.node to one of"
             f" {_listed(names)}"
         )
     rest = [name for name in names if name != own]
-    labels = _many(table, "label", label, rest)
+    labels = _columns(table, "label", label, rest)
     rest = [name for name in rest if name not in labels]
     if split_columns is None and mask_columns:
         split_columns = []
-    splits = _many(table, "split_columns", split_columns, rest) or (
+    splits = _columns(table, "split_columns", split_columns, rest) or (
         tuple(name for name in rest if _SPLIT_NUMBERED.fullmatch(name.lower())) if split_columns is None else ()
     )
     rest = [name for name in rest if name not in splits]
     masks = _masks(table, [] if mask_columns is None and split_columns is not None else mask_columns, rest)
     rest = [name for name in rest if name not in masks]
-    found = _many(table, "features", features, rest) or (_numbered(table, rest) if features is None else ())
-    rest = [name for name in rest if name not in found]
-    return NodeColumns(own, found, labels, splits, masks, tuple(rest))
+    of_features = _columns(table, "features", features, rest) or (_numbered(table, rest) if features is None else ())
+    rest = [name for name in rest if name not in of_features]
+    return NodeColumns(own, of_features, labels, splits, masks, tuple(rest))
 
 
-def check_named(key: str, named: Named, found: Iterable[str], tables: Sequence[Source]) -> None:
+def check_named(key: str, named: Named, columns: Iterable[str], tables: Sequence[Source]) -> None:
     """Refuse a key that names a column which no table has.
 
     Raises:
         ConfigError: one line with the columns that there are.
     """
-    have = list(found)
+    have = list(columns)
     for pattern in named or ():
         if not any(_fits(name, pattern) for name in have):
             names = [name for table in tables for name in table.types]
@@ -138,28 +138,28 @@ def _triple(table: Source, rows: str, **named: Any) -> tuple[str, str, str | Non
         named: the three keys, and the columns that they name.
     """
     names = list(table.types)
-    (one, first), (other, second), (third, number) = named.items()
-    found = [_one(table, key, column, names) for key, column in ((one, first), (other, second))]
-    if found == [None, None] and len(names) == 2 and first is None and second is None:
-        found = list(names)
-    for key, column in zip((one, other), found):
+    (from_key, first), (to_key, second), (number_key, number) = named.items()
+    columns = [_column(table, key, column, names) for key, column in ((from_key, first), (to_key, second))]
+    if columns == [None, None] and len(names) == 2 and first is None and second is None:
+        columns = list(names)
+    for key, column in zip((from_key, to_key), columns):
         if column is None:
             raise ConfigError(
                 f"{table.name} has no column that is known as the {key.removeprefix('feature_')} of its {rows}: set"
                 f" dataset.{key} to one of {_listed(names)}"
             )
-    begin, end = found[0] or "", found[1] or ""
+    begin, end = columns[0] or "", columns[1] or ""
     if begin == end:
-        raise ConfigError(f"dataset.{one} and dataset.{other} are both {begin}: name two columns of {table.name}")
-    rest = [name for name in names if name not in found]
-    check_named(third, number, rest, [table])
-    numbers = _many(table, third, number, rest)
+        raise ConfigError(f"dataset.{from_key} and dataset.{to_key} are both {begin}: name two columns of {table.name}")
+    rest = [name for name in names if name not in columns]
+    check_named(number_key, number, rest, [table])
+    numbers = _columns(table, number_key, number, rest)
     if len(numbers) > 1:
-        raise _ambiguous(table, third, numbers)
+        raise _ambiguous(table, number_key, numbers)
     return begin, end, numbers[0] if numbers else None
 
 
-def _one(table: Source, key: str, named: str | None, names: Sequence[str]) -> str | None:
+def _column(table: Source, key: str, named: str | None, names: Sequence[str]) -> str | None:
     """The column that ``key`` names, or one of ``names`` with a usual name."""
     if named is not None:
         if named not in names:
@@ -167,31 +167,31 @@ def _one(table: Source, key: str, named: str | None, names: Sequence[str]) -> st
                 f"dataset.{key}={quoted(named)} is no column of {table.name}: choose from {_listed(names)}"
             )
         return named
-    found = [name for name in names if name.lower() in USUAL[key]]
-    if len(found) > 1:
-        raise _ambiguous(table, key, found)
-    return found[0] if found else None
+    usual = [name for name in names if name.lower() in USUAL[key]]
+    if len(usual) > 1:
+        raise _ambiguous(table, key, usual)
+    return usual[0] if usual else None
 
 
-def _many(table: Source, key: str, named: Named, names: Sequence[str]) -> tuple[str, ...]:
+def _columns(table: Source, key: str, named: Named, names: Sequence[str]) -> tuple[str, ...]:
     """The columns of ``names`` that ``key`` names, or one with a usual name."""
     if named is None:
-        found = [name for name in names if name.lower() in USUAL[key] and _suits(table, key, name)]
-        if len(found) > 1:
-            raise _ambiguous(table, key, found)
-        return tuple(found)
+        usual = [name for name in names if name.lower() in USUAL[key] and _suits(table, key, name)]
+        if len(usual) > 1:
+            raise _ambiguous(table, key, usual)
+        return tuple(usual)
     return tuple(dict.fromkeys(name for pattern in named for name in names if _fits(name, pattern)))
 
 
 def _masks(table: Source, named: Named, names: Sequence[str]) -> tuple[str, ...]:
     """The three columns of ``names`` that ``named`` names, or those with usual names; empty: the table has none."""
     if named is None:
-        found = [[name for name in names if name.lower() in usual] for usual in _MASKS]
-        if not all(found):
+        by_mask = [[name for name in names if name.lower() in usual] for usual in _MASKS]
+        if not all(by_mask):
             return ()
-        if max(map(len, found)) > 1:
-            raise _ambiguous(table, "mask_columns", next(some for some in found if len(some) > 1))
-        return tuple(name for some in found for name in some)
+        if max(map(len, by_mask)) > 1:
+            raise _ambiguous(table, "mask_columns", next(some for some in by_mask if len(some) > 1))
+        return tuple(name for some in by_mask for name in some)
     lacking = [name for name in named if name not in names]
     if lacking and len(lacking) < len(named):
         raise ConfigError(
@@ -212,24 +212,24 @@ def _suits(table: Source, key: str, name: str) -> bool:
 
 def _numbered(table: Source, names: Sequence[str]) -> tuple[str, ...]:
     """The columns that are numbered, such as f_0, f_1, ..., in the order of the table."""
-    found = [name for name in names if _NUMBERED.fullmatch(name.lower())]
-    prefixes = list(dict.fromkeys(re.sub(r"\d+$", "", name) for name in found))
+    numbered = [name for name in names if _NUMBERED.fullmatch(name.lower())]
+    prefixes = list(dict.fromkeys(re.sub(r"\d+$", "", name) for name in numbered))
     if len(prefixes) > 1:
         raise ConfigError(
             f"{table.name} has several families of columns that may be the features:"
             f' {", ".join(quoted(prefix) + "*" for prefix in prefixes)}: choose dataset.features="{prefixes[0]}*"'
         )
-    return tuple(found)
+    return tuple(numbered)
 
 
 def _is_text(type_: object) -> bool:
     return type_ is not None and str(type_) in TEXTS
 
 
-def _ambiguous(table: Source, key: str, found: Sequence[str]) -> ConfigError:
+def _ambiguous(table: Source, key: str, names: Sequence[str]) -> ConfigError:
     return ConfigError(
-        f"{table.name} has several columns that may be dataset.{key}: choose one of {_listed(found)}, such as"
-        f" dataset.{key}={quoted(found[0])}"
+        f"{table.name} has several columns that may be dataset.{key}: choose one of {_listed(names)}, such as"
+        f" dataset.{key}={quoted(names[0])}"
     )
 
 
@@ -244,8 +244,8 @@ def refuse_twice(columns: Sequence[NodeColumns], tables: Sequence[Source]) -> No
         DataError: one line with the column.
     """
     seen: dict[str, str] = {}
-    for one, table in zip(columns, tables):
-        for name in (*one.features, *one.labels, *one.splits, *one.masks):
+    for cols, table in zip(columns, tables):
+        for name in (*cols.features, *cols.labels, *cols.splits, *cols.masks):
             if name in seen:
                 raise DataError(
                     f"{seen[name]} and {table.name} both have the column {quoted(name)}: rename one of them"

@@ -42,10 +42,10 @@ def read_edges(
         for piece in table.pieces(kinds):
             ends = [codes_of(piece, name, ids, unknown, NO_NODE) for name in (named.source, named.target)]
             weight = None if named.weight is None else numbers_of(piece, named.weight, "a weight")
-            if unknown == "drop" and min(one.min(initial=0) for one in ends) < 0:
+            if unknown == "drop" and min(codes.min(initial=0) for codes in ends) < 0:
                 kept = (ends[0] >= 0) & (ends[1] >= 0)
                 num_dropped += len(kept) - int(np.count_nonzero(kept))
-                ends, weight = [one[kept] for one in ends], None if weight is None else weight[kept]
+                ends, weight = [codes[kept] for codes in ends], None if weight is None else weight[kept]
             builder.add(ends[0], ends[1], weight)
     if not len(ids):
         raise DataError(f"{tables[0].name} has no edge: there are no nodes without a table of nodes")
@@ -78,5 +78,5 @@ def _weight_dtype(tables: Sequence[Source], columns: Sequence[EdgeColumns]) -> A
     """float32 where all weights are stored so, float64 otherwise; None without weights."""
     if columns[0].weight is None:
         return None
-    types = {str(table.types[one.weight or ""]) for table, one in zip(tables, columns)}
+    types = {str(table.types[cols.weight or ""]) for table, cols in zip(tables, columns)}
     return np.float32 if types <= {"float", "halffloat"} else np.float64

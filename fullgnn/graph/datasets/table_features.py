@@ -56,12 +56,12 @@ class SparseFeatures:
         check_fits(
             _BYTES_OF_ROW * num_rows, f"{self._tables[0].name} with {num_rows} rows", "take a machine with more memory"
         )
-        are_texts = any("string" in str(table.types[one.name]) for table, one in zip(self._tables, self._columns))
+        are_texts = any("string" in str(table.types[cols.name]) for table, cols in zip(self._tables, self._columns))
         if not are_texts:
             try:
                 return self._read(ids, kind, unknown, lack)
             except WrongValue as error:
-                if not error.of_id or error.column not in {one.name for one in self._columns}:
+                if not error.of_id or error.column not in {cols.name for cols in self._columns}:
                     raise
         if self._num_columns is not None:
             raise DataError(
@@ -133,19 +133,19 @@ class SparseFeatures:
         if self._names is not None:
             starts, utf8 = keys
             return self._names.number(starts, utf8)
-        (found,) = keys
+        (codes,) = keys
         most = _MOST_COLUMNS if self._num_columns is None else self._num_columns
-        wrong = (found < 0) | (found >= most)
+        wrong = (codes < 0) | (codes >= most)
         if wrong.any():
             row = int(wrong.argmax())
             cure = "write features with other numbers as texts, such as f-1"
             if self._num_columns is not None:
                 cure = f"correct it, or set another dataset.feature_channels than {self._num_columns}"
             raise DataError(
-                f"{piece.where(row, column)} has the feature {found[row]}, and features that are integers are numbers"
+                f"{piece.where(row, column)} has the feature {codes[row]}, and features that are integers are numbers"
                 f" of columns, from 0 to {most - 1}: {cure}"
             )
-        return found
+        return codes
 
 
 def _renumber(codes: np.ndarray, number: np.ndarray) -> None:

@@ -63,7 +63,7 @@ class TableKeys:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> TableKeys:
         """The keys that are in ``given``, such as the arguments of a function."""
-        return cls(**{one.name: given[one.name] for one in fields(cls) if one.name in given})
+        return cls(**{field.name: given[field.name] for field in fields(cls) if field.name in given})
 
     def __post_init__(self) -> None:
         for key in ("weight", "features", "feature_value", "label", "split_columns", "mask_columns"):
@@ -71,7 +71,7 @@ class TableKeys:
             object.__setattr__(self, key, [value] if isinstance(value, str) else value)
         for key, choices in (("unknown_nodes", UNKNOWN_NODES), ("label_type", (*LABEL_TYPES, None))):
             if getattr(self, key) not in choices:
-                told = ", ".join("null" if one is None else one for one in choices)
+                told = ", ".join("null" if choice is None else choice for choice in choices)
                 raise ConfigError(f"dataset.{key}={quoted(getattr(self, key))} is not known: choose one of {told}")
         if self.mask_columns and len({*self.mask_columns}) != 3:
             raise ConfigError(
@@ -111,16 +111,16 @@ class Plan:
     @property
     def splits(self) -> list[str]:
         """The columns of splits; of three masks, the first stands for all."""
-        return [name for one in self.node_columns for name in (*one.splits, *one.masks[:1])]
+        return [name for cols in self.node_columns for name in (*cols.splits, *cols.masks[:1])]
 
     @property
     def id_kind(self) -> str:
         """``integer`` or ``text``: what all columns of ids may be, by their types. CSV files do not tell."""
         types = [
-            table.types[name] for table, one in zip(self.edges, self.edge_columns) for name in (one.source, one.target)
+            table.types[end] for table, cols in zip(self.edges, self.edge_columns) for end in (cols.source, cols.target)
         ]
-        types += [table.types[one.node] for table, one in zip(self.features, self.feature_columns)]
-        types += [table.types[one.node] for group, one in zip(self.groups, self.node_columns) for table in group]
+        types += [table.types[cols.node] for table, cols in zip(self.features, self.feature_columns)]
+        types += [table.types[cols.node] for group, cols in zip(self.groups, self.node_columns) for table in group]
         return "text" if any("string" in str(type_) for type_ in types) else "integer"
 
     def say(self) -> None:
@@ -133,11 +133,11 @@ class Plan:
             parts["not read"] = node.others
             told = ", ".join(f"{what}={_few(names)}" for what, names in parts.items() if names)
             log.info("%s: node=%s%s", group[0].name, quoted(node.node), f", {told}" if told else "")
-        for table, one in zip(self.features[:1], self.feature_columns):
-            told = f"node={one.node}, feature={one.name}, value={one.value or '1'}"
+        for table, cols in zip(self.features[:1], self.feature_columns):
+            told = f"node={cols.node}, feature={cols.name}, value={cols.value or '1'}"
             log.info("%s: %s", table.name, quoted(told))
-        if self.keys.made is None and not self.features and not any(one.features for one in self.node_columns):
-            named = (name for one in self.node_columns for name in one.others)
+        if self.keys.made is None and not self.features and not any(cols.features for cols in self.node_columns):
+            named = (name for cols in self.node_columns for name in cols.others)
             choice = next((f"[{quoted(name)}]" for name in named), None)
             log.info(
                 "%s: no column has features: give dataset.features=%sdegree, random, or identity with"
@@ -159,11 +159,11 @@ def planned(edges: Sequence[Source], nodes: Sequence[Source], features: Sequence
     )
 
     of_edges = [edge_columns(table, keys.source, keys.target, keys.weight) for table in edges]
-    _check_numbers(edges, [one.weight for one in of_edges], "weight", "edges")
+    _check_numbers(edges, [cols.weight for cols in of_edges], "weight", "edges")
     of_features = [
         feature_columns(table, keys.feature_node, keys.feature_name, keys.feature_value) for table in features
     ]
-    _check_numbers(features, [one.value for one in of_features], "feature_value", "features")
+    _check_numbers(features, [cols.value for cols in of_features], "feature_value", "features")
     if features:
         if keys.features:
             raise ConfigError("dataset.features and dataset.feature_table both give the features: leave one out")
@@ -187,15 +187,15 @@ def planned(edges: Sequence[Source], nodes: Sequence[Source], features: Sequence
         if named:
             raise ConfigError("dataset.features names columns, and there is no table of nodes: set dataset.nodes")
     else:
-        check_named("features", named, (name for one in of_nodes for name in one.features), nodes)
-        check_named("label", keys.label, (name for one in of_nodes for name in one.labels), nodes)
-        check_named("mask_columns", keys.mask_columns, (name for one in of_nodes for name in one.masks), nodes)
-        check_named("split_columns", keys.split_columns, (name for one in of_nodes for name in one.splits), nodes)
+        check_named("features", named, (name for cols in of_nodes for name in cols.features), nodes)
+        check_named("label", keys.label, (name for cols in of_nodes for name in cols.labels), nodes)
+        check_named("mask_columns", keys.mask_columns, (name for cols in of_nodes for name in cols.masks), nodes)
+        check_named("split_columns", keys.split_columns, (name for cols in of_nodes for name in cols.splits), nodes)
     refuse_twice(of_nodes, [group[0] for group in groups])
-    for group, one in zip(groups, of_nodes):
-        for name in one.labels:
+    for group, cols in zip(groups, of_nodes):
+        for name in cols.labels:
             LabelColumn(group[0], name)
-    split, masks = ([name for one in of_nodes for name in getattr(one, kind)] for kind in ("splits", "masks"))
+    split, masks = ([name for cols in of_nodes for name in getattr(cols, kind)] for kind in ("splits", "masks"))
     if split and masks:
         raise ConfigError(
             f"the columns {quoted(', '.join(split))} and {quoted(', '.join(masks))} may be the split: choose"
@@ -208,8 +208,8 @@ def planned(edges: Sequence[Source], nodes: Sequence[Source], features: Sequence
 
 def _check_numbers(tables: Sequence[Source], columns: Sequence[str | None], key: str, rows: str) -> None:
     """Refuse tables of which some have a column of numbers, and others have none."""
-    if len({one is None for one in columns}) > 1:
-        without = next(table.name for table, one in zip(tables, columns) if one is None)
+    if len({column is None for column in columns}) > 1:
+        without = next(table.name for table, column in zip(tables, columns) if column is None)
         raise DataError(
             f"{without} has no column of dataset.{key}, and other tables of {rows} have one: add it, or set {key}=[]"
         )
@@ -251,9 +251,9 @@ def groups_of(plan: Plan) -> np.ndarray:
 
     def read(kind: str) -> np.ndarray:
         nodes = read_nodes(plan.groups, plan.node_columns, ids_of(kind), kind)
-        found = labels_of(nodes.labels, "class")[0]
-        assert found is not None
-        return found
+        labels = labels_of(nodes.labels, "class")[0]
+        assert labels is not None
+        return labels
 
     return _of_kind(plan, read)
 

@@ -67,8 +67,8 @@ class LabelColumn:
         texts = self._texts.names.tolist() if len(self._texts) <= MAX_CLASSES else None
         numbers = _numbers_of_texts(self._texts)
         if numbers is not None:
-            found, is_known = numbers
-            return found[values], known & is_known[values], None
+            by_text, is_known = numbers
+            return by_text[values], known & is_known[values], None
         if texts is None:
             raise DataError(f"{self._where}, column {quoted(self.column)} has more than {MAX_CLASSES} different labels")
         known &= np.array([text.strip().lower() not in UNKNOWN for text in texts])[values]
@@ -90,20 +90,20 @@ def labels_of(
     """
     if not columns:
         return None, None
-    found = [one.finish() for one in columns]
+    parts = [column.finish() for column in columns]
     if len(columns) > 1:
-        for column, (_, _, texts) in zip(columns, found):
+        for column, (_, _, texts) in zip(columns, parts):
             if texts is not None:
                 raise DataError(
                     f"column {quoted(column.column)} has texts, and one of several columns of labels is 0 or 1, or a"
                     " number: choose one column by dataset.label"
                 )
-        values, known = np.stack([one[0] for one in found], axis=1), np.stack([one[1] for one in found], axis=1)
+        values, known = np.stack([part[0] for part in parts], axis=1), np.stack([part[1] for part in parts], axis=1)
         whole = values.dtype.kind in "ib" and not (known & ((values < -1) | (values > 1))).any()
         if whole and label_type != "number":
-            return np.where(known, values, -1).astype(np.int8), tuple(one.column for one in columns)
-        return np.where(known, values, np.nan), tuple(one.column for one in columns)
-    values, known, texts = found[0]
+            return np.where(known, values, -1).astype(np.int8), tuple(column.column for column in columns)
+        return np.where(known, values, np.nan), tuple(column.column for column in columns)
+    values, known, texts = parts[0]
     if label_type == "number":
         if texts is not None:
             raise DataError(
@@ -184,7 +184,7 @@ class MaskColumns(SplitColumn):
 
     def __init__(self, columns: Sequence[str]):
         self.column, self.kinds = columns[0], dict.fromkeys(columns, "stored")
-        self._masks = [_Words(one, BITS, "a mask is true or false, 1 or 0, or nothing") for one in columns]
+        self._masks = [_Words(column, BITS, "a mask is true or false, 1 or 0, or nothing") for column in columns]
         self._parts = GrowingArray(np.int8)
 
     def add(self, piece: Piece) -> None:

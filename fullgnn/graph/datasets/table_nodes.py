@@ -53,8 +53,8 @@ def read_nodes(groups: Sequence[Sequence[Source]], columns: Sequence[NodeColumns
             labels.append(label)
         for split in group.splits:
             splits[split.column] = _in_order(split.finish(), places)
-    found = features[0] if len(features) == 1 else np.concatenate(features, axis=1) if features else None
-    return NodeValues(found, labels, splits)
+    matrix = features[0] if len(features) == 1 else np.concatenate(features, axis=1) if features else None
+    return NodeValues(matrix, labels, splits)
 
 
 class _Group:
@@ -75,8 +75,8 @@ class _Group:
             )
         self._kinds = {columns.node: kind} | {name: "number" for name in columns.features if name not in self._lists}
         self._kinds |= dict.fromkeys(self._lists, "stored")
-        for one in self._columns_of_nodes:
-            self._kinds |= one.kinds
+        for column in self._columns_of_nodes:
+            self._kinds |= column.kinds
 
     @property
     def _columns_of_nodes(self) -> list[LabelColumn | SplitColumn]:
@@ -96,12 +96,12 @@ class _Group:
         for table in self._tables:
             for piece in table.pieces(self._kinds):
                 keys, before = keys_of(piece, self._columns.node), len(ids)
-                found = ids.find(*keys) if joined else ids.number(*keys)
+                numbers = ids.find(*keys) if joined else ids.number(*keys)
                 if joined:
-                    self._check_joined(piece, found, seen)
-                    codes.add(len(found))[:] = found
-                elif len(ids) != before + len(found):
-                    self._refuse(piece, (found < before) | _repeats(found))
+                    self._check_joined(piece, numbers, seen)
+                    codes.add(len(numbers))[:] = numbers
+                elif len(ids) != before + len(numbers):
+                    self._refuse(piece, (numbers < before) | _repeats(numbers))
                 self._take(piece)
         if not joined:
             return None
@@ -115,8 +115,8 @@ class _Group:
         return places
 
     def _take(self, piece: Piece) -> None:
-        for one in self._columns_of_nodes:
-            one.add(piece)
+        for column in self._columns_of_nodes:
+            column.add(piece)
         if not self._columns.features:
             return
         if self._lists:

@@ -121,8 +121,8 @@ class CsvSource(Source):
         with _reading(self.name), pyarrow.input_stream(str(path), compression="detect") as stream:
             header = stream.read(_MOST_HEADER).partition(b"\n")[0]
         self._block = max(_BYTES_AT_ONCE, min(_HEADERS_AT_ONCE * len(header), _MOST_HEADER))
-        found = "\t" if ".tsv" in path.suffixes else max(",\t;|", key=lambda one: header.count(one.encode()))
-        self._delimiter = delimiter or found
+        guessed = "\t" if ".tsv" in path.suffixes else max(",\t;|", key=lambda char: header.count(char.encode()))
+        self._delimiter = delimiter or guessed
         with _reading(self.name), self._open({}) as reader:
             names = reader.schema.names
         self._check_columns(names)
@@ -151,9 +151,9 @@ class CsvSource(Source):
             with self._open(kinds) as reader:
                 yield from reader
         except (OSError, pyarrow.ArrowException) as error:
-            raise self._told(kinds, error) from error
+            raise self._explained(kinds, error) from error
 
-    def _told(self, kinds: Mapping[str, str], error: BaseException) -> DataError:
+    def _explained(self, kinds: Mapping[str, str], error: BaseException) -> DataError:
         """What is wrong, with the row, which only a reader on one thread names."""
         import pyarrow
 
@@ -209,16 +209,16 @@ def sources_of(tables: Any, name: str) -> list[Source]:
         DataError: one cannot be read.
     """
     some = list(tables) if isinstance(tables, (list, tuple)) else [tables]
-    found: list[Source] = []
+    sources: list[Source] = []
     for number, table in enumerate(some):
         if isinstance(table, (str, PathLike)):
             path = Path(table)
             if not path.is_file():
                 raise DataError(f"no file {path.absolute()}: pass {name}, a table or a file of one")
-            found.append(open_source(path, None))
+            sources.append(open_source(path, None))
         else:
-            found.append(MemorySource(table, name if len(some) == 1 else f"{name}[{number}]"))
-    return found
+            sources.append(MemorySource(table, name if len(some) == 1 else f"{name}[{number}]"))
+    return sources
 
 
 def stem_of(path: Path) -> str:

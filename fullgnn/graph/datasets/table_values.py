@@ -94,8 +94,8 @@ def numbers_of(piece: Piece, column: str, what: str) -> np.ndarray:
     wrong = ~np.isfinite(values)
     if wrong.any():
         row = int(wrong.argmax())
-        found = "no value" if np.isnan(values[row]) else f"the value {values[row]}"
-        raise DataError(f"{piece.where(row, column)} has {found} for {what}: correct it, or take it out")
+        content = "no value" if np.isnan(values[row]) else f"the value {values[row]}"
+        raise DataError(f"{piece.where(row, column)} has {content} for {what}: correct it, or take it out")
     return values
 
 

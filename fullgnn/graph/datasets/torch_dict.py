@@ -35,12 +35,12 @@ def read_torch_dict(path: Path, cure: str) -> dict[str, int | np.ndarray]:
     """
     check_fits(16 * path.stat().st_size, str(path), cure)
     try:
-        found = {name: one.numpy() if isinstance(one, Tensor) else one for name, one in _content(path)}
+        values = {name: value.numpy() if isinstance(value, Tensor) else value for name, value in _content(path)}
     except MemoryError:
         raise
     except Exception as error:  # zipfile raises many kinds for a damaged archive
         raise DataError(f"{path} cannot be read ({quoted(first_line(error))}): {cure}") from error
-    return {name: value for name, value in found.items() if type(value) in (int, np.ndarray)}
+    return {name: value for name, value in values.items() if type(value) in (int, np.ndarray)}
 
 
 def _content(path: Path) -> Iterator[tuple[str, Any]]:
@@ -68,11 +68,11 @@ def _with_inner(outer: Any, items_of: Callable[[Any], Iterator[tuple[str, Any]] 
         if inner is None:
             yield name, value
         else:
-            yield from ((f"{name}/{key}", one) for key, one in inner)
+            yield from ((f"{name}/{key}", below) for key, below in inner)
 
 
 def _items_of_dict(value: Any) -> Iterator[tuple[str, Any]] | None:
-    return ((text_of(name), one) for name, one in value.items()) if isinstance(value, dict) else None
+    return ((text_of(name), below) for name, below in value.items()) if isinstance(value, dict) else None
 
 
 def _items_of_made(value: Any) -> Iterator[tuple[str, Any]] | None:
@@ -81,13 +81,13 @@ def _items_of_made(value: Any) -> Iterator[tuple[str, Any]] | None:
         return None
     read = {"_reconstruct": array_of, "scalar": integer_of}
     pairs = zip(value.items[::2], value.items[1::2], strict=True)
-    return ((text_of(name), read.get(name_of(one), lambda other: other)(one)) for name, one in pairs)
+    return ((text_of(name), read.get(name_of(below), lambda other: other)(below)) for name, below in pairs)
 
 
 def _pickle(path: Path) -> bytes:
     """The pickle in an archive of ``torch.save``, compared with its checksum."""
     with zipfile.ZipFile(path) as archive:
-        members = [one for one in archive.infolist() if one.filename.partition("/")[2] == "data.pkl"]
+        members = [member for member in archive.infolist() if member.filename.partition("/")[2] == "data.pkl"]
         if len(members) != 1 or members[0].compress_type != zipfile.ZIP_STORED:
             raise ValueError("it is no archive of torch.save")
         if members[0].file_size > path.stat().st_size:

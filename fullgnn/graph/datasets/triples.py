@@ -97,7 +97,7 @@ def _numbered(pieces: list[Any]) -> tuple[Any, np.ndarray]:
     import pyarrow
 
     unified = pyarrow.chunked_array(pieces).unify_dictionaries()
-    codes = np.concatenate([one.indices.to_numpy() for one in unified.chunks])
+    codes = np.concatenate([chunk.indices.to_numpy() for chunk in unified.chunks])
     return unified.chunk(0).dictionary, codes
 
 

@@ -67,9 +67,9 @@ class Rows:
         wrong = np.flatnonzero(counts != (columns if columns in wanted else -1))
         if len(wrong):
             row = int(wrong[0])
-            found = f"{counts[row]} {'column' if counts[row] == 1 else 'columns'}"
+            number = f"{counts[row]} {'column' if counts[row] == 1 else 'columns'}"
             what = wanted[columns] if columns in wanted else " or ".join(wanted.values())
-            raise self.error(row, f"has {found}, and a line has {what}")
+            raise self.error(row, f"has {number}, and a line has {what}")
         return columns
 
     def integers(self, words: Words = slice(None)) -> np.ndarray:
@@ -123,15 +123,15 @@ class Rows:
         start, end = self.start[words], self.end[words]
         ends = np.zeros(len(start) + 1, np.int64)
         np.cumsum(end - start, out=ends[1:])
-        found = np.empty(int(ends[-1]), np.uint8)
-        gather(self.text, start, end, ends, found)
-        buffers = pyarrow.py_buffer(ends), pyarrow.py_buffer(found)
+        utf8 = np.empty(int(ends[-1]), np.uint8)
+        gather(self.text, start, end, ends, utf8)
+        buffers = pyarrow.py_buffer(ends), pyarrow.py_buffer(utf8)
         texts = pyarrow.LargeStringArray.from_buffers(len(start), *buffers)
-        if found.size and found.max() >= 128:
+        if utf8.size and utf8.max() >= 128:
             try:
                 texts.validate(full=True)
             except pyarrow.ArrowInvalid as error:
-                wrong = next(one for one in range(len(texts)) if _is_no_text(found[ends[one] : ends[one + 1]]))
+                wrong = next(word for word in range(len(texts)) if _is_no_text(utf8[ends[word] : ends[word + 1]]))
                 raise self._wrong_word(words, wrong, "is no text in UTF-8") from error
         return texts
 

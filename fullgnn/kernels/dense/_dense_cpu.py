@@ -137,7 +137,7 @@ def weight_gradient_cpu(
         total = (totals.sum(0) + total).to(x.dtype)
     halves = total.view(num_halves, len(shape.slices), num_columns, lanes)
     joined = [_joined(half, shape, h if shape.swapped else f) for half in halves]
-    gradients = [one if shape.swapped else one.t() for one in joined]
+    gradients = [half if shape.swapped else half.t() for half in joined]
     return gradients[0] if picked is None else torch.cat(gradients), _without_overlap(column_sums, g_lanes, h)
 
 

@@ -398,7 +398,7 @@ def _add(
         at += tl.cast(size, tl.int64) * PARTS
     wanted = (element < size) & (element % columns < num_columns)
     to = out + element // columns * num_columns + element % columns
-    found = tl.sum(total, 0)
+    summed = tl.sum(total, 0)
     if ACCUMULATE:
-        found += tl.load(to, mask=wanted, other=0.0).to(tl.float64)
-    tl.store(to, found.to(out.dtype.element_ty), mask=wanted)
+        summed += tl.load(to, mask=wanted, other=0.0).to(tl.float64)
+    tl.store(to, summed.to(out.dtype.element_ty), mask=wanted)

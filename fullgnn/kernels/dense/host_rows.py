@@ -88,10 +88,10 @@ class HostRows:
     def on_device(self) -> Tensor:
         """(n, f), all rows on the device."""
         like = self._chunks[0]
-        found = torch.empty(self.num_rows, self.num_columns, dtype=like.dtype, device=self._device)
+        whole = torch.empty(self.num_rows, self.num_columns, dtype=like.dtype, device=self._device)
         for rows, chunk in self.chunks():
-            found[rows] = chunk
-        return found
+            whole[rows] = chunk
+        return whole
 
     def index_select(self, dim: int, index: Tensor) -> "HostRows":
         """The rows ``index``, without duplicates, gathered on the host; the result is cached for the same tensor."""

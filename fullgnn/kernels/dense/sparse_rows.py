@@ -85,7 +85,7 @@ class SparseRows:
         by_column = places.tocsc()
 
         def local(indptr: np.ndarray, indices: np.ndarray, rows: int, columns: int) -> _Places:
-            starts, ids = (torch.from_numpy(np.array(one, np.int32)).to(device) for one in (indptr, indices))
+            starts, ids = (torch.from_numpy(np.array(array, np.int32)).to(device) for array in (indptr, indices))
             return _Places(LocalCSR(starts, ids, None, rows, columns), dtype, single_use)
 
         row = np.repeat(np.arange(num_rows, dtype=np.int32), np.diff(matrix.indptr))
@@ -131,14 +131,14 @@ class SparseRows:
 
     def to_dense(self) -> Tensor:
         """(num_rows, num_columns) X as a matrix."""
-        found = self.values.new_zeros(self.shape)
-        found[self._pattern.row.long(), self._pattern.by_row.csr.indices.long()] = self.values
-        return found
+        dense = self.values.new_zeros(self.shape)
+        dense[self._pattern.row.long(), self._pattern.by_row.csr.indices.long()] = self.values
+        return dense
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
         pattern = self._pattern
         held = [
-            one for places in (pattern.by_row, pattern.by_column) for one in (places.csr.indptr, places.csr.indices)
+            index for places in (pattern.by_row, pattern.by_column) for index in (places.csr.indptr, places.csr.indices)
         ]
         return [*held, pattern.row, pattern.from_rows, self.values]

@@ -36,7 +36,7 @@ def gradients_cpu(
 ) -> None:
     """Add the gradients to ``of_left`` and ``of_right``, which may be one tensor. Each thread adds some columns of all
     pairs, in their order, so that the number of threads changes no bit."""
-    arrays = [one.detach().contiguous().numpy() for one in (left, left_index, right, right_index, grad)]
+    arrays = [tensor.detach().contiguous().numpy() for tensor in (left, left_index, right, right_index, grad)]
     num_columns, per_line = left.shape[1], LINE_BYTES // left.element_size()
     num_parts = min(torch.get_num_threads(), max(1, num_columns // per_line))
     if grad.numel() * num_columns < PARALLEL_ELEMENTS:
