@@ -163,6 +163,19 @@ def check_indices(value: Any, indptr: np.ndarray) -> np.ndarray:
     return indices
 
 
+def check_permutation(perm: Any, num_nodes: int) -> np.ndarray:
+    """The ids ``perm`` as (num_nodes,) int64.
+
+    Raises:
+        DataError: an id is missing, repeated or out of range.
+    """
+    perm = to_integers(perm, "perm")
+    in_range = perm.shape == (num_nodes,) and 0 <= perm.min() and perm.max() < num_nodes
+    if not in_range or (np.bincount(perm) != 1).any():
+        raise DataError(f"perm is not a permutation: pass every id from 0 to {num_nodes - 1} exactly once")
+    return perm.astype(np.int64, copy=False)
+
+
 def check_weight(value: Any, num_edges: int) -> np.ndarray | None:
     """Value of every entry: float32 or float64, finite and non-zero; all ones are stored as None."""
     if value is None:

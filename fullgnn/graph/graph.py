@@ -17,10 +17,10 @@ from fullgnn.graph.checks import (
     check_indices,
     check_indptr,
     check_masks,
+    check_permutation,
     check_weight,
     first_line,
     read_only,
-    to_integers,
 )
 from fullgnn.graph.csr import canonical_csr, csr_from_arrays, matrix_of_arcs, with_reverses
 from fullgnn.graph.labels import LabelFacts, check_labels, describe_labels, is_labelled
@@ -463,13 +463,9 @@ class Graph:
 
         Where users do not stay before all items, the result has no ``num_users``.
         """
-        perm = to_integers(perm, "perm")
-        in_range = perm.shape == (self.num_nodes,) and 0 <= perm.min() and perm.max() < self.num_nodes
-        if not in_range or (np.bincount(perm) != 1).any():
-            raise DataError(f"perm is not a permutation: pass every id from 0 to {self.num_nodes - 1} exactly once")
         from fullgnn.graph._csr_cpu import permuted  # imported here, since it imports numba
 
-        perm = perm.astype(np.int64, copy=False)
+        perm = check_permutation(perm, self.num_nodes)
         indptr, indices, weight = permuted(self.indptr, self.indices, self.weight, perm)
         new_id = np.argsort(perm)
         users = self.num_users
