@@ -10,14 +10,14 @@ Features, labels and masks are permuted part by part, when a part is asked for.
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from fullgnn.codecs import NOTHING, Features, State, Told, build_codec, encoded, num_bytes, packed
+from fullgnn.codecs import Features, State, Told, build_codec, encoded, num_bytes, packed
 from fullgnn.config import Config, build, is_encoded
 from fullgnn.graph import Graph
 from fullgnn.graph.csr import csr_from_arrays
@@ -32,35 +32,31 @@ from fullgnn.prepare.prepared import LISTS, LazyArrays, Part, PreparedGraph, Sto
 from fullgnn.reorder import two_level
 from fullgnn.reorder.two_level import NodeOrder
 from fullgnn.storage.cache import Cache
+from fullgnn.tasks.task import takes_links
 from fullgnn.telemetry.log import announce
+
+if TYPE_CHECKING:
+    from fullgnn.prepare.source import Preparation
 
 log = logging.getLogger(__name__)
 
 
-def arrange(
-    cfg: Config,
-    num_parts: int,
-    graph: Graph,
-    cache: Cache,
-    pairs: bool = False,
-    load_time_s: float = 0.0,
-    told: Told = NOTHING,
-) -> PreparedGraph:
-    """Order ``graph``, and cut it into ``num_parts`` block rows. The order is loaded from the ``cache`` if it is there.
+def arrange(preparation: "Preparation", graph: Graph, load_time_s: float) -> PreparedGraph:
+    """Order ``graph``, and cut it into block rows. The order is loaded from the cache if it is there.
 
     Args:
-        pairs: whether the parts hold the pairs of a task that finds links.
         load_time_s: for the facts.
-        told: what the codec of ``cfg`` is told.
 
     Raises:
         ConfigError, DataError, PartitionError: see the packages ``graph``, ``partition`` and ``reorder``.
     """
-    begin = time.perf_counter()
-    order = _order(cfg, num_parts, graph, cache)
-    links = LinkPairs.of(graph) if pairs else None
+    begin, cfg = time.perf_counter(), preparation.cfg
+    order = _order(cfg, preparation.num_parts, graph, preparation.cache)
+    links = LinkPairs.of(graph) if takes_links(cfg.task) else None
     nodes = NodeFacts.of(graph, None if links is None else links.facts)
-    return cut(graph, order, nodes, links, load_time_s, begin, _encoded(cfg, graph, told))
+    prepared = cut(graph, order, nodes, links, _encoded(cfg, graph, preparation.told))
+    facts = replace(prepared.facts, load_time_s=load_time_s, prepare_time_s=time.perf_counter() - begin)
+    return replace(prepared, facts=facts)
 
 
 def cut(
@@ -68,18 +64,17 @@ def cut(
     order: NodeOrder,
     nodes: NodeFacts,
     links: LinkPairs | None = None,
-    load_time_s: float = 0.0,
-    begin: float | None = None,
     encoded: tuple[np.ndarray, State] | None = None,
 ) -> PreparedGraph:
     """Cut ``graph`` into the block rows of an ``order``.
 
     Args:
         links: the pairs of the graph, for a task that finds links.
-        begin: when the preparation began, by ``time.perf_counter``; None: now.
         encoded: rows that take the place of the features, and the state of their codec.
+
+    Returns:
+        the prepared graph, whose facts name no times.
     """
-    begin = time.perf_counter() if begin is None else begin
     whole = _Arranged(graph, order, links, encoded)
     counts = whole.counted()
     remarks = _remarks(whole, counts, nodes, links is not None)
@@ -93,8 +88,8 @@ def cut(
         order.partition,
         counts,
         order.used,
-        load_time_s,
-        time.perf_counter() - begin,
+        0.0,  # load_time_s
+        0.0,  # prepare_time_s
         noted(remarks, graph.remarks, {} if links is None else links.remarks),
         *(("", 0, 0) if encoded is None else (encoded[0].dtype.str, encoded[0].shape[1], num_bytes(*encoded))),
     )

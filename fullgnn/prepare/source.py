@@ -154,9 +154,8 @@ class Preparation:
     def _arrange(self, graph: Graph, load_time_s: float) -> PreparedGraph:
         from fullgnn.prepare.arrange import arrange  # imported here, since a run often finds a prepared graph
 
-        pairs = takes_links(self.cfg.task)
         with within_memory(f"the prepared graph {graph.name}"):
-            return arrange(self.cfg, self.num_parts, graph, self.cache, pairs, load_time_s, self.told)
+            return arrange(self, graph, load_time_s)
 
     def _key(self, **what: Any) -> str:
         """The key of the prepared graph ``what``, with these settings."""
