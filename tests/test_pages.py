@@ -53,3 +53,17 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert target.exists(), f"{page}: {link}"
         if anchor:
             assert anchor in anchors(target.read_text()), f"{page}: {link}"
+
+
+def test_files_of_the_package_that_are_named_exist() -> None:
+    """In the pages, and in the docstrings of the package. docs/extending.md names files that a user adds, and
+    docs/results what there was when it was measured."""
+    names = {path.name for folder in ("fullgnn", "tests", "examples") for path in (ROOT / folder).rglob("*.py")}
+    pages = [page for page in PAGES if "results" not in page.parts and page.name != "extending.md"]
+    missing = [
+        f"{file}: {name}"
+        for file in (*pages, *(ROOT / "fullgnn").rglob("*.py"))
+        for name in re.findall(r"`(?:\w+/)*(\w+\.py)`", file.read_text())
+        if name not in names
+    ]
+    assert not missing, "\n".join(missing)

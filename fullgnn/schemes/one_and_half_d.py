@@ -14,7 +14,7 @@ published 1.5D: all r replicas hold the same rows, do the same dense work, and a
 Sources: CAGNET (Tripathy, Yelick, Buluc, SC'20), sections IV-A and IV-B; Miao et al. 2023, Algorithm 1. This differs
 from CAGNET's 1.5D in:
 1. any r that divides p works, not only one with r^2 | p: the stages are assigned to the replicas by non-zeros, and the
-   replicas' stage counts differ by at most one (``stages.py``);
+   replicas' stage counts differ by at most one (``product_layout.py``);
 2. a rank stores only the blocks that it multiplies, not its whole block row;
 3. rows are split over the replicas, so that dense work and activations are divided by r;
 4. rows for which a block has no column need not travel (``exchange.py``).
