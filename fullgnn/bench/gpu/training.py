@@ -64,9 +64,9 @@ _PEERS: dict[str, tuple[Callable[..., torch.nn.Module], dict[str, Any]]] = {
         partial(torch_sparse.gcn, multiply=torch_sparse.symmetric, order="(AH)W"),
         {"multiplies": "(A H) W", "adjacency": "torch.sparse_csr, int32, with values"},
     ),
-    "PyG GCNConv, torch CSR": (partial(pyg.gcn_conv, form=pyg.torch_csr), {"adjacency": "csr", "cached": True}),
+    "PyG GCNConv, torch CSR": (partial(pyg.model, pyg.GCN, form=pyg.torch_csr), {"adjacency": "csr", "cached": True}),
     "PyG GCNConv, EdgeIndex": (
-        partial(pyg.gcn_conv, form=pyg.sorted_edge_index),
+        partial(pyg.model, pyg.GCN, form=pyg.sorted_edge_index),
         {"adjacency": "edge_index", "cached": True},
     ),
 }

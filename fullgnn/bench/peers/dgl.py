@@ -1,14 +1,16 @@
 """DGL with int32 ids; both of its sparse formats are made beforehand."""
 
+import functools
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fullgnn.bench.models import DEPTH, HOPS, WALK
+from fullgnn.bench.models import HOPS, WALK
 from fullgnn.bench.peers.torch_sparse import Product
-from fullgnn.bench.peers.training import Models, Peer, attention, gcnii, mlp, of_linears, two_layers
+from fullgnn.bench.peers.training import OF_MLP, Layer, Models, after_mlp, gcnii, mlp
 from fullgnn.bench.problem import Problem
 from fullgnn.errors import UnsupportedError
 
@@ -50,17 +52,6 @@ def update_all(problem: Problem) -> Product:
     return multiply
 
 
-def graph_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
-    """Two layers of ``GraphConv``."""
-    graph = dgl_graph(problem)
-    from dgl.nn.pytorch import GraphConv
-
-    for weight in weights:
-        refuse_wide(min(weight.shape), problem.indptr.device)  # the product takes the narrower side
-    convs = [GraphConv(*weight.shape, norm="both") for weight in weights]
-    return two_layers(problem, weights, convs, call=lambda conv, h: conv(graph, h))
-
-
 def graph_with_edge_ids(problem: Problem) -> Any:
     """A + I as a DGLGraph with edge ids, without which its product with edge values fails."""
     import dgl
@@ -70,104 +61,52 @@ def graph_with_edge_ids(problem: Problem) -> Any:
     return graph
 
 
-def side_by_side(graph: Any) -> Callable[[Any, Tensor], Tensor]:
-    """(convolution, h) -> its results (num_nodes, heads, columns) with the heads side by side."""
-    return lambda conv, h: conv(graph, h).flatten(1)
+def model(
+    layer: Layer, problem: Problem, weights: list[Tensor], width: Callable[[torch.Size], int] = lambda shape: 0
+) -> torch.nn.Module:
+    """The model of a layer.
 
-
-def gat_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
-    """Two layers of ``GATConv``."""
-    graph = graph_with_edge_ids(problem)
-    from dgl.nn.pytorch import GATConv
-
-    def matrices_of(conv: GATConv) -> list[Tensor]:
-        return [conv.fc.weight.T, conv.attn_l[0], conv.attn_r[0]]
-
-    return attention(problem, weights, GATConv, weights[1], matrices_of, side_by_side(graph))
-
-
-def gatv2_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
-    """Two layers of ``GATv2Conv``.
-
-    DGL adds no bias to a layer's result, so that from the second epoch on its losses are similar, not equal.
+    Args:
+        width: the shape of a weight matrix -> number of columns that DGL multiplies by the graph.
     """
-    graph = graph_with_edge_ids(problem)
-    from dgl.nn.pytorch import GATv2Conv
-
-    def matrices_of(conv: GATv2Conv) -> list[Tensor]:
-        return [conv.attn[0], conv.fc_src.weight.T, conv.fc_dst.weight.T]
-
-    return attention(problem, weights, GATv2Conv, weights[0], matrices_of, side_by_side(graph))
-
-
-def sage_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
-    """Two layers of ``SAGEConv`` with the mean."""
-    graph = dgl_graph(problem.without_loops)
-    from dgl.nn.pytorch import SAGEConv
+    graph = (graph_with_edge_ids if layer.attends else dgl_graph)(problem if layer.loops else problem.without_loops)
+    import dgl.nn.pytorch as library
 
     for weight in weights:
-        refuse_wide(min(weight.shape), problem.indptr.device)  # the product takes the narrower side
-    convs = [SAGEConv(*weight.shape, "mean") for weight in weights[::2]]
-    pair = ("fc_neigh", "fc_self")
-    return two_layers(
-        problem,
-        weights,
-        convs,
-        lambda conv: of_linears(getattr(conv, name) for name in pair),
-        lambda conv, h: conv(graph, h),
-    )
-
-
-def gin_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
-    """Two layers of ``GINConv`` with an MLP of two layers."""
-    graph = dgl_graph(problem.without_loops)
-    from dgl.nn.pytorch import GINConv
-
-    for weight in weights:
-        refuse_wide(weight.shape[0], problem.indptr.device)
-    convs = [GINConv(mlp(*pair), "sum") for pair in zip(weights[::2], weights[1::2])]
-    return two_layers(problem, weights, convs, lambda conv: of_linears(conv.apply_func), lambda conv, h: conv(graph, h))
-
-
-def sg_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
-    """``SGConv``, which keeps the propagated features."""
-    graph = dgl_graph(problem)
-    from dgl.nn.pytorch import SGConv
-
-    refuse_wide(weights[0].shape[0], problem.indptr.device)
-    convs = [SGConv(*weights[0].shape, k=HOPS, cached=True)]
-    return Peer(problem, weights, convs, lambda convs: [convs[0].fc.weight.T], lambda convs, x: convs[0](graph, x))
-
-
-def appnp(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
-    """Two dense layers and ``APPNPConv``."""
-    graph = dgl_graph(problem)
-    from dgl.nn.pytorch import APPNPConv
-
-    walk = APPNPConv(WALK, 0.1)
-    return Peer(
-        problem, weights, mlp(*weights), of_linears, lambda layers, x: walk(graph, torch.nn.Sequential(*layers)(x))
-    )
-
-
-def gcn2_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
-    """Layers of ``GCN2Conv`` between two dense layers."""
-    graph, hidden = dgl_graph(problem), weights[0].shape[1]
-    from dgl.nn.pytorch import GCN2Conv
-
-    convs = [GCN2Conv(hidden, layer, alpha=0.1, lambda_=0.5, bias=False) for layer in range(1, DEPTH + 1)]
-    return gcnii(problem, weights, convs, lambda layer, h, initial: layer(graph, h, initial))
+        refuse_wide(width(weight.shape), problem.indptr.device)
+    # The results of several heads come in a dimension of their own.
+    return layer.model(layer, library, problem, weights, lambda conv, *h: conv(graph, *h).flatten(1))
 
 
 SPMM = {"DGL update_all": update_all}
+GCN = Layer(lambda nn, weight: nn.GraphConv(*weight.shape, norm="both"), ["weight"])
+SAGE = Layer(
+    lambda nn, weight, _: nn.SAGEConv(*weight.shape, "mean"), ["fc_neigh.weight.T", "fc_self.weight.T"], loops=False
+)
+GIN = Layer(lambda nn, *pair: nn.GINConv(mlp(*pair), "sum"), [f"apply_func.{path}" for path in OF_MLP], loops=False)
+GAT = Layer(
+    lambda nn, weight, heads, _: nn.GATConv(len(weight), heads.shape[1], len(heads)),
+    ["fc.weight.T", "attn_l", "attn_r"],
+    attends=True,
+)
+GATV2 = Layer(
+    lambda nn, heads, weight, _: nn.GATv2Conv(len(weight), heads.shape[1], len(heads)),
+    ["attn", "fc_src.weight.T", "fc_dst.weight.T"],
+    attends=True,
+)
+"""DGL adds no bias to the result of such a layer, so that from the second epoch on its losses are similar, not
+equal."""
+SGC = Layer(lambda nn, weight: nn.SGConv(*weight.shape, k=HOPS, cached=True), ["fc.weight.T"])
+APPNP = Layer(lambda nn: nn.APPNPConv(WALK, 0.1), model=after_mlp)
+GCN2 = Layer(lambda nn, hidden, number: nn.GCN2Conv(hidden, number, alpha=0.1, lambda_=0.5, bias=False), model=gcnii)
 MODELS: Models = {
-    "gcn": {"DGL GraphConv": graph_conv},
-    "sage": {"DGL SAGEConv": sage_conv},
-    "gin": {"DGL GINConv": gin_conv},
-    "gat": {"DGL GATConv": gat_conv},
-    "gatv2": {"DGL GATv2Conv": gatv2_conv},
-    "sgc": {"DGL SGConv": sg_conv},
-    "appnp": {"DGL APPNPConv": appnp},
-    "gcnii": {"DGL GCN2Conv": gcn2_conv},
+    "gcn": {"DGL GraphConv": functools.partial(model, GCN, width=min)},  # the product takes the narrower side
+    "sage": {"DGL SAGEConv": functools.partial(model, SAGE, width=min)},
+    "gin": {"DGL GINConv": functools.partial(model, GIN, width=itemgetter(0))},
+    "gat": {"DGL GATConv": functools.partial(model, GAT)},
+    "gatv2": {"DGL GATv2Conv": functools.partial(model, GATV2)},
+    "sgc": {"DGL SGConv": functools.partial(model, SGC, width=itemgetter(0))},
+    "appnp": {"DGL APPNPConv": functools.partial(model, APPNP)},
+    "gcnii": {"DGL GCN2Conv": functools.partial(model, GCN2)},
 }
 """Not those that DGL has no layer of, and not ``sage-max``, whose layer has one more matrix in DGL."""

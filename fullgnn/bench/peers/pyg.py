@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fullgnn.bench.models import DEPTH, HOPS, LIGHT_LAYERS, POWERS, WALK
+from fullgnn.bench.models import HOPS, LIGHT_LAYERS, POWERS, WALK
 from fullgnn.bench.peers.torch_sparse import Product, normalized
 from fullgnn.bench.peers.torch_sparse import unweighted as torch_csr
-from fullgnn.bench.peers.training import Models, Peer, attention, gcnii, mlp, of_linears, two_layers
+from fullgnn.bench.peers.training import OF_MLP, Layer, Models, Peer, after_mlp, gcnii, mlp
 from fullgnn.bench.problem import Problem
 from fullgnn.errors import UnsupportedError
 from fullgnn.telemetry.machine import available_memory
@@ -69,76 +69,14 @@ def spmm(problem: Problem, form: Form) -> Product:
     return lambda x: spmm(adj, x, "sum")
 
 
-def gcn_conv(problem: Problem, weights: list[Tensor], form: Form, dropout: float = 0.0) -> torch.nn.Module:
-    """Two layers of ``GCNConv``."""
-    from torch_geometric.nn import GCNConv
-
-    adj = form(problem)
-    convs = [GCNConv(*weight.shape, cached=True, add_self_loops=False) for weight in weights]  # the loops are in A + I
-    matrices_of, call = lambda conv: [conv.lin.weight.T], lambda conv, h: conv(h, adj)
-    return two_layers(problem, weights, convs, matrices_of, call, dropout)
-
-
-def gat_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
-    """Two layers of ``GATConv``."""
-    from torch_geometric.nn import GATConv
-
-    def matrices_of(conv: GATConv) -> list[Tensor]:
-        return [conv.lin.weight.T, conv.att_src[0], conv.att_dst[0]]
-
-    return _attention(problem, weights, GATConv, weights[1], matrices_of)
-
-
-def gatv2_conv(problem: Problem, weights: list[Tensor]) -> torch.nn.Module:
-    """Two layers of ``GATv2Conv``."""
-    from torch_geometric.nn import GATv2Conv
-
-    def matrices_of(conv: GATv2Conv) -> list[Tensor]:
-        return [conv.att[0], conv.lin_l.weight.T, conv.lin_r.weight.T]
-
-    return _attention(problem, weights, GATv2Conv, weights[0], matrices_of)
-
-
-def _attention(
-    problem: Problem, weights: list[Tensor], layer: Any, heads: Tensor, matrices_of: Callable[[Any], list[Tensor]]
+def model(
+    layer: Layer, problem: Problem, weights: list[Tensor], form: Form = edge_index, **options: float
 ) -> torch.nn.Module:
-    """Two layers of attention over ``edge_index``; see ``training.attention``."""
-    edges = edge_index(problem)
-    make = functools.partial(layer, add_self_loops=False)  # the loops are in A + I
-    return attention(problem, weights, make, heads, matrices_of, lambda conv, h: conv(h, edges))
+    """The model of a layer; with heads it takes ``edge_index`` alone."""
+    import torch_geometric.nn as library
 
-
-def sage_conv(problem: Problem, weights: list[Tensor], form: Form, aggr: str = "mean") -> torch.nn.Module:
-    """Two layers of ``SAGEConv``."""
-    from torch_geometric.nn import SAGEConv
-
-    adj = form(problem.without_loops)
-    convs = [SAGEConv(*weight.shape, aggr=aggr) for weight in weights[::2]]
-    return two_layers(
-        problem,
-        weights,
-        convs,
-        lambda conv: [conv.lin_l.weight.T, conv.lin_r.weight.T],
-        lambda conv, h: conv(h, adj),
-    )
-
-
-def gin_conv(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.Module:
-    """Two layers of ``GINConv`` with an MLP of two layers."""
-    from torch_geometric.nn import GINConv
-
-    adj = form(problem.without_loops)
-    convs = [GINConv(mlp(*pair)) for pair in zip(weights[::2], weights[1::2])]
-    return two_layers(problem, weights, convs, lambda conv: of_linears(conv.nn), lambda conv, h: conv(h, adj))
-
-
-def sg_conv(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.Module:
-    """``SGConv``, which keeps the propagated features."""
-    from torch_geometric.nn import SGConv
-
-    adj = form(problem)
-    convs = [SGConv(*weights[0].shape, K=HOPS, cached=True, add_self_loops=False)]
-    return Peer(problem, weights, convs, lambda convs: [convs[0].lin.weight.T], lambda convs, x: convs[0](x, adj))
+    adj = form(problem if layer.loops else problem.without_loops)
+    return layer.model(layer, library, problem, weights, lambda conv, *h: conv(*h, adj), **options)
 
 
 def powers(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.Module:
@@ -160,30 +98,8 @@ def powers(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.Modu
             outputs.append(walk(linear(F.relu(conv(x, adj))), scaled))
         return modules[-1](torch.cat(outputs, dim=1))
 
-    def matrices(modules: Any) -> list[Tensor]:
-        return [*(conv.lin.weight.T for conv in modules[:POWERS]), *of_linears(modules)]
-
+    matrices = [f"{k}.lin.weight.T" if k < POWERS else f"{k}.weight.T" for k in range(len(weights))]
     return Peer(problem, weights, [*convs, *dense], matrices, call)
-
-
-def appnp(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.Module:
-    """Two dense layers and ``APPNP``."""
-    from torch_geometric.nn import APPNP
-
-    adj, walk = form(problem), APPNP(WALK, 0.1, cached=True, add_self_loops=False)
-    return Peer(
-        problem, weights, mlp(*weights), of_linears, lambda layers, x: walk(torch.nn.Sequential(*layers)(x), adj)
-    )
-
-
-def gcn2_conv(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.Module:
-    """Layers of ``GCN2Conv`` between two dense layers."""
-    from torch_geometric.nn import GCN2Conv
-
-    adj, hidden = form(problem), weights[0].shape[1]
-    options = dict(alpha=0.1, theta=0.5, cached=True, add_self_loops=False)
-    convs = [GCN2Conv(hidden, layer=layer, **options) for layer in range(1, DEPTH + 1)]
-    return gcnii(problem, weights, convs, lambda layer, h, initial: layer(h, initial, adj))
 
 
 def light_gcn(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.Module:
@@ -200,9 +116,10 @@ def light_gcn(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.M
 
 
 def forms(
-    name: str, make: Callable[..., torch.nn.Module], gathers_features: bool = False
+    name: str, layer: Layer | Callable[..., torch.nn.Module], gathers_features: bool = False
 ) -> dict[str, Callable[..., torch.nn.Module]]:
-    """The methods of one layer, by the type of its adjacency."""
+    """The methods of one layer, or of a maker of a model, by the type of the adjacency."""
+    make = functools.partial(model, layer) if isinstance(layer, Layer) else layer
     pairs = functools.partial(edge_index, gathers_features=gathers_features)
     known = {"torch CSR": torch_csr, "SparseTensor": sparse_tensor, "edge_index": pairs}
     return {f"PyG {name} ({kind})": functools.partial(make, form=form) for kind, form in known.items()}
@@ -212,17 +129,39 @@ SPMM = {
     "PyG spmm (torch CSR)": functools.partial(spmm, form=torch_csr),
     "PyG spmm (SparseTensor)": functools.partial(spmm, form=sparse_tensor),
 }
+ALONE: dict[str, Any] = {"add_self_loops": False}  # the loops are in A + I
+OF_SAGE = ("lin_l.weight.T", "lin_r.weight.T")
+GCN = Layer(lambda nn, weight: nn.GCNConv(*weight.shape, cached=True, **ALONE), ["lin.weight.T"])
+SAGE = Layer(lambda nn, weight, _: nn.SAGEConv(*weight.shape), OF_SAGE, loops=False)
+SAGE_MAX = Layer(lambda nn, weight, _: nn.SAGEConv(*weight.shape, aggr="max"), OF_SAGE, loops=False)
+GIN = Layer(lambda nn, *pair: nn.GINConv(mlp(*pair)), [f"nn.{path}" for path in OF_MLP], loops=False)
+GAT = Layer(
+    lambda nn, weight, heads, _: nn.GATConv(len(weight), heads.shape[1], len(heads), **ALONE),
+    ["lin.weight.T", "att_src", "att_dst"],
+    attends=True,
+)
+GATV2 = Layer(
+    lambda nn, heads, weight, _: nn.GATv2Conv(len(weight), heads.shape[1], len(heads), **ALONE),
+    ["att", *OF_SAGE],
+    attends=True,
+)
+SGC = Layer(lambda nn, weight: nn.SGConv(*weight.shape, K=HOPS, cached=True, **ALONE), ["lin.weight.T"])
+APPNP = Layer(lambda nn: nn.APPNP(WALK, 0.1, cached=True, **ALONE), model=after_mlp)
+GCN2 = Layer(
+    lambda nn, hidden, number: nn.GCN2Conv(hidden, alpha=0.1, theta=0.5, layer=number, cached=True, **ALONE),
+    model=gcnii,
+)
 MODELS: Models = {
-    "gcn": forms("GCNConv", gcn_conv),
-    "sage": forms("SAGEConv", sage_conv, gathers_features=True),
-    "sage-max": forms("SAGEConv max", functools.partial(sage_conv, aggr="max"), gathers_features=True),
-    "gin": forms("GINConv", gin_conv, gathers_features=True),
-    "gat": {"PyG GATConv (edge_index)": gat_conv},
-    "gatv2": {"PyG GATv2Conv (edge_index)": gatv2_conv},
-    "sgc": forms("SGConv", sg_conv, gathers_features=True),
+    "gcn": forms("GCNConv", GCN),
+    "sage": forms("SAGEConv", SAGE, gathers_features=True),
+    "sage-max": forms("SAGEConv max", SAGE_MAX, gathers_features=True),
+    "gin": forms("GINConv", GIN, gathers_features=True),
+    "gat": {"PyG GATConv (edge_index)": functools.partial(model, GAT)},
+    "gatv2": {"PyG GATv2Conv (edge_index)": functools.partial(model, GATV2)},
+    "sgc": forms("SGConv", SGC, gathers_features=True),
     "ngcn": forms("SGConv and APPNP", powers, gathers_features=True),
-    "appnp": forms("APPNP", appnp),
-    "gcnii": forms("GCN2Conv", gcn2_conv),
+    "appnp": forms("APPNP", APPNP),
+    "gcnii": forms("GCN2Conv", GCN2),
     "lightgcn": {
         "PyG LightGCN (torch CSR)": functools.partial(light_gcn, form=torch_csr),
         "PyG LightGCN (edge_index)": functools.partial(light_gcn, form=edge_index),

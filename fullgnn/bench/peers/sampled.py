@@ -9,6 +9,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -54,10 +55,10 @@ class DglSampler:
 
         self._graph, self._sampler = dgl_graph(graph), NeighborSampler(list(fanouts)[::-1], fused=True)
 
-    def sample(self, targets: np.ndarray, epoch: int) -> list["DglBlock"]:
+    def sample(self, targets: np.ndarray, epoch: int) -> list[SimpleNamespace]:
         """The blocks of a batch; ``epoch`` changes nothing."""
         return [
-            DglBlock(block.num_edges())
+            SimpleNamespace(num_edges=block.num_edges())
             for block in self._sampler.sample_blocks(self._graph, torch.from_numpy(targets.astype(np.int64)))[2]
         ]
 
@@ -71,9 +72,9 @@ class DglOperators:
         self._dgl, self._graph, self._fanouts, self._dtype = dgl, dgl_graph(graph, dtype), fanouts, dtype
         self.spent = Spent()
 
-    def sample(self, targets: np.ndarray, epoch: int) -> list["DglBlock"]:
+    def sample(self, targets: np.ndarray, epoch: int) -> list[SimpleNamespace]:
         """The blocks of a batch; ``epoch`` changes nothing."""
-        nodes, made = torch.tensor(targets, dtype=self._dtype), list[DglBlock]()
+        nodes, made = torch.tensor(targets, dtype=self._dtype), list[SimpleNamespace]()
         for fanout in self._fanouts:
             begin = time.perf_counter()
             drawn = self._dgl.sampling.sample_neighbors(self._graph, nodes, fanout)
@@ -82,15 +83,8 @@ class DglOperators:
             self.spent.sample_s += middle - begin
             self.spent.block_s += time.perf_counter() - middle
             nodes = block.srcdata[self._dgl.NID]
-            made.append(DglBlock(block.num_edges()))
+            made.append(SimpleNamespace(num_edges=block.num_edges()))
         return made
-
-
-@dataclass(frozen=True)
-class DglBlock:
-    """What is counted of a block that DGL has made."""
-
-    num_edges: int
 
 
 DGL_SAMPLERS: dict[str, Callable[..., Any]] = {

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.bench.peers.links import LightGCN
-from fullgnn.bench.peers.training import Models, two_layers
+from fullgnn.bench.peers.training import Layer, Models, stacked
 from fullgnn.bench.problem import Problem
 
 Product = Callable[[Tensor], Tensor]
@@ -95,10 +95,10 @@ def gcn(
         order: that of both layers, or of the first and of the second; see :class:`Conv`.
     """
     adj, orders = normalized(problem), order.split()
-    first, second = orders[0], orders[-1]
-    convs = [Conv(weight.shape, adj, multiply, own) for weight, own in zip(weights, (first, second))]
-    model = two_layers(problem, weights, convs, dropout=dropout)
-    if first == "(AX)W":
+    of_layers = iter((orders[0], orders[-1]))
+    layer = Layer(lambda _, weight: Conv(weight.shape, adj, multiply, next(of_layers)), ["weight"])
+    model = stacked(layer, None, problem, weights, lambda conv, h: conv(h), dropout)
+    if orders[0] == "(AX)W":
         model.features = multiply(adj, problem.features)
     return model
 

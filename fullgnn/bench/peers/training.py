@@ -1,12 +1,15 @@
 """What the trainings of all peers share: models of a library's layers, and epochs as libraries' examples write them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fullgnn.bench.models import DEPTH
 from fullgnn.bench.problem import Problem
 
 Models = dict[str, dict[str, Callable[..., torch.nn.Module]]]
@@ -18,7 +21,8 @@ class Peer(torch.nn.Module):
 
     Args:
         convs: modules of the library; their biases become 0.
-        matrices: the weight matrices of all modules, as views; they start from ``weights``.
+        matrices: the weight matrices of all modules, which start from ``weights``: the path of each, from the list of
+            the modules, with a final ``T`` where it is transposed.
         call: (modules, features) -> logits.
     """
 
@@ -27,7 +31,7 @@ class Peer(torch.nn.Module):
         problem: Problem,
         weights: list[Tensor],
         convs: Iterable[torch.nn.Module],
-        matrices: Callable[[Any], list[Tensor]],
+        matrices: Iterable[str],
         call: Callable[[Any, Tensor], Tensor],
     ):
         super().__init__()
@@ -37,88 +41,72 @@ class Peer(torch.nn.Module):
             for parameter in self.parameters():
                 if parameter.dim() < 2:
                     parameter.zero_()
-            for matrix, weight in zip(matrices(self.convs), weights, strict=True):
-                matrix.copy_(weight)
+            for path, weight in zip(matrices, weights, strict=True):
+                attrgetter(path)(self.convs).view_as(weight).copy_(weight)  # those of heads have one more dimension
 
     def forward(self) -> Tensor:
         return self.call(self.convs, self.features)
 
 
-def two_layers(
-    problem: Problem,
-    weights: list[Tensor],
-    convs: Iterable[torch.nn.Module],
-    matrices_of: Callable[[Any], list[Tensor]] = lambda conv: [conv.weight],
-    call: Callable[[Any, Tensor], Tensor] = lambda conv, h: conv(h),
-    dropout: float = 0.0,
-    activation: Callable[[Tensor], Tensor] = F.relu,
+Call = Callable[..., Tensor]
+"""(convolution, h, more) -> the next h."""
+
+
+def stacked(
+    layer: "Layer", library: Any, problem: Problem, weights: list[Tensor], call: Call, dropout: float = 0.0
 ) -> Peer:
-    """Two convolutions, an activation and dropout between them.
+    """Convolutions, as many as there are weights for, with an activation and dropout between them.
 
     Args:
-        matrices_of: the weight matrices of one of them.
-        call: (convolution, h) -> the next h.
-        dropout: rate on the hidden layer.
-        activation: of the hidden layer.
+        library: its module of layers.
+        dropout: rate on the hidden layers.
     """
+    activation, size = F.elu if layer.attends else F.relu, len(layer.matrices)
+    convs = [layer.make(library, *weights[begin : begin + size]) for begin in range(0, len(weights), size)]
 
-    def forward(convs: Any, features: Tensor) -> Tensor:
-        first, second = convs
-        return call(second, F.dropout(activation(call(first, features)), dropout))
+    def forward(convs: Any, h: Tensor) -> Tensor:
+        for turn, conv in enumerate(convs):
+            h = call(conv, F.dropout(activation(h), dropout) if turn else h)
+        return h
 
-    return Peer(
-        problem, weights, convs, lambda convs: [matrix for conv in convs for matrix in matrices_of(conv)], forward
-    )
-
-
-def attention(
-    problem: Problem,
-    weights: list[Tensor],
-    layer: Callable[[int, int, int], torch.nn.Module],
-    heads: Tensor,
-    matrices_of: Callable[[Any], list[Tensor]],
-    call: Callable[[Any, Tensor], Tensor],
-) -> Peer:
-    """Two layers of attention, with ELU between them; the last one has one head.
-
-    Args:
-        layer: (columns, columns of a head of the result, heads) -> a convolution.
-        heads: (heads, columns of a head), among the weights of the first layer.
-        matrices_of, call: as ``two_layers`` takes them.
-    """
-    num_heads, per_head = heads.shape
-    convs = [
-        layer(problem.features.shape[1], per_head, num_heads),
-        layer(num_heads * per_head, weights[3].shape[1], 1),
-    ]
-    return two_layers(problem, weights, convs, matrices_of, call, activation=F.elu)
+    return Peer(problem, weights, convs, [f"{i}.{path}" for i in range(len(convs)) for path in layer.matrices], forward)
 
 
-def gcnii(
-    problem: Problem,
-    weights: list[Tensor],
-    convs: Iterable[torch.nn.Module],
-    convolve: Callable[[Any, Tensor, Tensor], Tensor],
-) -> Peer:
-    """Layers of GCNII between two dense layers.
+def after_mlp(layer: "Layer", library: Any, problem: Problem, weights: list[Tensor], call: Call) -> Peer:
+    """Two dense layers, and a convolution without weights."""
+    conv, layers = layer.make(library), mlp(*weights)
+    return Peer(problem, weights, layers, OF_MLP, lambda layers, x: call(conv, torch.nn.Sequential(*layers)(x)))
 
-    Args:
-        convolve: (convolution, h, the first h) -> the next h, before its ReLU.
-    """
 
-    def call(modules: Any, x: Tensor) -> Tensor:
-        first, *layers, last = modules
+def gcnii(layer: "Layer", library: Any, problem: Problem, weights: list[Tensor], call: Call) -> Peer:
+    """Convolutions between two dense layers, which read the result of the first of them too."""
+
+    def forward(modules: Any, x: Tensor) -> Tensor:
+        first, *convs, last = modules
         h = initial = F.relu(first(x))
-        for layer in layers:
-            h = F.relu(convolve(layer, h, initial))
+        for conv in convs:
+            h = F.relu(call(conv, h, initial))
         return last(h)
 
-    def matrices(modules: Any) -> list[Tensor]:
-        first, *layers, last = modules
-        return [first.weight.T, *(layer.weight1 for layer in layers), last.weight.T]
+    first, last = (torch.nn.Linear(*weights[end].shape) for end in (0, -1))
+    convs = [layer.make(library, first.out_features, number) for number in range(1, DEPTH + 1)]
+    matrices = ["0.weight.T", *(f"{number}.weight1" for number in range(1, DEPTH + 1)), f"{DEPTH + 1}.weight.T"]
+    return Peer(problem, weights, [first, *convs, last], matrices, forward)
 
-    dense = [torch.nn.Linear(*weights[0].shape), torch.nn.Linear(*weights[-1].shape)]
-    return Peer(problem, weights, [dense[0], *convs, dense[1]], matrices, call)
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution of a library, of which models are made."""
+
+    make: Callable[..., torch.nn.Module]
+    """(the library's module of layers, what ``model`` gives it: the weights of the layer) -> the convolution."""
+    matrices: Sequence[str] = ()
+    """Paths of its weight matrices, as ``Peer`` takes them from the convolution."""
+    loops: bool = True
+    """Whether it multiplies by A + I; otherwise by A."""
+    attends: bool = False
+    """Whether it has heads of attention, whose results lie side by side; ELU is between two such layers."""
+    model: Callable[..., Peer] = stacked
 
 
 def mlp(first: Tensor, second: Tensor) -> torch.nn.Sequential:
@@ -127,9 +115,8 @@ def mlp(first: Tensor, second: Tensor) -> torch.nn.Sequential:
     return torch.nn.Sequential(layers[0], torch.nn.ReLU(), layers[1])
 
 
-def of_linears(modules: Iterable[Any]) -> list[Tensor]:
-    """The matrices (in, out) of ``torch.nn.Linear`` modules."""
-    return [module.weight.T for module in modules if isinstance(module, torch.nn.Linear)]
+OF_MLP = ("0.weight.T", "2.weight.T")
+"""Paths of the matrices of ``mlp``."""
 
 
 def trainer(model: torch.nn.Module, problem: Problem) -> Callable[[], float]:
