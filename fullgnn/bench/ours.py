@@ -10,10 +10,29 @@ from fullgnn.bench.problem import Problem
 from fullgnn.config import Config, build
 from fullgnn.distributed import World
 from fullgnn.engine.checks import replay_for
-from fullgnn.engine.run import set_up
+from fullgnn.engine.run import Run, set_up
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Graph
 from fullgnn.telemetry.meter import Meter
+
+
+class Epochs:
+    """The training epochs of a run, from given first weights; called on every rank.
+
+    Args:
+        weights: (in, out) first weights of the layers; empty: the model keeps its own.
+    """
+
+    def __init__(self, run: Run, weights: list[Tensor]):
+        self.runner = StepRunner(run, replay_for(run.cfg.runtime.cuda_graph, run.world))
+        self._numbers = itertools.count(1)
+        if weights:
+            set_weights(run.model, weights)
+
+    def launch(self) -> Callable[[], float]:
+        """Launch one epoch; what is returned waits for the loss before its update, and reads it."""
+        launched = self.runner(next(self._numbers))
+        return lambda: launched.results.read()[0]
 
 
 def trainer(cfg: Config, graph: Graph | None, world: World, weights: list[Tensor]) -> Callable[[], float]:
@@ -21,17 +40,13 @@ def trainer(cfg: Config, graph: Graph | None, world: World, weights: list[Tensor
 
     Args:
         graph: the whole graph on rank 0, which replaces ``cfg.dataset``; None elsewhere.
-        weights: (in, out) first weights of the layers; empty: the model keeps its own.
+        weights: see ``Epochs``.
 
     Returns:
         one training epoch, which returns the loss before its update, the same on every rank.
     """
-    run = set_up(cfg, world, Meter(world.device), graph)
-    epochs = StepRunner(run, replay_for(cfg.runtime.cuda_graph, world))
-    if weights:
-        set_weights(run.model, weights)
-    numbers = itertools.count(1)
-    return lambda: epochs(next(numbers)).results.read()[0]
+    epochs = Epochs(set_up(cfg, world, Meter(world.device), graph), weights)
+    return lambda: epochs.launch()()
 
 
 @torch.no_grad()

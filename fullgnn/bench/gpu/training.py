@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -16,29 +15,25 @@ import torch
 from torch import Tensor
 
 from fullgnn.bench.config import load_bench, preset_config
-from fullgnn.bench.ours import set_weights
+from fullgnn.bench.ours import Epochs
 from fullgnn.bench.peers import pyg, torch_sparse
 from fullgnn.bench.peers.training import launcher
 from fullgnn.bench.problem import Problem, first_weights
-from fullgnn.config import Config
 from fullgnn.config.overrides import quote
-from fullgnn.distributed import World, world_of_one
-from fullgnn.engine.checks import applicable, replay_for
-from fullgnn.engine.run import Run, build_model, make_scheme, prepare_input
-from fullgnn.engine.step_runner import Launched, StepRunner
+from fullgnn.distributed import world_of_one
+from fullgnn.engine.run import Run, build_model, set_up
 from fullgnn.graph import Graph
 from fullgnn.graph.generate_on_device import RandomGraph
 from fullgnn.graph.lookalikes import COMMON, Lookalike
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.nn import set_spmm_order
-from fullgnn.nn.contract import block_request
 from fullgnn.partition import Partition
 from fullgnn.partition.partition import UsedMethods
 from fullgnn.prepare.arrange import cut
 from fullgnn.prepare.facts import NodeFacts
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.reorder.two_level import NodeOrder
-from fullgnn.tasks import MultiClass
+from fullgnn.schemes.options import num_parts
 from fullgnn.telemetry.meter import Meter
 
 Step = Callable[[], Callable[[], float]]
@@ -113,7 +108,9 @@ def started(preset: str, problem: Problem, cache_dir: str) -> Iterator[Start]:
     bench = replace(bench, overrides=[*own, f"runtime.cache_dir={quote(cache_dir)}"])
     cfg = preset_config(bench, f"{preset.split(',')[0]} {LATER.get(preset, '')}", problem.hidden)
     with world_of_one(cfg.runtime) as world:
-        yield ours(cfg, problem, world)
+        parts = num_parts(cfg.scheme, world.size)
+        run = set_up(cfg, world, Meter(world.device), prepared=_prepared(problem, parts))
+        yield partial(_ours, run, problem)
 
 
 def _peer(name: str, problem: Problem, dropout: float) -> tuple[Step, Settings]:
@@ -123,44 +120,22 @@ def _peer(name: str, problem: Problem, dropout: float) -> tuple[Step, Settings]:
     return lambda: launch().item, lambda: settings
 
 
-def ours(cfg: Config, problem: Problem, world: World) -> Start:
-    """Our training of a graph that is on the device: ``engine.set_up`` without host work on a hundred million entries.
+def _ours(run: Run, problem: Problem, dropout: float) -> tuple[Step, Settings]:
+    """The graph is sharded, and A H0 computed, once for all rates of dropout."""
+    of_rate, cfg = copy(run), replace(run.cfg, model={**run.cfg.model, "dropout": dropout})
+    of_rate.model = build_model(cfg, run.nodes.num_features, run.task.num_outputs, run.world.device)
+    set_spmm_order(of_rate.model, run.optimizations.spmm_order)
+    epochs = Epochs(of_rate, first_weights(problem.widths, 0))
 
-    The graph is sharded, and A H0 computed, once for all rates of dropout.
-    """
-    meter = Meter(world.device)
-    scheme = make_scheme(cfg, world, meter)
-    sizes = problem.graph.num_features, problem.graph.num_classes, world.device
-    model = build_model(cfg, *sizes)
-    supported = applicable(cfg.optimizations, model)
-    prepared, task = _prepared(problem, scheme.num_parts), MultiClass(problem.graph.label_facts())
-    run = Run(cfg, world, meter, prepared.facts.nodes, model, task, supported, block_request(model, supported))
-    run.scheme, run.graph, run.prepared_key = scheme, scheme.shard(prepared, run.request), ""
-    prepare_input(run)
+    def settings() -> dict[str, Any]:
+        applied = {**asdict(run.optimizations), "scheme": cfg.scheme["name"]}
+        return applied | {"kernel": run.scheme.kernel_name, "cuda_graph": epochs.runner.outcome}
 
-    def start(dropout: float) -> tuple[Step, Settings]:
-        of_rate = copy(run)
-        of_rate.model = build_model(replace(cfg, model={**cfg.model, "dropout": dropout}), *sizes)
-        set_spmm_order(of_rate.model, run.optimizations.spmm_order)
-        set_weights(of_rate.model, first_weights(problem.widths, 0))
-        epochs = StepRunner(of_rate, replay_for(cfg.runtime.cuda_graph, world))
-        numbers = count(1)
-
-        def settings() -> dict[str, Any]:
-            applied = {**asdict(run.optimizations), "scheme": cfg.scheme["name"]}
-            return applied | {"kernel": scheme.kernel_name, "cuda_graph": epochs.outcome}
-
-        return lambda: partial(_loss, epochs(next(numbers))), settings
-
-    return start
-
-
-def _loss(launched: Launched) -> float:
-    return launched.results.read()[0]
+    return epochs.launch, settings
 
 
 def _prepared(problem: Problem, num_parts: int) -> PreparedGraph:
-    """The graph, whose adjacency has the self-loops already, in its own order."""
+    """The graph in its own order, without the host's work on a hundred million entries to find out about them."""
     n, structure = problem.num_nodes, (problem.indptr.cpu().numpy(), problem.indices.cpu().numpy())
     graph = replace(problem.graph, indptr=structure[0], indices=structure[1])
     order = NodeOrder(np.arange(n), Partition.equal(n, num_parts), UsedMethods("contiguous", "none", num_parts))
