@@ -1,6 +1,5 @@
 """The models that ``op=epoch`` trains: their keys in a run of ours, and the shapes of their weights."""
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,93 +18,56 @@ POWERS = 3
 DEPTH = 8
 """Layers of GCNII."""
 
-NO_DROPOUT = ["model.dropout=0", "model.input_dropout=0"]
-TWO_LAYERS = ["model.num_layers=2", *NO_DROPOUT]
+NO_DROPOUT = "model.dropout=0 model.input_dropout=0"
+HIDDEN = f"{NO_DROPOUT} model.hidden_channels={{hidden}}"
+TWO_LAYERS = f"model.num_layers=2 {HIDDEN}"
+TWO_OF_HEADS = f"{TWO_LAYERS} model.heads={HEADS} model.attention_dropout=0".replace("{hidden}", "{per_head}")
 
 
 @dataclass(frozen=True)
 class BenchModel:
     """A model of which every method has the same weights."""
 
-    keys: Callable[[int], list[str]]
-    """Number of hidden columns -> keys of a run."""
-    shapes: Callable[[list[int]], Shapes]
-    """Widths (features, hidden, classes) -> shapes of the weight matrices, in the order of the model's parameters."""
+    run: str
+    """Keys of a run, with the number of ``{hidden}`` columns, or of those ``{per_head}``."""
+    shapes: Callable[[int, int, int], Shapes]
+    """(features, hidden, classes) -> shapes of the weight matrices, in the order of the model's parameters."""
     finds_links: bool = False
     """Whether it learns links from trainable vectors of the nodes, which have the same first values in every method."""
 
-
-def _layered(model: str, hidden: int) -> list[str]:
-    return [f"model={model}", *TWO_LAYERS, f"model.hidden_channels={hidden}"]
-
-
-def _per_head(model: str, hidden: int) -> list[str]:
-    per_head = [f"model.heads={HEADS}", f"model.hidden_channels={max(1, hidden // HEADS)}"]
-    return [f"model={model}", *TWO_LAYERS, *per_head, "model.attention_dropout=0"]
-
-
-def _layers(widths: list[int]) -> Shapes:
-    return list(itertools.pairwise(widths))
-
-
-def _twice(widths: list[int]) -> Shapes:
-    """Two matrices of the same shape in each layer."""
-    return [shape for shape in _layers(widths) for _ in range(2)]
-
-
-def _gat_shapes(widths: list[int]) -> Shapes:
-    """Each layer has a weight matrix, and the (heads, columns) attention parameters of sources and of targets."""
-    features, hidden, classes = widths
-    by_head = (HEADS, hidden // HEADS)
-    return [(features, hidden), by_head, by_head, (hidden, classes), (1, classes), (1, classes)]
-
-
-def _gatv2_shapes(widths: list[int]) -> Shapes:
-    """Each layer has the (heads, columns) attention parameters, and a weight matrix for sources and one for targets."""
-    features, hidden, classes = widths
-    first, last = (features, hidden), (hidden, classes)
-    return [(HEADS, hidden // HEADS), first, first, (1, classes), last, last]
-
-
-def _gin_shapes(widths: list[int]) -> Shapes:
-    """Each layer has the two matrices of its MLP."""
-    return [shape for f, g in _layers(widths) for shape in ((f, g), (g, g))]
-
-
-def _gcnii_shapes(widths: list[int]) -> Shapes:
-    features, hidden, classes = widths
-    return [(features, hidden), *[(hidden, hidden)] * DEPTH, (hidden, classes)]
-
-
-def _ngcn_shapes(widths: list[int]) -> Shapes:
-    features, hidden, classes = widths
-    return [*[(features, hidden)] * POWERS, *[(hidden, classes)] * POWERS, (POWERS * classes, classes)]
+    def keys(self, hidden: int) -> list[str]:
+        """The keys of a run with ``hidden`` columns."""
+        return self.run.format(hidden=hidden, per_head=max(1, hidden // HEADS)).split()
 
 
 MODELS = {
-    "gcn": BenchModel(lambda hidden: _layered("gcn", hidden), _layers),
-    "sage": BenchModel(lambda hidden: _layered("sage", hidden), _twice),
-    "sage-max": BenchModel(lambda hidden: [*_layered("sage", hidden), "model.aggregation=max"], _twice),
-    "gin": BenchModel(lambda hidden: _layered("gin", hidden), _gin_shapes),
-    "gat": BenchModel(lambda hidden: _per_head("gat", hidden), _gat_shapes),
-    "gatv2": BenchModel(lambda hidden: _per_head("gatv2", hidden), _gatv2_shapes),
-    "sgc": BenchModel(lambda hidden: ["model=sgc", f"model.num_hops={HOPS}"], lambda widths: [(widths[0], widths[-1])]),
-    "ngcn": BenchModel(
-        lambda hidden: [
-            *("model=ngcn", *NO_DROPOUT, f"model.hidden_channels={hidden}"),
-            *(f"model.num_powers={POWERS}", "model.num_copies=1", "model.classifier=dense", "model.bias=false"),
-        ],
-        _ngcn_shapes,
+    "gcn": BenchModel(f"model=gcn {TWO_LAYERS}", lambda f, h, c: [(f, h), (h, c)]),
+    # Each layer has a matrix for the neighbours, and one for the node itself.
+    "sage": BenchModel(f"model=sage {TWO_LAYERS}", lambda f, h, c: [(f, h), (f, h), (h, c), (h, c)]),
+    "sage-max": BenchModel(
+        f"model=sage {TWO_LAYERS} model.aggregation=max", lambda f, h, c: [(f, h), (f, h), (h, c), (h, c)]
     ),
-    "appnp": BenchModel(lambda hidden: [*_layered("appnp", hidden), f"model.num_hops={WALK}"], _layers),
+    # Each layer has the two matrices of its MLP.
+    "gin": BenchModel(f"model=gin {TWO_LAYERS}", lambda f, h, c: [(f, h), (h, h), (h, c), (c, c)]),
+    # Each layer has a weight matrix, and the (heads, columns) attention parameters of sources and of targets.
+    "gat": BenchModel(
+        f"model=gat {TWO_OF_HEADS}", lambda f, h, c: [(f, h), *[(HEADS, h // HEADS)] * 2, (h, c), (1, c), (1, c)]
+    ),
+    # Each layer has the (heads, columns) attention parameters, and a weight matrix for sources and one for targets.
+    "gatv2": BenchModel(
+        f"model=gatv2 {TWO_OF_HEADS}", lambda f, h, c: [(HEADS, h // HEADS), (f, h), (f, h), (1, c), (h, c), (h, c)]
+    ),
+    "sgc": BenchModel(f"model=sgc model.num_hops={HOPS}", lambda f, h, c: [(f, c)]),
+    "ngcn": BenchModel(
+        f"model=ngcn {HIDDEN} model.num_powers={POWERS} model.num_copies=1 model.classifier=dense model.bias=false",
+        lambda f, h, c: [*[(f, h)] * POWERS, *[(h, c)] * POWERS, (POWERS * c, c)],
+    ),
+    "appnp": BenchModel(f"model=appnp {TWO_LAYERS} model.num_hops={WALK}", lambda f, h, c: [(f, h), (h, c)]),
     "gcnii": BenchModel(
-        lambda hidden: ["model=gcnii", *NO_DROPOUT, f"model.hidden_channels={hidden}", f"model.num_layers={DEPTH}"],
-        _gcnii_shapes,
+        f"model=gcnii {HIDDEN} model.num_layers={DEPTH}", lambda f, h, c: [(f, h), *[(h, h)] * DEPTH, (h, c)]
     ),
     "lightgcn": BenchModel(
-        lambda hidden: ["model=lightgcn", f"model.num_layers={LIGHT_LAYERS}", f"task.channels={hidden}"],
-        lambda widths: [],
-        finds_links=True,
+        f"model=lightgcn model.num_layers={LIGHT_LAYERS} task.channels={{hidden}}", lambda f, h, c: [], finds_links=True
     ),
 }
 ATTENTION = ("gat", "gatv2")

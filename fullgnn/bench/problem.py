@@ -133,4 +133,4 @@ def peer_weights(problem: Problem, seed: int, model: str) -> list[Tensor]:
 def first_weights(widths: list[int], seed: int, model: str = "gcn") -> list[Tensor]:
     """The weight matrices of ``model``, one of ``MODELS``, from which every method starts; the biases are 0."""
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(a, b, generator=generator) * (2 / (a + b)) ** 0.5 for a, b in MODELS[model].shapes(widths)]
+    return [torch.randn(a, b, generator=generator) * (2 / (a + b)) ** 0.5 for a, b in MODELS[model].shapes(*widths)]
