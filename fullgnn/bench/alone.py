@@ -4,7 +4,6 @@ Such a process is a job of one rank, in which our training runs as it always doe
 to run a method once, and rank 0 sleeps meanwhile. The process takes the time itself.
 """
 
-import multiprocessing
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -14,6 +13,7 @@ from typing import Any
 from fullgnn.bench.config import BenchConfig, run_config
 from fullgnn.bench.environment import variables
 from fullgnn.bench.harness import Method, Missing, attempt
+from fullgnn.bench.process import Child
 from fullgnn.distributed import World, world_of_one
 from fullgnn.distributed.launch import environment
 from fullgnn.errors import UnsupportedError
@@ -30,7 +30,7 @@ def config_alone(cfg: BenchConfig, threads: int) -> BenchConfig:
     return replace(cfg, nproc=1, threads=threads, presets=presets, alone=None, alone_threads=None)
 
 
-class Alone:
+class Alone(Child):
     """A process with ``threads`` threads that holds the methods of ``build``, a function of a module.
 
     Raises:
@@ -39,12 +39,8 @@ class Alone:
 
     def __init__(self, build: Build, cfg: BenchConfig, threads: int):
         cfg = config_alone(cfg, threads)
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, build, cfg), daemon=True)
         with environment(variables(cfg, 1)):
-            self._process.start()
-        theirs.close()
+            super().__init__(_serve, build, cfg)
         methods, self.missing = self._answer()
         self.methods = [replace(method, run=partial(self._run, number)) for number, method in enumerate(methods)]
 
@@ -56,22 +52,20 @@ class Alone:
         """
         peak_bytes = None
         with suppress(OSError, UnsupportedError):
-            self._pipe.send(None)
-            peak_bytes = self._answer()
-        self._pipe.close()
-        self._process.join(timeout=10)
+            peak_bytes = self._run(None)
+        self.pipe.close()
+        self.status(timeout_s=10)
         return peak_bytes
 
-    def _run(self, number: int) -> tuple[float, float | None]:
-        self._pipe.send(number)
+    def _run(self, number: int | None) -> Any:
+        self.pipe.send(number)
         return self._answer()
 
     def _answer(self) -> Any:
         try:
-            answer, reason = self._pipe.recv()
+            answer, reason = self.pipe.recv()
         except EOFError:
-            self._process.join()
-            reason = f"its process ended with status {self._process.exitcode}"
+            reason = f"its process ended with status {self.status()}"
         if reason is not None:
             raise UnsupportedError(reason)
         return answer

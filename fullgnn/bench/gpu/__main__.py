@@ -34,6 +34,9 @@ from fullgnn.graph.lookalikes import LOOKALIKES, TOYS
 from fullgnn.kernels.support.tuning import read_tuning
 from fullgnn.telemetry.machine import git_commit, hardware, versions
 
+_ENVIRONMENT = {"TORCH_CPP_LOG_LEVEL": "ERROR", "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+"""Environment of all items, where the user has set no other values. Collectives then stay on this machine."""
+
 _MARGIN_S = 6.0  # for the start of Python and the end
 _TOY_MINUTES = 10.0  # that it never needs, however busy the machine is
 
@@ -79,6 +82,8 @@ def check_options(options: argparse.Namespace) -> None:
 def run(options: argparse.Namespace) -> None:
     """The parts that were asked for, each with a budget and a record of its own."""
     scratch = Path(tempfile.mkdtemp(prefix="fullgnn-"))
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     if not os.access(Path.home(), os.W_OK):  # where Triton would keep what it compiles
         os.environ.setdefault("TRITON_CACHE_DIR", f"{scratch}/triton")
     tuning = None if options.tuning is None else str(options.tuning.resolve())

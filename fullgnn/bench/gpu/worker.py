@@ -1,23 +1,22 @@
-"""The process of one item: it runs the item's module and appends what it finds to a file, a JSON line a result.
+"""The process of one item: it runs the item's module and sends what it finds to the runner, an event a result.
 
 A module has a function ``run(task, report)`` of several cases. ``report.item`` runs a case; if the case raises, the
 reason is reported and the next case runs. If a case kills this process, or takes longer than its limit, the cases after
 it are lost.
 """
 
-import json
 import math
 import os
 import signal
-import sys
 import time
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -40,8 +39,6 @@ class Task:
     toy: bool  # a CPU, Triton's interpreter and tiny sizes
     arguments: dict[str, Any] = field(default_factory=dict)
     name: str = ""  # as the record has it; several items may share one
-    begun: float = 0.0  # time.time() when its process was started
-    tuning: str | None = None  # a file with the kernels' constants; None: those of this GPU
 
     @property
     def device(self) -> torch.device:
@@ -51,9 +48,8 @@ class Task:
 class Report:
     """The way back to the record. All values are JSON."""
 
-    def __init__(self, task: Task, stream: TextIO):
-        self._toy, self._stream, self._parent = task.toy, stream, os.getppid()
-        self.budget = Budget(task.seconds - (time.time() - task.begun))
+    def __init__(self, pipe: Any, budget: Budget, toy: bool):
+        self._send, self.budget, self._toy = pipe.send, budget, toy
 
     def put(self, path: list[str], value: Any) -> None:
         """Set the leaf at ``path`` of the record."""
@@ -70,8 +66,6 @@ class Report:
             limit_s: time after which SIGALRM ends this process.
             predicted_s: what it will take at least.
         """
-        if os.getppid() != self._parent:
-            sys.exit("the command that started this process has ended")
         if not self.budget.allows(predicted_s):
             self._send({"item": name, "state": "left out", "reason": f"{self.budget.left:.0f} s are left"})
             return None
@@ -100,10 +94,6 @@ class Report:
         """Say that something cannot be measured here."""
         self._send({"item": name, "state": "missing", "reason": reason})
 
-    def _send(self, event: dict[str, Any]) -> None:
-        self._stream.write(json.dumps(event) + "\n")
-        self._stream.flush()
-
 
 def _trace(error: BaseException) -> list[str]:
     """The innermost lines of ``error``."""
@@ -111,19 +101,25 @@ def _trace(error: BaseException) -> list[str]:
     return [f"{os.path.basename(frame.filename)}:{frame.lineno} {frame.name}: {frame.line}"[:200] for frame in frames]
 
 
-def main(argument: str, file: str) -> None:
-    """Run the task that ``argument`` holds as JSON, and append what it reports to ``file``."""
-    task = Task(**json.loads(argument))
+def serve(pipe: Any, task: Task, budget: Budget, tuning_file: str | None) -> None:
+    """Run the task, and send what it reports through ``pipe``.
+
+    Args:
+        budget: of the item; it began when this process was started.
+        tuning_file: constants for the kernels; None: those of this GPU.
+    """
+    os.setsid()  # it is ended with what it starts
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     warnings.filterwarnings("ignore", message="Sparse")  # "beta state"
     torch.manual_seed(0)
     gpu.INTERPRETED = task.toy
-    with open(file, "a") as stream:
-        report = Report(task, stream)
+    report = Report(pipe, budget, task.toy)
+    with suppress(BrokenPipeError):  # the command that started this process has ended
         if not task.toy:
             torch.cuda.set_device(task.device)
             report.put(["gpu"], gpu_facts(task.device))
-        if task.tuning is not None:
-            tuning.use(tuning.read_tuning(Path(task.tuning)))
+        if tuning_file is not None:
+            tuning.use(tuning.read_tuning(Path(tuning_file)))
         try:
             module = import_module(task.module)
         except ModuleNotFoundError as error:
@@ -132,8 +128,4 @@ def main(argument: str, file: str) -> None:
             report.missing(task.module.rpartition(".")[2], f"{package} is not installed: pip install {package}")
         else:
             module.run(task, report)
-    os._exit(0)  # all is written; libraries that hang as they end cost no time
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    os._exit(0)  # all is sent; libraries that hang as they end cost no time
