@@ -36,7 +36,7 @@ def _render(tree: dict[str, Any], title: bool) -> str:
 def _environment() -> Environment:
     loader = FileSystemLoader(Path(__file__).parent)
     environment = Environment(loader=loader, undefined=ChainableUndefined, trim_blocks=True, lstrip_blocks=True)
-    own = (cell, table, densities, products, named, over_naive, over_defaults, beside_measured, troubles)
+    own = (cell, table, densities, products, named, ratio, beside, beside_measured, troubles)
     environment.filters |= {function.__name__: function for function in (*own, giga)}
     return environment
 
@@ -78,8 +78,20 @@ def _numbers(*values: Any) -> bool:
     return all(isinstance(value, (int, float)) for value in values)
 
 
-def _ratio(one: Any, other: Any, digits: int = 2) -> str | None:
+def ratio(one: Any, other: Any, digits: int = 2) -> str | None:
+    """One number over another; None if there are words in the place of one."""
     return f"{one / other:.{digits}f}" if _numbers(one, other) else None
+
+
+def beside(rows: Iterable[Entry], field: str, value: Any, *case: str) -> list[Entry]:
+    """The rows, each with the time ``base_ms`` of the first row that has the same ``case`` and ``value`` in ``field``.
+
+    Args:
+        case: fields that both rows share.
+    """
+    rows = list(rows)
+    base = {tuple(row[key] for key in case): row["median_ms"] for row in reversed(rows) if row[field] == value}
+    return [{**row, "base_ms": base.get(tuple(row[key] for key in case))} for row in rows]
 
 
 def densities(graph: Entry) -> list[Entry]:
@@ -92,36 +104,18 @@ def densities(graph: Entry) -> list[Entry]:
     ]
 
 
-def products(graph: Entry) -> list[dict[str, Any]]:
-    """By width, in the order of the record; speed-ups are over torch's CSR on the same graph in the same order."""
-    spmm, shuffled = graph.get("spmm", []), graph.get("spmm_shuffled", [])
-    base = {one["width"]: one["median_ms"] for one in spmm if one["kernel"] == "torch"}
-    rows = [{**one, "label": one["kernel"]} for one in spmm]
+def products(graph: Entry) -> list[Entry]:
+    """By width, in the order of the record; those on the shuffled graph at the widths of the others."""
+    rows: list[Entry] = [{**one, "label": one["kernel"]} for one in graph.get("spmm", [])]
     widths = {one["width"] for one in rows}
-    rows += [{**one, "label": f"{one['kernel']}, shuffled graph"} for one in shuffled if one["width"] in widths]
-    for row in rows:
-        row["speed_up"] = _ratio(base.get(row["width"]), row["median_ms"])
+    shuffled = [one for one in graph.get("spmm_shuffled", []) if one["width"] in widths]
+    rows += [{**one, "label": f"{one['kernel']}, shuffled graph"} for one in shuffled]
     return sorted(rows, key=itemgetter("width"))
 
 
 def named(rows: Mapping[str, Entry], field: str) -> list[Entry]:
     """The rows of a mapping, each with its name as a ``field``."""
     return [{field: name, **row} for name, row in (rows or {}).items()]
-
-
-def over_naive(epochs: Iterable[Entry]) -> list[Entry]:
-    """The epochs, with the speed-up over the peer ``naive`` at the same dropout."""
-    epochs = list(epochs)
-    naive = {one["dropout"]: one["median_ms"] for one in epochs if one["preset"] == "naive"}
-    return [{**one, "speed_up": _ratio(naive.get(one["dropout"]), one["median_ms"])} for one in epochs]
-
-
-def over_defaults(sweep: Iterable[Entry]) -> list[Entry]:
-    """The rows of the sweep, with each time over that of the defaults in its case."""
-    rows = list(sweep)
-    case = itemgetter("section", "kernel", "graph", "width")
-    base = {case(row): row["median_ms"] for row in reversed(rows) if not row["changed"]}
-    return [{**row, "over_defaults": _ratio(row["median_ms"], base.get(case(row)), digits=3)} for row in rows]
 
 
 def beside_measured(plan: Mapping[str, list[Entry]], graphs: Mapping[str, Entry]) -> list[Entry]:
