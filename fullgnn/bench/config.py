@@ -1,6 +1,6 @@
 """The benchmark's command line: its schema here, its values in ``conf/bench.yaml``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Optional
 
 from fullgnn.bench.models import ATTENTION, HEADS, MODELS
@@ -15,12 +15,17 @@ from fullgnn.sampling.neighbors import check_fanouts
 DEFAULT_PRESET = "default"
 """The preset that is ``conf/config.yaml`` alone, without an experiment."""
 
-TASK = ("optimizer=adam", "optimizer.lr=0.01", "optimizer.weight_decay=0")
+LR = 0.01
+TASK = ("optimizer=adam", f"optimizer.lr={LR}", "optimizer.weight_decay=0")
 """Keys of a run that all methods share."""
 
 RANKS_LINKS = ["task=link_ranking"]
 PREDICTS_LINKS = ["task=link_prediction", "task.val_fraction=0", "task.test_fraction=0"]
 """Those of a model that finds links, in a graph of users and items and in any other: every edge is a training pair."""
+
+
+COUNT, FROM_0 = {"least": 1}, {"least": 0}
+"""Metadata of a key: the smallest value that it, or an element of its list, may have."""
 
 
 @dataclass
@@ -31,9 +36,9 @@ class BenchConfig:
     gnn: str
     graph: str
     order: str
-    hidden: Optional[int]
-    batch_size: Optional[int]
-    seed: int
+    hidden: Optional[int] = field(metadata=COUNT)
+    batch_size: Optional[int] = field(metadata=COUNT)
+    seed: int = field(metadata=FROM_0)
     presets: Optional[list[str]]
     alone: Optional[list[str]]
     separate: bool
@@ -43,18 +48,18 @@ class BenchConfig:
     baseline: Optional[str]
     overrides: list[str]
     fanouts: list[int]
-    batches: int
-    workers: int
-    widths: list[int]
-    sizes_mb: list[float]
-    num_parts: int
-    rounds: int
-    epochs: int
-    warmup: int
-    budget_s: float
-    nproc: int
-    threads: Optional[int]
-    alone_threads: Optional[list[int]]
+    batches: int = field(metadata=COUNT)
+    workers: int = field(metadata=FROM_0)
+    widths: list[int] = field(metadata=COUNT)
+    sizes_mb: list[float] = field(metadata={"least": 1e-3})
+    num_parts: int = field(metadata=COUNT)
+    rounds: int = field(metadata=COUNT)
+    epochs: int = field(metadata=COUNT)
+    warmup: int = field(metadata=FROM_0)
+    budget_s: float = field(metadata=FROM_0)
+    nproc: int = field(metadata=COUNT)
+    threads: Optional[int] = field(metadata=COUNT)
+    alone_threads: Optional[list[int]] = field(metadata=COUNT)
     device: str
     backend: str
     malloc: str
@@ -128,21 +133,8 @@ def _check(cfg: BenchConfig) -> None:
         names = [[*preset.split(), ""][0] for preset in getattr(cfg, key) or ()]
         check_choices(key, names, [*presets(), DEFAULT_PRESET])
     check_choices("alone", cfg.alone or (), cfg.presets or presets())
-    check_minima(cfg, {"seed": 0, "warmup": 0, "budget_s": 0, "sizes_mb": 1e-3, "workers": 0})
+    check_minima(cfg, {key.name: key.metadata["least"] for key in fields(cfg) if key.metadata})
     check_fanouts(cfg.fanouts)
-    counts = (
-        "hidden",
-        "batch_size",
-        "batches",
-        "widths",
-        "num_parts",
-        "rounds",
-        "epochs",
-        "nproc",
-        "threads",
-        "alone_threads",
-    )
-    check_minima(cfg, dict.fromkeys(counts, 1))
     for key in ("fanouts", "widths", "sizes_mb", "presets", "kernels", "orders", "alone_threads"):
         if getattr(cfg, key) == []:
             raise ConfigError(f"{key}=[] leaves nothing to measure: give one or more")
