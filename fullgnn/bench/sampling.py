@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fullgnn.bench.config import DEFAULT_PRESET, BenchConfig, run_config
+from fullgnn.bench.config import DEFAULT_PRESET, LR, TASK, BenchConfig, run_config
 from fullgnn.bench.harness import Method, Outcome, check_baseline, compare, measure
 from fullgnn.bench.peers import set_up
 from fullgnn.bench.peers.sampled import DGL_SAMPLERS, STEPS, Setting, Step
@@ -35,7 +35,7 @@ from fullgnn.schemes.block import Block
 from fullgnn.telemetry.meter import Cost, Meter
 from fullgnn.telemetry.timing import wall_ms
 
-BATCH_SIZE, HIDDEN, LR = 1024, 128, 0.01
+BATCH_SIZE, HIDDEN = 1024, 128
 AHEAD = 2
 """Batches that a worker makes ahead: the slots of ours, and the prefetched ones of a torch ``DataLoader``."""
 FUSED, SEPARATE, FAST = "fused", "separate operators", "toBlockFast"
@@ -54,8 +54,10 @@ def run_sampling(cfg: BenchConfig, world: World) -> Outcome:
                 yield epoch, np.sort(batch_of(order, cfg.batch_size or BATCH_SIZE, number)).astype(np.int32)
 
     arrays = graph.indptr.astype(np.int64), graph.indices
-    separate = {name: Separate(*arrays, cfg.fanouts, cfg.seed, name == FAST) for name in (SEPARATE, FAST)}
-    ours: list[tuple[str, Any]] = [(FUSED, NeighborSampler(*arrays, cfg.fanouts, seed=cfg.seed)), *separate.items()]
+    samplers: dict[str, Any] = {FUSED: NeighborSampler(*arrays, cfg.fanouts, seed=cfg.seed)}
+    samplers |= {name: Separate(*arrays, cfg.fanouts, cfg.seed, name == FAST) for name in (SEPARATE, FAST)}
+    made, missing = set_up({"dgl": DGL_SAMPLERS} if "dgl" in cfg.peers else {}, graph, cfg.fanouts)
+    samplers |= {name: one for name, (one, _) in made.items()}
 
     def sampled(draw: Callable[[np.ndarray, int], Iterable[Any]]) -> Step:
         """(number of batches) -> the edges that are drawn for the next ones."""
@@ -67,10 +69,10 @@ def run_sampling(cfg: BenchConfig, world: World) -> Outcome:
 
         return sample
 
-    methods = [_method(name, "ours", sampled(one.sample), cfg, world) for name, one in ours]
-    made, missing = set_up({"dgl": DGL_SAMPLERS} if "dgl" in cfg.peers else {}, graph, cfg.fanouts)
-    methods += [_method(name, "peer", sampled(one.sample), cfg, world) for name, (one, _) in made.items()]
-    samplers = dict(ours) | {name: one for name, (one, _) in made.items()}
+    methods = [
+        _method(name, "peer" if name in made else "ours", sampled(one.sample), cfg, world)
+        for name, one in samplers.items()
+    ]
     check_baseline(methods, cfg.baseline)
     for one in samplers.values():
         one.sample(next(targets())[1], 0)  # compiles, which is no part of what an operator takes
@@ -199,26 +201,11 @@ def minibatch_config(
     has_sampler = any(key.startswith("sampler=") for key in own)  # which has keys of its own
     draws = [] if has_sampler else [f"sampler.fanouts={list(setting.fanouts)}".replace(" ", "")]
     runtime = [f"runtime.{key}={value}" for key, value in vars(run_config(cfg).runtime).items() if key in _RUNTIME]
-    run = load_config(
-        compose(
-            *experiment,
-            *(key for key in cfg.overrides if not key.startswith("dataset")),  # the graph is there
-            "model=sage",
-            f"model.num_layers={len(setting.fanouts)}",
-            f"model.hidden_channels={setting.hidden}",
-            "model.dropout=0",
-            *draws,
-            f"loader.batch_size={setting.batch_size * num_ranks}",
-            f"loader.num_workers={setting.workers}",
-            "optimizer=adam",
-            f"optimizer.lr={setting.lr}",
-            "optimizer.weight_decay=0",
-            f"seed={setting.seed}",
-            *runtime,
-            *own,
-            name="minibatch",
-        )
-    )
+    given = [key for key in cfg.overrides if not key.startswith("dataset")]  # the graph is there
+    model = ["model=sage", f"model.num_layers={len(setting.fanouts)}", f"model.hidden_channels={setting.hidden}"]
+    model += ["model.dropout=0", *TASK, f"seed={setting.seed}"]
+    loader = [f"loader.batch_size={setting.batch_size * num_ranks}", f"loader.num_workers={setting.workers}"]
+    run = load_config(compose(*experiment, *given, *model, *draws, *loader, *runtime, *own, name="minibatch"))
     assert isinstance(run, MinibatchConfig)
     return run
 
