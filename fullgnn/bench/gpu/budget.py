@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 
 class Budget:
-    """Seconds that something may take, from now on."""
+    """Seconds that something may take, from now on. It may be sent to another process of this machine, whose clock is the
+    same."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic):
         self.seconds, self._clock = seconds, clock
