@@ -2,25 +2,33 @@
 
 Every method starts from the same weights and uses no dropout, so all of them must report the same losses:
 ``loss_error`` is the largest difference from the baseline's. In a job of several processes our presets run on all of
-them; on one process, our presets and the peers run in processes of their own, in the same rounds (``alone.py``).
+them; on one process, our presets and the peers run in processes of their own, in the same rounds.
 With ``separate``, each preset on one process and each library has a process to itself, and its peak memory is known.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
 
-from fullgnn.bench.alone import Alone, Found
-from fullgnn.bench.config import BenchConfig, preset_config, presets
+from fullgnn.bench.config import BenchConfig, preset_config, presets, run_config
+from fullgnn.bench.environment import variables
 from fullgnn.bench.harness import Method, Missing, Outcome, attempt, check_baseline, compare, loss_error, measure, timed
 from fullgnn.bench.ours import trainer
 from fullgnn.bench.peers import EPOCH, set_up
 from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph, peer_weights
-from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0
-from fullgnn.errors import FullGNNError
+from fullgnn.bench.process import Child
+from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0, world_of_one
+from fullgnn.distributed.launch import environment
+from fullgnn.errors import FullGNNError, UnsupportedError
 from fullgnn.graph import Graph
+from fullgnn.telemetry.log import setup_logging
 from fullgnn.telemetry.machine import forget_peak_process_bytes, peak_process_bytes
+
+Found = tuple[list[Method], list[Missing]]
 
 
 def run(cfg: BenchConfig, world: World) -> Outcome:
@@ -33,9 +41,7 @@ def run(cfg: BenchConfig, world: World) -> Outcome:
     processes: list[Alone] = []
     if world.size > 1 or cfg.separate:
         del problem, graph  # they are made again in the processes
-        numbers = cfg.alone_threads or [torch.get_num_threads()]
-        parts = [(part, threads) for threads in numbers for part in separate_parts(cfg)]
-        processes = from_rank0(lambda: [Alone(single_process, part, threads) for part, threads in parts]) or []
+        processes = from_rank0(lambda: [Alone(part) for part in parts_alone(cfg)]) or []
         for process in processes:
             methods += process.methods
             missing += [one for one in process.missing if one not in missing]  # each process reports the same
@@ -59,14 +65,18 @@ def run(cfg: BenchConfig, world: World) -> Outcome:
     return Outcome(measurements, missing + failed, statistics)
 
 
-def separate_parts(cfg: BenchConfig) -> list[BenchConfig]:
-    """``cfg`` itself, or with ``separate`` one part for each preset that runs alone and for each library."""
-    if not cfg.separate:
-        return [cfg]
-    alone = cfg.alone if cfg.alone is not None else presets() if cfg.presets is None else cfg.presets
+def parts_alone(cfg: BenchConfig) -> list[BenchConfig]:
+    """What each process beside the job runs, for each number of threads: all methods, or with ``separate`` one preset,
+    or one library."""
+    own = cfg.presets if cfg.alone is None else cfg.alone
+    parts: list[dict[str, Any]] = [{"presets": own}]
+    if cfg.separate:
+        parts = [{"presets": [preset], "peers": []} for preset in (presets() if own is None else own)]
+        parts += [{"presets": [], "peers": [library]} for library in cfg.peers]
     return [
-        *(replace(cfg, presets=[preset], alone=None, peers=[]) for preset in alone),
-        *(replace(cfg, alone=[], peers=[library]) for library in cfg.peers),
+        replace(cfg, nproc=1, threads=threads, alone=None, alone_threads=None, **part)
+        for threads in cfg.alone_threads or [torch.get_num_threads()]
+        for part in parts
     ]
 
 
@@ -112,3 +122,63 @@ def single_process(cfg: BenchConfig, world: World) -> Found:
     methods, missing = ours(cfg, world, problem.graph, problem.widths, problem.is_bipartite)
     found, absent = peers(cfg, problem)
     return methods + found, missing + absent
+
+
+class Alone(Child):
+    """A process beside the job, which holds the methods of its own ``cfg``.
+
+    It is a job of one rank, in which our training runs as it always does. It sleeps on a pipe until it is told to run a
+    method once, and rank 0 sleeps meanwhile. The process takes the time itself.
+
+    Raises:
+        UnsupportedError: the methods cannot be set up, or the process ended.
+    """
+
+    def __init__(self, cfg: BenchConfig):
+        with environment(variables(cfg, 1)):
+            super().__init__(_serve, cfg)
+        methods, self.missing = self._answer()
+        self.methods = [replace(method, run=partial(self._run, number)) for number, method in enumerate(methods)]
+
+    def stop(self) -> int | None:
+        """End the process.
+
+        Returns:
+            its peak memory since its methods were set up, in bytes; None if the process has ended already.
+        """
+        peak_bytes = None
+        with suppress(OSError, UnsupportedError):
+            peak_bytes = self._run(None)
+        self.pipe.close()
+        self.status(timeout_s=10)
+        return peak_bytes
+
+    def _run(self, number: int | None) -> Any:
+        self.pipe.send(number)
+        return self._answer()
+
+    def _answer(self) -> Any:
+        try:
+            answer, reason = self.pipe.recv()
+        except EOFError:
+            reason = f"its process ended with status {self.status()}"
+        if reason is not None:
+            raise UnsupportedError(reason)
+        return answer
+
+
+def _serve(pipe: Any, cfg: BenchConfig) -> None:
+    """The process: build the methods, then run the one whose number arrives until rank 0 closes the pipe.
+
+    For None it answers the peak memory in bytes.
+    """
+    setup_logging(0)
+    with suppress(EOFError), world_of_one(run_config(cfg).runtime) as world:
+        found, _, reason = attempt(lambda: single_process(cfg, world))
+        methods, missing = found or ([], [])
+        pipe.send((([replace(method, run=None) for method in methods], missing), reason))
+        forget_peak_process_bytes()
+        while True:
+            number = pipe.recv()
+            answer, _, reason = attempt(peak_process_bytes if number is None else methods[number].run)
+            pipe.send((answer, reason))

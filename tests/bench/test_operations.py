@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fullgnn.bench.alone import config_alone
 from fullgnn.bench.config import load_bench
-from fullgnn.bench.epoch import separate_parts, single_process
+from fullgnn.bench.epoch import parts_alone, single_process
 from fullgnn.bench.problem import load_graph
 from fullgnn.bench.sampling import Ours, setting_of
 from fullgnn.config.keys import choices
@@ -204,15 +203,17 @@ def test_mistakes_that_only_the_run_can_see(ranks, tmp_path: Path, overrides: li
 
 def test_parts_of_separate_processes(ranks) -> None:
     cfg = load_bench(
-        "op=epoch", "nproc=2", "presets=[default,full]", "alone=[full]", "peers=[pyg,dgl]", "separate=true"
+        *("op=epoch", "nproc=2", "presets=[default,full]", "alone=[full]", "peers=[pyg,dgl]", "separate=true"),
+        "alone_threads=[1,2]",
     )
-    parts = [(config_alone(part, threads=1).presets, part.peers) for part in separate_parts(cfg)]
-    assert parts == [(["full"], []), ([], ["pyg"]), ([], ["dgl"])]
+    parts = [(part.threads, part.presets, part.peers) for part in parts_alone(cfg)]
+    assert parts == [(n, *part) for n in (1, 2) for part in ((["full"], []), ([], ["pyg"]), ([], ["dgl"]))]
 
 
 def methods_alone(world: World, alone: str) -> list[str]:
     cfg = load_bench(*SHORT, "op=epoch", "nproc=2", "presets=[default,full]", "peers=[]", *([alone] if alone else []))
-    return [method.name for method in single_process(config_alone(cfg, threads=1), world)[0]]
+    (part,) = parts_alone(cfg)
+    return [method.name for method in single_process(part, world)[0]]
 
 
 @pytest.mark.parametrize(

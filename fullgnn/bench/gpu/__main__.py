@@ -23,12 +23,12 @@ from typing import Any
 
 import torch
 
-from fullgnn.bench.gpu.budget import Budget
 from fullgnn.bench.gpu.items import Runner
 from fullgnn.bench.gpu.page import make_headline
 from fullgnn.bench.gpu.parts import MINUTES, PARTS, Part
 from fullgnn.bench.gpu.record import NOT_MEASURED, Record
 from fullgnn.bench.gpu.tunables import TUNING_FILE
+from fullgnn.bench.gpu.worker import Budget
 from fullgnn.errors import FullGNNError, UnsupportedError
 from fullgnn.graph.lookalikes import LOOKALIKES, TOYS
 from fullgnn.kernels.support.tuning import read_tuning

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
 
-from fullgnn.bench.gpu.budget import Budget
 from fullgnn.bench.gpu.record import Record
-from fullgnn.bench.gpu.worker import Task, serve
+from fullgnn.bench.gpu.worker import Budget, Task, serve
 from fullgnn.bench.process import Child
 
 START_S = 6.0

@@ -4,7 +4,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from fullgnn.bench.gpu.benchmarks import measured
+from fullgnn.bench.gpu.command import measured
 from fullgnn.bench.gpu.worker import Report, Task
 
 CASES = {

@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 
-from fullgnn.bench.gpu.benchmarks import measured
-from fullgnn.bench.gpu.command import finished
+from fullgnn.bench.gpu.command import finished, measured
 from fullgnn.bench.gpu.record import Check
 from fullgnn.bench.gpu.worker import Report, Task
 

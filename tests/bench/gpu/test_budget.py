@@ -1,6 +1,6 @@
 """A budget distributes its time, measured by a clock that the test moves."""
 
-from fullgnn.bench.gpu.budget import Budget
+from fullgnn.bench.gpu.worker import Budget
 
 
 def test_parts_are_of_what_is_left():

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from fullgnn.bench.gpu.__main__ import check_options, parse
-from fullgnn.bench.gpu.budget import Budget
 from fullgnn.bench.gpu.contestants import CONTESTANTS, FIRST
 from fullgnn.bench.gpu.items import Runner
 from fullgnn.bench.gpu.kernel_tests import NAMED
@@ -23,6 +22,7 @@ from fullgnn.bench.gpu.record import NOT_MEASURED, Record
 from fullgnn.bench.gpu.training import LATER, OURS
 from fullgnn.bench.gpu.tunables import TUNING_FILE
 from fullgnn.bench.gpu.whole import plan_command, planned, reproduce_command
+from fullgnn.bench.gpu.worker import Budget
 from fullgnn.errors import FullGNNError
 from fullgnn.graph.lookalikes import LOOKALIKES
 from fullgnn.kernels.support import gpu

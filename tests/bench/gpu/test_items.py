@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from fullgnn.bench.gpu.budget import Budget
 from fullgnn.bench.gpu.items import Runner
 from fullgnn.bench.gpu.record import Record
-from fullgnn.bench.gpu.worker import Task
+from fullgnn.bench.gpu.worker import Budget, Task
 from tests.commands import ROOT
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fullgnn.bench.config import load_bench
-from fullgnn.bench.gpu.benchmarks import bench_command, rows
+from fullgnn.bench.gpu.command import bench_command, rows
 from fullgnn.bench.gpu.models import CASES
 from fullgnn.bench.gpu.ranks import COUNTS, ENDS_WITHIN_S, GRAPHS, WAYS, drill_command, epoch_keys, over_one, verdict
 from tests.cases import config
