@@ -13,10 +13,8 @@ Without a GPU it refuses; TRITON_INTERPRET=1 ./launch/gpu_bench --toy runs all o
 import argparse
 import os
 import shlex
-import shutil
 import signal
 import sys
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,7 @@ from fullgnn.bench.gpu.worker import Budget
 from fullgnn.errors import FullGNNError, UnsupportedError
 from fullgnn.graph.lookalikes import LOOKALIKES, TOYS
 from fullgnn.kernels.support.tuning import read_tuning
+from fullgnn.storage.folder import temporary_folder
 from fullgnn.telemetry.machine import git_commit, hardware, versions
 
 _ENVIRONMENT = {"TORCH_CPP_LOG_LEVEL": "ERROR", "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
@@ -81,19 +80,16 @@ def check_options(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """The parts that were asked for, each with a budget and a record of its own."""
-    scratch = Path(tempfile.mkdtemp(prefix="fullgnn-"))
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    if not os.access(Path.home(), os.W_OK):  # where Triton would keep what it compiles
-        os.environ.setdefault("TRITON_CACHE_DIR", f"{scratch}/triton")
     tuning = None if options.tuning is None else str(options.tuning.resolve())
-    try:
+    for variable, value in _ENVIRONMENT.items():
+        os.environ.setdefault(variable, value)
+    with temporary_folder() as scratch:
+        if not os.access(Path.home(), os.W_OK):  # where Triton would keep what it compiles
+            os.environ.setdefault("TRITON_CACHE_DIR", f"{scratch}/triton")
         for name in options.part:
             run_part(name, options, scratch / name, tuning)
             if name == "products" and tuning is None:
                 tuning = str((options.out / TUNING_FILE).resolve())
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def run_part(name: str, options: argparse.Namespace, scratch: Path, tuning: str | None) -> None:

@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -18,6 +17,7 @@ from xml.etree import ElementTree
 from fullgnn.bench.gpu.command import finished
 from fullgnn.bench.gpu.record import Check
 from fullgnn.bench.gpu.worker import Report, Task
+from fullgnn.storage.folder import temporary_folder
 
 ROOT = Path(__file__).parents[3]
 TESTS = ("tests/gpu", "tests/kernels", "tests/sampling/test_gpu_neighbors.py", "tests/sampling/test_gpu_training.py")
@@ -37,6 +37,7 @@ TOOLS = {"memcheck": r"ERROR SUMMARY: (\d+) error", "racecheck": r"RACECHECK SUM
 
 _MOST_PROCESSES = 8  # each holds a context of about half a GB on the GPU, and the large tests 9 GB or more
 _OPTIONS = ("-q", "-p", "no:cacheprovider", "-o", "junit_duration_report=call")
+_STATES = {"failure": "failed", "error": "failed", "skipped": "skipped"}  # by what JUnit's XML has of a test
 _END_S = 8.0  # for pytest to write its results after an interrupt
 
 
@@ -77,8 +78,8 @@ def tested(command: list[str], seconds: float) -> tuple[list[Check], dict[str, s
     Raises:
         RuntimeError: pytest left no results; the message has its last words.
     """
-    with tempfile.TemporaryDirectory(prefix="fullgnn-") as folder:
-        results, in_time = Path(folder) / "results.xml", True
+    with temporary_folder() as folder:
+        results, in_time = folder / "results.xml", True
         try:
             output, errors, _ = finished([*command, *_OPTIONS, f"--junitxml={results}"], seconds, _END_S, ROOT)
         except subprocess.TimeoutExpired:
@@ -100,16 +101,13 @@ def summary(junit_xml: str, in_time: bool) -> tuple[list[Check], dict[str, str]]
     skipped: dict[str, str] = {}
     for case in ElementTree.fromstring(junit_xml).iter("testcase"):
         name = ".".join(filter(None, (case.get("classname"), case.get("name"))))  # a skipped module has no class name
-        found = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
-        if found is None:
-            over = not in_time and not float(case.get("time", 0))
-            state = "interrupted" if over else "passed"
-        else:
-            state = "skipped" if found.tag == "skipped" else "failed"
+        outcome = next((child for child in case if child.tag in _STATES), ElementTree.Element("passed"))
+        over = not in_time and not float(case.get("time", 0))
+        state = _STATES.get(outcome.tag) or ("interrupted" if over else "passed")
         counts[state] += 1
-        said = "" if found is None else found.get("message") or ""
-        if found is not None and said == "collection skipped":  # a whole module; the text has the reason
-            said = found.text or ""
+        said = outcome.get("message") or ""
+        if said == "collection skipped":  # a whole module; the text has the reason
+            said = outcome.text or ""
         said = " ".join(said.split())[:300]
         if state == "failed" or (state == "passed" and name.startswith(NAMED)):
             checks.append(Check(name, "test", passed=state == "passed", said=said))
