@@ -42,12 +42,12 @@ class Runner:
             while waiting or running:
                 while waiting and len(running) < parallel:
                     running += self._start(waiting.pop(0))
-                wait([one.child.pipe for one in running], min((one.budget.left for one in running), default=0.0))
-                running = [one for one in running if self._follow(one)]
+                wait([item.child.pipe for item in running], min((item.budget.left for item in running), default=0.0))
+                running = [item for item in running if self._follow(item)]
         finally:
-            for one in running:
-                one.child.kill()
-                self._read(one)
+            for item in running:
+                item.child.kill()
+                self._read(item)
 
     def note(self, job: str, item: str | None, state: str, reason: str | None = None, **more: Any) -> None:
         """Put what became of a case, or of a whole item (None), into the record, and say it on the terminal."""
@@ -67,41 +67,41 @@ class Runner:
         self._say(f"{task.name}: begun, {seconds:.0f} s")
         return [_Running(task.name, child, Budget(seconds + _GRACE_S))]
 
-    def _follow(self, one: _Running) -> bool:
+    def _follow(self, item: _Running) -> bool:
         """Read what is new, and end a process whose time is over; whether the process is still running."""
-        over = one.budget.left == 0
-        ended = self._read(one) or over
+        over = item.budget.left == 0
+        ended = self._read(item) or over
         if ended:
-            status = one.child.status(0 if over else _GRACE_S)
-            one.child.kill()
-            self._note_end(one, status)
+            status = item.child.status(0 if over else _GRACE_S)
+            item.child.kill()
+            self._note_end(item, status)
         self.record.write()
         return not ended
 
-    def _read(self, one: _Running) -> bool:
+    def _read(self, item: _Running) -> bool:
         """Put new results into the record; whether the process has ended, and no more will come."""
         try:
-            while one.child.pipe.poll():
-                event = one.child.pipe.recv()
+            while item.child.pipe.poll():
+                event = item.child.pipe.recv()
                 if "put" in event:
                     self.record.put(event["put"], event["value"])
                 elif "add" in event:
                     self.record.add(event["add"], event["value"])
                 elif event["state"] == "begun":
-                    one.case, one.limit_s = event["item"], event["limit_s"]
+                    item.case, item.limit_s = event["item"], event["limit_s"]
                 else:
-                    one.case = None
-                    self.note(one.name, **event)
+                    item.case = None
+                    self.note(item.name, **event)
         except (EOFError, OSError):
             return True
         return False
 
-    def _note_end(self, one: _Running, status: int | None) -> None:
+    def _note_end(self, item: _Running, status: int | None) -> None:
         """Note why a process ended, unless it has done all that it should; ``status`` None: it would still run."""
         if status is None:
-            self.note(one.name, one.case, "left out", f"its time of {one.budget.seconds - _GRACE_S:.0f} s was over")
+            self.note(item.name, item.case, "left out", f"its time of {item.budget.seconds - _GRACE_S:.0f} s was over")
         elif status == -signal.SIGALRM:
-            self.note(one.name, one.case, "failed", f"it hung: stopped after {one.limit_s:.0f} s")
+            self.note(item.name, item.case, "failed", f"it hung: stopped after {item.limit_s:.0f} s")
         elif status:
             name = signal.Signals(-status).name if status < 0 else f"status {status}"
-            self.note(one.name, one.case, "failed", f"its process ended with {name}")
+            self.note(item.name, item.case, "failed", f"its process ended with {name}")
