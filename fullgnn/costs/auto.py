@@ -108,13 +108,13 @@ class CostPlanner(Planner):
             job = job.fetching(grid.fetch, grid.piece_rows)
             return memory_need(job, world, cfg.runtime, available)
 
-        found = broadcast_object(from_rank0(need))
-        log.info("memory of a GPU, %s", found.text())
-        if not found.fits:
-            advise(found, cfg, world)
+        needed = broadcast_object(from_rank0(need))
+        log.info("memory of a GPU, %s", needed.text())
+        if not needed.fits:
+            advise(needed, cfg, world)
         if not grid.packs:
             return cfg
-        return replace(cfg, scheme=dict(cfg.scheme) | {"fetch": "packed", "piece_rows": found.piece_rows})
+        return replace(cfg, scheme=dict(cfg.scheme) | {"fetch": "packed", "piece_rows": needed.piece_rows})
 
     def predicted(self, run: Run, prepared: PreparedGraph) -> dict[str, Any] | None:
         """See ``Planner``."""
@@ -122,22 +122,22 @@ class CostPlanner(Planner):
         if (hardware := self._hardware) is None or run.optimizations.sparse_features:
             return None  # the planner knows products of dense features alone
 
-        def prediction() -> dict[str, Any]:
+        def predicted() -> dict[str, Any]:
             cfg, local = replace(run.cfg, optimizations=run.optimizations), world.size == world.local_size
             counted = counted_job(cfg, world.size, prepared, locality(prepared, cfg, hardware.near_bytes))
-            found = predict(replace(counted, local=local), hardware)
+            prediction = predict(replace(counted, local=local), hardware)
             kept = ("hardware", "time_ms", "comm_bytes_per_epoch", "peak_tensor_bytes")
-            return {key: asdict(found)[key] for key in kept} | {"epoch_time_ms": found.epoch_time_ms}
+            return {key: asdict(prediction)[key] for key in kept} | {"epoch_time_ms": prediction.epoch_time_ms}
 
-        return broadcast_object(from_rank0(prediction))
+        return broadcast_object(from_rank0(predicted))
 
 
-def choose(found: list[Option]) -> Option:
+def choose(options: list[Option]) -> Option:
     """The lowest predicted time among those that fit, else the smallest, with a warning."""
-    chosen = best(found)
+    chosen = best(options)
     if chosen is not None:
         return chosen
-    smallest = min(found, key=lambda option: option.prediction.peak_tensor_bytes)
+    smallest = min(options, key=lambda option: option.prediction.peak_tensor_bytes)
     log.warning(
         "scheme=auto: nothing fits %s of memory by prediction; the smallest is tried, of %s",
         num_bytes(smallest.prediction.memory_bytes),
@@ -156,15 +156,11 @@ def _choose(cfg: Config, world_size: int, hardware: Hardware) -> int:
     runs = {(cfg.reorder.name, cfg.kernel["name"]): with_supported_optimizations(_with_replication(cfg, 1))}
     cache = Cache(cfg.runtime.cache_dir)
     search = Search(runs, lambda: loaded_dataset(cfg.dataset), lambda _: hardware, cache)
-    found = search.options([world_size], [cfg.scheme["exchange"]], candidates)
-    chosen = choose(found)
-    others = [f"{_name(one)} {_cost(one)}" for one in found if one is not chosen]
-    log.info("scheme=auto: %s, predicted %s; %s", _name(chosen), _cost(chosen), ", ".join(others))
+    options = search.options([world_size], [cfg.scheme["exchange"]], candidates)
+    chosen = choose(options)
+    others = [f"{option.scheme_keys} {_cost(option)}" for option in options if option is not chosen]
+    log.info("scheme=auto: %s, predicted %s; %s", chosen.scheme_keys, _cost(chosen), ", ".join(others))
     return chosen.replication
-
-
-def _name(option: Option) -> str:
-    return "scheme=1d" if option.replication == 1 else f"scheme=1.5d scheme.replication={option.replication}"
 
 
 def _cost(option: Option) -> str:

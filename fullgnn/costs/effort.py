@@ -21,7 +21,8 @@ MOST_NNZ = 1_000_000
 MOST_TABLE_BYTES = 16 << 20
 """Bytes of the hidden features of a small graph at most, which is the largest table that is measured for one."""
 
-_EDGES, _DRAWS = "edges", "draws"
+EDGES, DRAWS = "edges", "draws"
+"""The words in the name of a part that includes the work on single edges, and on pairs that are drawn."""
 
 
 def needed_part(cfg: Config, graph: Graph | GraphStatistics) -> str:
@@ -31,20 +32,10 @@ def needed_part(cfg: Config, graph: Graph | GraphStatistics) -> str:
     if nnz > MOST_NNZ or graph.num_nodes * row_bytes > MOST_TABLE_BYTES:
         return WHOLE
     reads_edges = block_request(build_model(cfg, 1, 1, torch.device("cpu")), cfg.optimizations).edges
-    parts = [SMALL, *([_EDGES] if reads_edges else []), *([_DRAWS] if takes_links(cfg.task) else [])]
+    parts = [SMALL, *([EDGES] if reads_edges else []), *([DRAWS] if takes_links(cfg.task) else [])]
     return "-".join(parts)
 
 
 def needed_part_of_dataset(cfg: Config) -> str:
     """``needed_part`` for the graph of ``cfg.dataset``, which this process loads and keeps."""
     return needed_part(cfg, loaded_dataset(cfg.dataset))
-
-
-def needs_edges(part: str) -> bool:
-    """Whether ``part`` of a machine includes the work on single edges."""
-    return part == WHOLE or _EDGES in part
-
-
-def needs_draws(part: str) -> bool:
-    """Whether ``part`` of a machine includes the work on pairs that are drawn."""
-    return part == WHOLE or _DRAWS in part

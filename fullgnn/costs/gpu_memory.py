@@ -114,30 +114,25 @@ def memory_need(job: PlannedJob, world: World, runtime: RuntimeConfig, available
     profile = replace(load_hardware(GPU_PROFILE, runtime), device=world.device.type)
     if not job.grid.packs:
         return _need(job, world, runtime, profile, available)
-    return fewest_pieces(job, lambda one: _need(one, world, runtime, profile, available))
+    return fewest_pieces(job, lambda packed: _need(packed, world, runtime, profile, available))
 
 
 def _need(job: PlannedJob, world: World, runtime: RuntimeConfig, profile: Hardware, available: int) -> MemoryNeed:
     trace = trace_epoch(job, heaviest_rank(job), pads_rows(world.device))
     pieces = [product.pieces for product in job.products.values()]
+    alone = job.grid.num_ranks == 1 or world.backend != "nccl"
+    num_communicators = 0 if alone else 1 + (job.grid.replication > 1)  # of all ranks; of the replicas of a block row
     bytes_of = {
         BLOCKS: block_bytes(job, trace, profile),
         STEP: trace.peak_tensor_bytes - trace.buffer_bytes - _offloaded_bytes(job, trace, available),
         BUFFERS: trace.buffer_bytes,
         CUDA: CUDA_BYTES,
-        NCCL: NCCL_BYTES * _num_communicators(job, world),
+        NCCL: NCCL_BYTES * num_communicators,
         EVALUATION: _evaluation_bytes(job, trace, world, runtime),
         PARTS: max((_part_bytes(gemm, job, world) for gemm in trace.gemms), default=0),
     }
-    num_pieces = max((one.num_exchanges for one in pieces if one is not None), default=1)
+    num_pieces = max((each.num_exchanges for each in pieces if each is not None), default=1)
     return MemoryNeed(bytes_of, available, num_pieces, job.grid.piece_rows)
-
-
-def _num_communicators(job: PlannedJob, world: World) -> int:
-    """The number of NCCL's communicators: one has all ranks, a second one the replicas of a block row."""
-    if job.grid.num_ranks == 1 or world.backend != "nccl":
-        return 0
-    return 1 + (job.grid.replication > 1)
 
 
 def _offloaded_bytes(job: PlannedJob, trace: Trace, available: int) -> int:
@@ -151,7 +146,9 @@ def _evaluation_bytes(job: PlannedJob, trace: Trace, world: World, runtime: Runt
     """Two of the widest rows of each node. The graph keeps the memory of a step, and an evaluation needs its own."""
     if replay_for(runtime.cuda_graph, world).make_graph is None or job.links is not None:
         return 0
-    widths = [gemm.n for gemm in trace.gemms if gemm.m >= gemm.k] + [width for _, width in trace.products]
+    widths = [gemm.n for gemm in trace.gemms if gemm.m >= gemm.k] + [
+        each.source_bytes // each.itemsize for each in trace.products
+    ]
     stride = aligned_stride(world.device, max(widths, default=0), job.dtype)
     return 2 * int(job.num_own_rows.max()) * stride * job.dtype.itemsize
 

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 import numpy as np
 import torch
@@ -60,8 +60,9 @@ class Link:
         if not 0 <= self.latency_s < math.inf:
             raise ConfigError(f"latency_s={self.latency_s} is not possible: it takes a non-negative number")
 
-    def time_s(self, num_bytes: float) -> float:
-        return self.latency_s + num_bytes / self.bytes_per_s
+    def time_s(self, num_bytes: Any, num_messages: Any = 1) -> Any:
+        """Seconds, for a number of bytes or an array of them."""
+        return self.latency_s * num_messages + num_bytes / self.bytes_per_s
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,10 @@ class Hardware:
         """``gather`` for a table of any size: on straight lines between the logarithms, level beyond the ends."""
         return _interpolated(self.gather, table_bytes)
 
+    def gather_s_per_byte(self, table_bytes: float, locality: float) -> float:
+        """Seconds for a byte of rows that are gathered from a table, in an order that has this ``locality``."""
+        return locality / self.gather_rate(1) + (1 - locality) / self.gather_rate(table_bytes)
+
     def edge_rate(self, table_bytes: float) -> float:
         """``edge_gather`` for a table of any size, as ``gather_rate``."""
         return _interpolated(self.edge_gather, table_bytes)
@@ -163,7 +168,7 @@ def load_hardware(
         WorkerError: it could not be measured.
     """
     if name == "auto":
-        kept, part = (None, WHOLE) if remeasure else kept_or_needed(runtime, nproc, needed_part)
+        kept, part = kept_or_needed(runtime, nproc, needed_part, remeasure)
         return kept or _measured_by_new_ranks(runtime, nproc, part)
     if not name.endswith(".yaml") and name not in choices("hardware"):
         known = ", ".join(["auto", *choices("hardware")])
@@ -175,28 +180,28 @@ def load_hardware(
         raise ConfigError(f"hardware={name} cannot be read ({error.strerror})") from error
 
 
-def kept_or_needed(runtime: RuntimeConfig, nproc: int, needed_part: Callable[[], str]) -> tuple[Hardware | None, str]:
-    """The profile that is kept of this machine and serves, or None and the part of the machine to measure.
+def kept_or_needed(
+    runtime: RuntimeConfig, nproc: int, needed_part: Callable[[], str], remeasure: bool = False
+) -> tuple[Hardware | None, str]:
+    """The profile that is kept of this machine and serves, or None and the part of the machine to measure. The log then
+    says how long that takes, and where the profile is kept.
 
     Args:
         needed_part: tells which part is needed. It may load a graph, so it is asked only where no profile of the whole
             machine is kept.
+        remeasure: whether no profile serves that is kept.
     """
-    if (whole := cached_hardware(runtime, nproc)) is not None:
-        return whole, WHOLE
-    part = needed_part()
-    return (cached_hardware(runtime, nproc, part) if part != WHOLE else None), part
-
-
-def announce_measuring(runtime: RuntimeConfig, nproc: int, part: str) -> None:
-    """Log that this machine is measured, how long it takes, and where the profile is kept."""
-    path = cache_path(runtime, nproc, part)
-    effort = "this machine, 10 to 20 s," if part == WHOLE else "what a small graph needs of this machine, 1 to 3 s,"
-    log.info("hardware=auto: measuring %s for %s", effort, path)
+    kept, part = None if remeasure else cached_hardware(runtime, nproc), WHOLE
+    if kept is None and not remeasure:
+        part = needed_part()
+        kept = None if part == WHOLE else cached_hardware(runtime, nproc, part)
+    if kept is None:
+        effort = "this machine, 10 to 20 s," if part == WHOLE else "what a small graph needs of this machine, 1 to 3 s,"
+        log.info("hardware=auto: measuring %s for %s", effort, cache_path(runtime, nproc, part))
+    return kept, part
 
 
 def _measured_by_new_ranks(runtime: RuntimeConfig, nproc: int, part: str) -> Hardware:
-    announce_measuring(runtime, nproc, part)
     with temporary_folder() as folder:
         path = folder / "hardware.yaml"
         arguments = [str(path), json.dumps(asdict(runtime)), part]

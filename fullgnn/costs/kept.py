@@ -4,7 +4,7 @@ What is kept of a job are the numbers that were counted: a table of its block ro
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -12,8 +12,9 @@ import numpy as np
 
 from fullgnn.config import Config
 from fullgnn.costs.layout import PlannedLayout
-from fullgnn.costs.statistics import GraphStatistics, PlannedJob
+from fullgnn.costs.statistics import GraphStatistics, PlannedJob, counted_job
 from fullgnn.engine.run import told
+from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.prepare.source import Preparation
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.schemes.pieces import Pieces
@@ -26,6 +27,9 @@ KIND = "plan"
 
 FORMAT = 2
 """Increase it when what is counted changes, or how it is kept."""
+
+_ROWS, _COUNTS = ("in_rows", "out_rows"), ("transports", "nnz")
+"""Fields of a product that are kept as arrays, beside the rows that its blocks read."""
 
 
 def key_of_job(cfg: Config, world_size: int, near_bytes: int, cache: Cache) -> str:
@@ -52,43 +56,42 @@ def key_of_job(cfg: Config, world_size: int, near_bytes: int, cache: Cache) -> s
     )
 
 
-def load_job(cfg: Config, world_size: int, key: str, cache: Cache) -> PlannedJob | None:
-    """The job that was kept under ``key``; None if there is none."""
-    return cache.load(KIND, key, lambda arrays: _job_of(cfg, world_size, arrays)) if key else None
+def kept_or_counted_job(
+    cfg: Config, size: int, near_bytes: int, cache: Cache, arrange: Callable[[], tuple[PreparedGraph, float]]
+) -> PlannedJob:
+    """The job of ``size`` ranks that was kept, else the one that is counted now. It is kept unless it finds links.
+
+    Args:
+        near_bytes: see ``key_of_job``.
+        arrange: returns the prepared graph and its ``locality``.
+    """
+    key = key_of_job(cfg, size, near_bytes, cache)
+    job = cache.load(KIND, key, lambda arrays: _job_of(cfg, size, arrays)) if key else None
+    if job is None:
+        job = counted_job(cfg, size, *arrange())
+        if key and job.links is None:
+            cache.store(KIND, key, _arrays_of(job))
+    return job
 
 
 def _job_of(cfg: Config, world_size: int, arrays: Mapping[str, Any]) -> PlannedJob:
-    about = parse_json(str(arrays["about"]), "about")
-    products = {
-        name: PlannedLayout(
-            RowDistribution(arrays[f"{name}.in_rows"]),
-            RowDistribution(arrays[f"{name}.out_rows"]),
-            one["stages"],
-            one["stage_order"],
-            arrays[f"{name}.transports"],
-            None if one["pieces"] is None else Pieces(**one["pieces"]),
-            arrays[f"{name}.nnz"],
-            arrays.get(f"{name}.halo"),
-        )
-        for name, one in about["products"].items()
-    }
+    about, products = parse_json(str(arrays["about"]), "about"), {}
+    for name, plain in about["products"].items():
+        rows = {key: RowDistribution(arrays[f"{name}.{key}"]) for key in _ROWS}
+        counts = {key: arrays[f"{name}.{key}"] for key in _COUNTS} | {"halo": arrays.get(f"{name}.halo")}
+        pieces = None if plain["pieces"] is None else Pieces(**plain["pieces"])
+        products[name] = PlannedLayout(**(plain | rows | counts | {"pieces": pieces}))
     grid = SchemeOptions.of(cfg.scheme).grid(world_size)
     return PlannedJob(cfg, GraphStatistics(**about["graph"]), grid, RowDistribution(arrays["rows"]), products)
 
 
-def keep_job(job: PlannedJob, key: str, cache: Cache) -> None:
-    """Keep a job under ``key``. One that finds links is not kept."""
-    if not key or job.links is not None:
-        return
+def _arrays_of(job: PlannedJob) -> dict[str, np.ndarray]:
     arrays, products = {"rows": job.rows.bounds}, dict[str, dict[str, Any]]()
-    for name, one in job.products.items():
-        products[name] = {
-            "stages": one.stages,
-            "stage_order": one.stage_order,
-            "pieces": None if one.pieces is None else asdict(one.pieces),
-        }
-        tables = {"in_rows": one.in_rows.bounds, "out_rows": one.out_rows.bounds, "halo": one.halo}
-        tables |= {"transports": one.transports, "nnz": one.nnz}
-        arrays |= {f"{name}.{key}": table for key, table in tables.items() if table is not None}
+    for name, product in job.products.items():
+        pieces = None if product.pieces is None else asdict(product.pieces)
+        products[name] = {"stages": product.stages, "stage_order": product.stage_order, "pieces": pieces}
+        arrays |= {f"{name}.{key}": getattr(product, key).bounds for key in _ROWS}
+        arrays |= {} if product.halo is None else {f"{name}.halo": product.halo}
+        arrays |= {f"{name}.{key}": getattr(product, key) for key in _COUNTS}
     about = json.dumps({"graph": asdict(job.graph), "products": products})
-    cache.store(KIND, key, arrays | {"about": np.array(about)})
+    return arrays | {"about": np.array(about)}

@@ -1,7 +1,7 @@
 """What falls on the blocks of a distributed product, and what its ranks receive: counted, without processes."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -18,12 +18,31 @@ class PlannedBlocks(NamedTuple):
     nnz: int  # of each
 
 
+MoveKind = Literal["fetch", "push", "targets", "sum", "maximum", "copies", "all", "gathered"]
+"""``fetch``, ``push``, ``targets`` (``Halo.gather_targets``), ``sum`` (``Halo.reduce``) and ``maximum`` move rows;
+``copies`` (``Halo.sum_partial``), ``all`` (``Block.sum_over_rows``) and ``gathered`` (``Block.gather_partial``) are
+whole tensors."""
+
+
+class Move(NamedTuple):
+    """Rows on their way between ranks, or a tensor that ranks add up or gather."""
+
+    kind: MoveKind
+    row_bytes: int  # of the tensor, if the move is one of a whole tensor
+    wire_bytes: int  # of a row as it travels
+
+
 @dataclass(frozen=True, eq=False)
 class PlannedLayout(ProductLayout):
     """One distributed product, and what falls on its blocks."""
 
     nnz: np.ndarray  # (b, b) int64 non-zeros of the blocks
     halo: np.ndarray | None  # (b, b, m) int64 as ``Halos.counts``; None: only whole blocks travel
+
+    @property
+    def mesh(self) -> tuple[int, int]:
+        """Block rows and replicas, (b, r)."""
+        return self.num_parts, len(self.stages)
 
     @property
     def rank_nnz(self) -> np.ndarray:
@@ -41,10 +60,9 @@ class PlannedLayout(ProductLayout):
     @property
     def own_nnz(self) -> np.ndarray:
         """(b, r) non-zeros that each rank multiplies with rows that it holds, if they are spread evenly."""
-        found = np.zeros((self.num_parts, len(self.stages)))
-        for part in range(self.num_parts):
-            found[part, self.reader(part, part)[0]] = self.nnz[part, part] / self.in_rows.num_slices
-        return found
+        own_nnz, parts = np.zeros(self.mesh), np.arange(self.num_parts)
+        own_nnz[parts, np.diag(self._readers())] = np.diag(self.nnz) / self.in_rows.num_slices
+        return own_nnz
 
     def blocks(self, part: int, replica: int) -> list[PlannedBlocks]:
         """The blocks of rank (part, replica) that have non-zeros.
@@ -65,13 +83,13 @@ class PlannedLayout(ProductLayout):
                 groups[-1] = [(self.in_rows.num_own(part, replica), own)]
                 nnz, num_cols = nnz - own, num_cols - num_cols // self.in_rows.num_slices
             groups.setdefault(group, []).append((num_cols, nnz))
-        found, packed = [], self.pieces is not None and self.pieces.packed
+        blocks, packed = [], self.pieces is not None and self.pieces.packed
         for group, of_group in groups.items():
             num_cols, nnz = (sum(numbers) for numbers in zip(*of_group))
             count = 1 if packed or group < max(groups) else self.out_rows.num_slices
             if nnz:
-                found.append(PlannedBlocks(count, num_rows // count, num_cols, nnz // count))
-        return found
+                blocks.append(PlannedBlocks(count, num_rows // count, num_cols, nnz // count))
+        return blocks
 
     def arriving(self, grid: Grid) -> "PlannedLayout":
         """The same product, whose rows arrive as ``grid`` says."""
@@ -88,13 +106,11 @@ class PlannedLayout(ProductLayout):
     def rows_received(self) -> dict[str, np.ndarray]:
         """Count, for each collective, the (b, r) int64 rows of X that each rank receives in one product."""
         sizes, travelling = np.diff(self.in_rows.bounds, axis=1), self.rows_read(self.halo)
-        gathered = np.zeros((self.num_parts, len(self.stages)), np.int64)
-        for part in range(self.num_parts):
-            replica = self.reader(part, part)[0]
-            own = replica % self.in_rows.num_slices
-            travelling[part, part, own] = 0
-            if self.gathering_replica(part) is not None:
-                gathered[part, replica] = sizes[part].sum() - sizes[part, own]
+        gathered, parts, readers = np.zeros(self.mesh, np.int64), np.arange(self.num_parts), np.diag(self._readers())
+        own = readers % self.in_rows.num_slices
+        travelling[parts, parts, own] = 0
+        of_others = sizes.sum(axis=1) - sizes[parts, own]
+        gathered[parts, readers] = of_others * (np.diag(self.transports) == BROADCAST)  # to be broadcast
         blocks = travelling.sum(axis=2)
         broadcast = blocks * (self.transports == BROADCAST)
         np.fill_diagonal(broadcast, 0)
@@ -105,58 +121,44 @@ class PlannedLayout(ProductLayout):
             "gather": gathered,
         }
 
-    def bytes_received(self, width: int, itemsize: int, wire: int) -> dict[str, np.ndarray]:
-        """Count, for each collective, the (b, r) int64 bytes that each rank receives in one product.
+    def bytes_received(self, move: Move) -> dict[str, np.ndarray]:
+        """Count, for each collective, the (b, r) int64 bytes that each rank receives in a ``move``, as the meter counts
+        them."""
+        out, (num_parts, replication) = np.diff(self.out_rows.bounds, axis=1), self.mesh
+        match move.kind:
+            case "fetch":
+                return {name: rows * move.wire_bytes for name, rows in self.rows_received().items()}
+            case "push":
+                return self._bytes_of_gradients(move)
+            case "targets":
+                is_split = out.shape[1] > 1
+                return {"gather": (out.sum(axis=1, keepdims=True) - out) * move.row_bytes} if is_split else {}
+            case "sum" if out.shape[1] > 1:
+                return {"reduce_scatter": (replication - 1) * out * move.row_bytes}
+            case "sum" | "maximum":
+                return self._all_reduced(self.out_rows.block_sizes[:, None] * move.row_bytes, replication)
+            case "copies":
+                return self._all_reduced(move.row_bytes if out.shape[1] == 1 else 0, replication)
+            case "all":
+                return self._all_reduced(move.row_bytes, num_parts * replication)
+            case _:
+                return {"gather": np.full(self.mesh, (num_parts * replication - 1) * move.row_bytes)}
 
-        Args:
-            width: columns of X.
-            itemsize: bytes of one element of Y.
-            wire: bytes of one element of X as it travels.
-        """
-        return self.bytes_of_rows(width * wire) | self.bytes_of_sums(width * itemsize)
-
-    def bytes_of_rows(self, row_bytes: int) -> dict[str, np.ndarray]:
-        """The part of ``bytes_received`` that are rows of X, which travel with ``row_bytes`` each."""
-        return {name: rows * row_bytes for name, rows in self.rows_received().items()}
-
-    def bytes_of_sums(self, row_bytes: int) -> dict[str, np.ndarray]:
-        """The part of ``bytes_received`` that are partial sums of the replicas, see ``Halo.reduce``."""
-        replication, out = len(self.stages), np.diff(self.out_rows.bounds, axis=1)
-        if out.shape[1] > 1:
-            return {"reduce_scatter": (replication - 1) * out * row_bytes}
-        each = 2 * (replication - 1) * out * row_bytes // replication
-        return {"all_reduce": np.repeat(each, replication, axis=1)}
-
-    def bytes_of_targets(self, row_bytes: int) -> dict[str, np.ndarray]:
-        """Count the (b, r) int64 bytes of ``Halo.gather_targets``, which brings the rows of the other replicas."""
-        out = np.diff(self.out_rows.bounds, axis=1)
-        if out.shape[1] == 1:
-            return {}
-        return {"gather": (out.sum(axis=1, keepdims=True) - out) * row_bytes}
-
-    def bytes_of_maxima(self, row_bytes: int) -> dict[str, np.ndarray]:
-        """Count the (b, r) int64 bytes of ``Halo.maximum``, an all-reduce over the replicas."""
-        replication = len(self.stages)
-        each = 2 * (replication - 1) * self.out_rows.block_sizes[:, None] * row_bytes // replication
-        return {"all_reduce": np.repeat(each, replication, axis=1)}
-
-    def bytes_of_gradients(self, wire_bytes: int, row_bytes: int) -> dict[str, np.ndarray]:
-        """Count, for each collective, the (b, r) int64 bytes that each rank receives in ``Halo.push``: the gradients at
-        the rows that others have read of it.
-
-        Args:
-            wire_bytes, row_bytes: of a gradient as it travels, and as it is added.
-        """
-        sizes, replication = np.diff(self.in_rows.bounds, axis=1), len(self.stages)
-        read = self.rows_read(self.halo)
+    def _bytes_of_gradients(self, move: Move) -> dict[str, np.ndarray]:
+        """``bytes_received`` of the gradients at the rows that others have read of each rank."""
+        sizes, read = np.diff(self.in_rows.bounds, axis=1), self.rows_read(self.halo)
         own, readers = np.arange(self.num_parts), self._readers()
         if sizes.shape[1] > 1:
             read[own, own, readers[own, own]] = 0
-            return {"push": read.sum(axis=0) * wire_bytes}
+            return {"push": read.sum(axis=0) * move.wire_bytes}
         read[own, own] = 0
-        of_replicas = [(read[:, :, 0] * (readers == replica)).sum(axis=0) for replica in range(replication)]
-        each = 2 * (replication - 1) * sizes * row_bytes // replication  # the gradients of the copies are added
-        return {"push": np.stack(of_replicas, axis=1) * wire_bytes, "all_reduce": np.repeat(each, replication, axis=1)}
+        of_replicas = [(read[:, :, 0] * (readers == replica)).sum(axis=0) for replica in range(len(self.stages))]
+        of_copies = self._all_reduced(sizes * move.row_bytes, len(self.stages))  # gradients of the copies are added
+        return {"push": np.stack(of_replicas, axis=1) * move.wire_bytes} | of_copies
+
+    def _all_reduced(self, num_bytes: np.ndarray | int, num_ranks: int) -> dict[str, np.ndarray]:
+        """The bytes of an all-reduce of ``num_bytes``, (b, 1) or as many for each, over ``num_ranks``."""
+        return {"all_reduce": np.broadcast_to(2 * (num_ranks - 1) * num_bytes // num_ranks, self.mesh)}
 
     def _readers(self) -> np.ndarray:
         """(b, b): the replica of block row i (first index) that multiplies block column j (second), see ``reader``."""

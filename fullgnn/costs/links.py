@@ -11,6 +11,7 @@ That a negative is none of the partners of its owner is left out: it is seldom o
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,8 +39,8 @@ class PlannedLinks:
 
     def of_ranks(self, by_holder: np.ndarray) -> np.ndarray:
         """(b, r), what ``by_holder`` (b * m,) says of the rows of each rank."""
-        found: np.ndarray = by_holder.reshape(self.draws.shape)
-        return found if found.shape[1] > 1 else np.repeat(found, self.replication, axis=1)
+        by_slice: np.ndarray = by_holder.reshape(self.draws.shape)
+        return by_slice if by_slice.shape[1] > 1 else np.repeat(by_slice, self.replication, axis=1)
 
     @property
     def rows_fetched(self) -> np.ndarray:
@@ -63,13 +64,13 @@ class PlannedLinks:
         answers = (1 - kept) * wanted * 16
         held = self.rows_served * 8
         counts = 16 * self.num_steps * (size - 1)
-        found = {
+        received = {
             "exchange": self.rows_fetched * row_bytes,
             "push": self.rows_served * row_bytes,
             "ids": asked + answers + held + counts,
             "all_reduce": np.full(wanted.shape, 2 * (size - 1) * 8 // size),  # the largest request
         }
-        return {name: np.rint(counts).astype(np.int64) for name, counts in found.items()}
+        return {name: np.rint(counts).astype(np.int64) for name, counts in received.items()}
 
     def scaled(self, factor: float) -> "PlannedLinks":
         """The same with ``factor`` times the draws."""
@@ -82,69 +83,58 @@ class PlannedLinks:
         return np.diff(bounds) / len(candidates)
 
 
-def counted_links(prepared: PreparedGraph, rows: RowDistribution, task: LinkTask, replication: int) -> PlannedLinks:
-    """The draws of ``task`` from the pairs of a graph that was prepared with them."""
-    facts = prepared.facts.nodes.links
-    assert facts is not None
-    num_nodes, num_holders = rows.total, rows.bounds[:, 1:].size
+class _Pairs(NamedTuple):
+    """How the training pairs lie on the holders of the rows."""
+
+    draws: np.ndarray  # (b * m,) of an epoch, by holder
+    held: np.ndarray  # (b * m,) candidates among the rows of each holder
+    rows: Callable[[float], np.ndarray]
+    """(b * m, b * m) rows of partners of training pairs, expected in a step that draws this share of the pairs."""
+
+
+def planned_links(
+    rows: RowDistribution, task: LinkTask, replication: int, prepared: PreparedGraph | None = None
+) -> PlannedLinks:
+    """The draws of ``task``.
+
+    Args:
+        prepared: the graph, which was prepared with its pairs; None: pairs are random, and their nodes are spread
+            evenly over the rows.
+    """
+    facts = task.links
+    pairs = _random_pairs(facts, rows) if prepared is None else _counted_pairs(facts, rows, prepared)
+    num_holders, num_candidates = len(pairs.draws), max(1, len(facts.candidates))
+    expected = np.zeros((num_holders, num_holders))
+    for size, times in zip(*np.unique(batch_sizes(facts.num_train, task.batch_size), return_counts=True)):
+        share = size / max(1, facts.num_train)
+        unnamed = np.exp(-pairs.draws * share * task.num_negatives / num_candidates)[:, None]  # by any negative
+        expected += times * (pairs.held * (1 - unnamed) + unnamed * pairs.rows(share))
+    by_part = np.rint(pairs.draws).astype(np.int64).reshape(-1, rows.num_slices)
+    return PlannedLinks(facts, task.num_steps, 1 + task.num_negatives, replication, by_part, expected)
+
+
+def _counted_pairs(facts: LinkFacts, rows: RowDistribution, prepared: PreparedGraph) -> _Pairs:
+    num_nodes, num_holders, parts = rows.total, rows.bounds[:, 1:].size, list(prepared.parts())
     holder = np.empty(num_nodes, np.int64)  # by original id
-    node_id = np.concatenate([part.node_id for part in prepared.parts()])
+    node_id = np.concatenate([part.node_id for part in parts])
     holder[node_id] = np.repeat(np.arange(num_holders), np.diff(rows.bounds, axis=1).ravel())
-    owners, partners = [], []
-    for part in prepared.parts():
-        train = part.pairs["train"]
-        owners.append(np.repeat(holder[part.node_id], np.diff(train.indptr)))
-        partners.append(train.ids)
-    owner = np.concatenate(owners)
-    keys = np.sort(owner * num_nodes + np.concatenate(partners))
+    train = [part.pairs["train"] for part in parts]
+    owner = np.concatenate([np.repeat(holder[part.node_id], np.diff(own.indptr)) for part, own in zip(parts, train)])
+    keys = np.sort(owner * num_nodes + np.concatenate([own.ids for own in train]))
     first = np.flatnonzero(np.diff(keys, prepend=-1))
     counts, (reader, partner) = np.diff(first, append=len(keys)), np.divmod(keys[first], num_nodes)
     cell = reader * num_holders + holder[partner]
 
     def rows_of_pairs(share: float) -> np.ndarray:
-        """Rows of partners of training pairs, expected in a step that draws this share of them."""
         drawn = np.bincount(cell, 1 - (1 - share) ** counts, num_holders**2)
         return drawn.reshape(num_holders, num_holders)
 
-    draws = np.bincount(owner, minlength=num_holders)
-    candidates = facts.candidates
-    held = np.bincount(holder[candidates.start : candidates.stop], minlength=num_holders)
-    return _planned(facts, task, replication, draws, held, rows_of_pairs, rows.num_slices)
+    held = np.bincount(holder[facts.candidates.start : facts.candidates.stop], minlength=num_holders)
+    return _Pairs(np.bincount(owner, minlength=num_holders), held, rows_of_pairs)
 
 
-def estimated_links(facts: LinkFacts, rows: RowDistribution, task: LinkTask, replication: int) -> PlannedLinks:
-    """The draws of ``task`` from random pairs, whose nodes are spread evenly over the rows."""
+def _random_pairs(facts: LinkFacts, rows: RowDistribution) -> _Pairs:
     share_of = np.diff(rows.bounds, axis=1).ravel() / max(1, rows.total)
     num_candidates = len(facts.candidates)
     draws, held = facts.num_train * share_of, num_candidates * share_of
-
-    def rows_of_pairs(share: float) -> np.ndarray:
-        """See ``counted_links``."""
-        return -np.expm1(-share * draws / num_candidates)[:, None] * held
-
-    return _planned(facts, task, replication, draws, held, rows_of_pairs, rows.num_slices)
-
-
-def _planned(
-    facts: LinkFacts,
-    task: LinkTask,
-    replication: int,
-    draws: np.ndarray,
-    held: np.ndarray,
-    rows_of_pairs: Callable[[float], np.ndarray],
-    num_slices: int,
-) -> PlannedLinks:
-    """Join the rows of pairs with those of negatives.
-
-    Args:
-        draws: (b * m,) of an epoch, by holder.
-        held: (b * m,) candidates among the rows of each holder.
-        rows_of_pairs: (b * m, b * m) for a share of the pairs.
-    """
-    rows, num_candidates = np.zeros((len(draws), len(draws))), max(1, len(facts.candidates))
-    for size, times in zip(*np.unique(batch_sizes(facts.num_train, task.batch_size), return_counts=True)):
-        share = size / max(1, facts.num_train)
-        unnamed = np.exp(-draws * share * task.num_negatives / num_candidates)[:, None]  # by any negative
-        rows += times * (held * (1 - unnamed) + unnamed * rows_of_pairs(share))
-    by_part = np.rint(draws).astype(np.int64).reshape(-1, num_slices)
-    return PlannedLinks(facts, task.num_steps, 1 + task.num_negatives, replication, by_part, rows)
+    return _Pairs(draws, held, lambda share: -np.expm1(-share * draws / num_candidates)[:, None] * held)

@@ -30,14 +30,13 @@ import torch
 from torch import Tensor
 
 from fullgnn.config import RuntimeConfig
-from fullgnn.costs.effort import needs_draws, needs_edges
+from fullgnn.costs.effort import DRAWS, EDGES
 from fullgnn.costs.hardware import (
     BUSY,
     EDGE_ROW_BYTES,
     WHOLE,
     Hardware,
     Link,
-    announce_measuring,
     keep_hardware,
     kept_or_needed,
     warn_if_busy,
@@ -107,9 +106,7 @@ SMALL_SIZES = Sizes(
 
 def sizes_of(part: str) -> Sizes:
     """What is measured for a ``part`` of the machine; see ``effort.py``."""
-    if part == WHOLE:
-        return Sizes()
-    return replace(SMALL_SIZES, edges=needs_edges(part), draws=needs_draws(part))
+    return Sizes() if part == WHOLE else replace(SMALL_SIZES, edges=EDGES in part, draws=DRAWS in part)
 
 
 def measured_hardware(
@@ -128,11 +125,9 @@ def measured_hardware(
     Raises:
         FullGNNError: of ``needed_part``; the same on every rank.
     """
-    found, part = None, WHOLE
-    if not remeasure:
-        found, part = broadcast_object(from_rank0(lambda: kept_or_needed(runtime, world.size, needed_part)))
+    asked = runtime, world.size, needed_part, remeasure
+    found, part = broadcast_object(from_rank0(lambda: kept_or_needed(*asked)))
     if found is None:
-        announce_measuring(runtime, world.size, part)
         found = measure(world, sizes_of(part))
         if world.rank == 0:
             keep_hardware(found, runtime, world.size, part)

@@ -2,17 +2,18 @@
 
     SpMM      nnz x columns numbers are gathered, at the rate of the machine for a table of a block's size; the part of
               the reads that an order keeps in cache comes at the rate of the smallest table. A pass over edges one by
-              one is like a product (``edge_time.py``)
+              one is like a product (``times.py``)
     comm      latency + bytes / bandwidth of each collective; rows of the next stage travel while this one multiplies,
               so that of every stage but the first only what takes longer than its product is seen
     dense     each product's arithmetic and its matrices' way through memory, neither hiding the other, and the passes
               that are not fused into a product
-    other     update of the parameters; draws and scores of a task that finds links (``link_time.py``)
+    other     update of the parameters; draws and scores of a task that finds links
 
 The slowest rank counts. Bytes are exact; times are those of a machine that does nothing else.
 """
 
 import bisect
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -21,11 +22,10 @@ import numpy as np
 import torch
 
 from fullgnn.config import Config, build
-from fullgnn.costs.edge_time import EdgeTime, edge_time, sum_of
 from fullgnn.costs.hardware import Hardware
-from fullgnn.costs.link_time import link_s, link_waiting_s
-from fullgnn.costs.product_time import joining_s, multiply_s, overlapped_s, reads_in_place, travel_s
+from fullgnn.costs.layout import PlannedBlocks
 from fullgnn.costs.statistics import PlannedJob
+from fullgnn.costs.times import link_s, link_waiting_s, reads_in_place, time_of_passes
 from fullgnn.costs.trace import Trace, trace_epoch
 from fullgnn.engine.state import EXTRA
 from fullgnn.kernels.spmm.blocked import held_bytes
@@ -76,7 +76,7 @@ def predict(job: PlannedJob, hardware: Hardware) -> Prediction:
     """
     rank, padded, grid = heaviest_rank(job), pads_rows(torch.device(hardware.device)), job.grid
     if grid.packs or (grid.fetch == "auto" and hardware.device == "cuda" and job.can_pack):
-        return fewest_pieces(job, lambda one: _predict(one, trace_epoch(one, rank, padded), hardware))
+        return fewest_pieces(job, lambda packed: _predict(packed, trace_epoch(packed, rank, padded), hardware))
     trace = trace_epoch(job, rank, padded)
     staged = _predict(job, trace, hardware)
     if grid.fetch != "auto" or grid.num_ranks == 1 or grid.stage_order == "broadcast":
@@ -97,20 +97,17 @@ def heaviest_rank(job: PlannedJob) -> int:
 def fewest_pieces(job: PlannedJob, cost: Callable[[PlannedJob], Need]) -> Need:
     """The ``cost`` of ``job`` with rows that travel packed, in the fewest pieces with which it fits. If it does not fit
     in any, that of the most pieces, which needs least memory."""
-    whole, *others = in_pieces(job)
-    found = cost(whole)
-    if found.fits or not others:
-        return found
-    tried = {len(others) - 1: cost(others[-1])}
-    if not tried[len(others) - 1].fits:
-        return tried[len(others) - 1]
+    jobs = in_pieces(job)
+    last, cost_of = len(jobs) - 1, functools.cache(lambda number: cost(jobs[number]))
 
     def fits_in(number: int) -> bool:
-        if number not in tried:
-            tried[number] = cost(others[number])
-        return tried[number].fits
+        return cost_of(number).fits
 
-    return tried[bisect.bisect_left(range(len(others)), True, key=fits_in)]
+    if fits_in(0):
+        return cost_of(0)
+    if not fits_in(last):
+        return cost_of(last)
+    return cost_of(1 + bisect.bisect_left(range(1, last + 1), True, key=fits_in))
 
 
 def in_pieces(job: PlannedJob) -> list[PlannedJob]:
@@ -118,37 +115,50 @@ def in_pieces(job: PlannedJob) -> list[PlannedJob]:
     the rows that a rank holds; or in those that the user has chosen."""
     if job.grid.piece_rows is not None:
         return [job.fetching("packed", job.grid.piece_rows)]
-    found = [job.fetching("packed")]
+    jobs = [job.fetching("packed")]
     travelling = [product.rows_by_place(product.halo).sum(axis=1).max() for product in job.products.values()]
     num_rows, least = int(max(travelling)), max(1, int(job.num_own_rows.max()) // 4)
     while num_rows > least:
         num_rows = -(-num_rows // 2)
-        found.append(job.fetching("packed", num_rows))
-    return found
+        jobs.append(job.fetching("packed", num_rows))
+    return jobs
 
 
 def _predict(job: PlannedJob, trace: Trace, hardware: Hardware) -> Prediction:
     """``predict`` for rows that arrive as the job says, in stages if it says ``auto``."""
-    received = received_bytes(job, trace)
-
-    product_s = [multiply_s(job, name, width * job.dtype.itemsize, hardware) for name, width in trace.products]
-    edges = [edge_time(job, one, hardware) for one in trace.passes]
-    steps = job.num_steps
+    passes = time_of_passes(job, trace.passes, hardware)
     by_rank = {
-        "spmm": steps * sum(product_s, start=sum_of(edges, "compute_s", job)),
-        "comm": communication_s(job, trace, product_s, edges, hardware),
-        "dense": steps * (dense_s(job, trace, hardware) + sum_of(edges, "copies_s", job)),
+        "spmm": job.num_steps * passes.compute_s,
+        "comm": communication_s(job, trace, passes.waiting_s, hardware),
+        "dense": job.num_steps * (dense_s(job, trace, hardware) + passes.copies_s),
         "other": other_s(job, trace, hardware),
     }
-    slowest = np.unravel_index(np.argmax(sum(by_rank.values())), job.num_own_rows.shape)
-    times_s = {phase: seconds[slowest] for phase, seconds in by_rank.items()}
+    fetch = job.grid.fetch if job.grid.fetch != "auto" and job.grid.num_ranks > 1 else "stages"
+    peak_bytes = trace.peak_tensor_bytes + block_bytes(job, trace, hardware)
+    return prediction_of(by_rank, received_bytes(job, trace), fetch, peak_bytes, hardware)
+
+
+def prediction_of(
+    by_rank: dict[str, np.ndarray],
+    received: dict[str, np.ndarray],
+    fetch: str,
+    peak_bytes: int,
+    hardware: Hardware,
+) -> Prediction:
+    """What the slowest rank takes.
+
+    Args:
+        by_rank: seconds of each rank, by phase.
+        received: bytes of each rank, by collective.
+    """
+    slowest = int(np.argmax(sum(by_rank.values())))
     return Prediction(
         hardware=hardware.name,
-        time_ms={phase: 1e3 * float(seconds) for phase, seconds in times_s.items()},
+        time_ms={phase: 1e3 * float(seconds.flat[slowest]) for phase, seconds in by_rank.items()},
         comm_bytes_per_epoch={name: float(counts.mean()) for name, counts in received.items()},
         comm_bytes_per_rank={name: counts.ravel().tolist() for name, counts in received.items()},
-        fetch=job.grid.fetch if job.grid.fetch != "auto" and job.grid.num_ranks > 1 else "stages",
-        peak_tensor_bytes=trace.peak_tensor_bytes + block_bytes(job, trace, hardware),
+        fetch=fetch,
+        peak_tensor_bytes=peak_bytes,
         memory_bytes=hardware.memory_bytes,
     )
 
@@ -156,36 +166,26 @@ def _predict(job: PlannedJob, trace: Trace, hardware: Hardware) -> Prediction:
 def received_bytes(job: PlannedJob, trace: Trace) -> dict[str, np.ndarray]:
     """(b, r) int64 bytes that each rank receives in one epoch, by collective, as the meter counts them."""
     total = {"all_reduce": np.full(job.num_own_rows.shape, _summed_bytes(job, trace))}
-    received = [job.bytes_received(name, width) for name, width in trace.products]
-    received += [job.bytes_moved(one.name, move) for one in trace.passes for move in one.moves]
-    for by_collective in received:
-        for collective, counts in by_collective.items():
-            total[collective] = total.get(collective, 0) + job.num_steps * counts
-    if job.links is not None:
-        of_links = job.links.bytes_received(job.graph.num_classes * job.dtype.itemsize)
-        for collective, counts in of_links.items():
-            total[collective] = total.get(collective, 0) + counts
+    passes = sorted(trace.passes, key=lambda each: not each.is_product)  # products name their collectives first
+    of_steps = [job.products[each.name].bytes_received(move) for each in passes for move in each.moves]
+    of_links = {} if job.links is None else job.links.bytes_received(job.output_row_bytes)
+    for times, received in [*((job.num_steps, of_step) for of_step in of_steps), (1, of_links)]:
+        for collective, counts in received.items():
+            total[collective] = total.get(collective, 0) + times * counts
     return {collective: counts for collective, counts in total.items() if counts.any()}
 
 
-def communication_s(
-    job: PlannedJob, trace: Trace, product_s: list[np.ndarray], edges: list[EdgeTime], hardware: Hardware
-) -> np.ndarray:
+def communication_s(job: PlannedJob, trace: Trace, waiting_s: np.ndarray, hardware: Hardware) -> np.ndarray:
     """(b, r) seconds of an epoch in which each rank waits for data.
 
     Args:
-        product_s: (b, r) seconds of the local multiplication in each of ``trace.products``.
-        edges: the time of each of ``trace.passes``.
+        waiting_s: (b, r) seconds of ``trace.passes``.
     """
-    total = sum_of(edges, "waiting_s", job)
     if job.grid.num_ranks == 1:
-        return total
-    for (name, width), seconds in zip(trace.products, product_s):
-        total += _exposed_s(job, name, width, seconds, hardware)
+        return waiting_s
     num_sums = job.num_steps if trace.num_parameters else 1
-    link = hardware.link("all_reduce", job.grid.num_ranks)
-    summing_s = num_sums * link.latency_s + _summed_bytes(job, trace) / link.bytes_per_s
-    return job.num_steps * total + summing_s + link_waiting_s(job, hardware)
+    summing_s = hardware.link("all_reduce", job.grid.num_ranks).time_s(_summed_bytes(job, trace), num_sums)
+    return job.num_steps * waiting_s + summing_s + link_waiting_s(job, hardware)
 
 
 def kernel_of(cfg: Config, hardware: Hardware) -> str:
@@ -213,32 +213,23 @@ def other_s(job: PlannedJob, trace: Trace, hardware: Hardware) -> np.ndarray:
     num_updated = trace.num_parameters + trace.num_row_parameters * job.num_own_rows
     update_bytes = OPTIMIZER_PASSES * num_updated * job.dtype.itemsize
     update_s = job.num_steps * (update_bytes / hardware.copy_bytes_per_s + 10 * hardware.op_s)
-    return update_s if job.links is None else update_s + link_s(job, hardware)
+    return update_s + link_s(job, hardware)
 
 
 def dense_s(job: PlannedJob, trace: Trace, hardware: Hardware) -> np.ndarray:
     """(b, r) seconds of the dense products, and of the passes over H that are not fused into a product."""
-    own_rows, itemsize = job.num_own_rows, job.dtype.itemsize
+    own_rows = job.num_own_rows
     total = np.zeros(own_rows.shape)
-    for name, width in trace.products:
-        if job.folded or reads_in_place(job, name, hardware):  # rows are scaled, or copied to where all read
-            total += 2 * own_rows * width * itemsize / hardware.copy_bytes_per_s
+    for product in trace.products:
+        if job.folded or reads_in_place(job, product.name, hardware):  # rows are scaled, or copied to where all read
+            total += 2 * own_rows * product.source_bytes / hardware.copy_bytes_per_s
     share = own_rows / max(1, own_rows.max())
     total += share * trace.pass_bytes / hardware.copy_bytes_per_s
     for gemm in trace.gemms:
-        arithmetic_s, memory_s = (
-            gemm.flops / hardware.gemm_flops_per_s,
-            gemm.numbers * itemsize / hardware.copy_bytes_per_s,
-        )
+        arithmetic_s = gemm.flops / hardware.gemm_flops_per_s
+        memory_s = gemm.numbers * job.dtype.itemsize / hardware.copy_bytes_per_s
         total += share * (arithmetic_s + memory_s) + hardware.op_s
     return total
-
-
-def _exposed_s(job: PlannedJob, name: str, width: int, product_s: np.ndarray, hardware: Hardware) -> np.ndarray:
-    """(b, r) seconds in which a rank waits for rows, or for partial sums, in product ``name`` of ``width`` columns."""
-    received = job.bytes_received(name, width)
-    exposed = overlapped_s(job, name, travel_s(job, name, received, hardware), product_s)
-    return exposed + joining_s(job, received, hardware)
 
 
 def block_bytes(job: PlannedJob, trace: Trace, hardware: Hardware) -> int:
@@ -250,28 +241,24 @@ def block_bytes(job: PlannedJob, trace: Trace, hardware: Hardware) -> int:
     """
     itemsize, symmetric, kernel = job.dtype.itemsize, job.graph.symmetric, kernel_of(job.cfg, hardware)
     value_bytes, total = 0 if job.graph.pattern else itemsize, 0.0
-    num_matrices = len({one.self_loops if job.graph.pattern else one for one in trace.request.propagations})
+    num_matrices = len({a.self_loops if job.graph.pattern else a for a in trace.request.propagations})
     for name, product in job.products.items():
         if name == "adj_t" and symmetric:
             continue  # the blocks of ``adj`` serve both
         names = ("adj", "adj_t") if name == "adj" and symmetric else (name,)
-        row_bytes = {columns * itemsize for multiplied, columns in trace.products if multiplied in names}
+        row_bytes = {each.source_bytes for each in trace.products if each.name in names}
         in_both_orders = name in trace.transposed or hardware.device == "cuda"
         weight_bytes = itemsize if job.graph.weighted else 0
         edge_bytes = 4 + weight_bytes + (8 + weight_bytes if in_both_orders else 0)
         for block in product.blocks(*job.grid.place(trace.rank)):
-            num_rows, nnz, num_cols = block.num_rows, block.nnz, block.num_cols
             if name in ("adj", "loss"):
-                total += len(trace.request.edges) * edge_bytes * nnz * block.num_blocks
-            held = held_by_kernel(kernel, num_rows, num_cols, nnz, value_bytes, row_bytes, itemsize)
-            total += num_matrices * block.num_blocks * held
+                total += len(trace.request.edges) * edge_bytes * block.nnz * block.num_blocks
+            total += num_matrices * block.num_blocks * held_by_kernel(kernel, block, value_bytes, row_bytes, itemsize)
     return round(total)
 
 
-def held_by_kernel(
-    kernel: str, num_rows: int, num_cols: int, nnz: int, value_bytes: int, row_bytes: set[int], itemsize: int
-) -> float:
-    """Bytes of a block in the form that ``kernel`` wants.
+def held_by_kernel(kernel: str, block: PlannedBlocks, value_bytes: int, row_bytes: set[int], itemsize: int) -> float:
+    """Bytes of one block in the form that ``kernel`` wants.
 
     Args:
         value_bytes: of each entry; 0: all are 1.
@@ -279,7 +266,7 @@ def held_by_kernel(
         itemsize: bytes of a number of X.
     """
     if kernel == "blocked":
-        return held_bytes(num_rows, num_cols, nnz, value_bytes, row_bytes)
+        return held_bytes(block.num_rows, block.num_cols, block.nnz, value_bytes, row_bytes)
     if kernel == "torch":
-        return 4 * (num_rows + 1) + nnz * (4 + itemsize)
-    return 12 * num_rows + nnz * (4 + value_bytes)
+        return 4 * (block.num_rows + 1) + block.nnz * (4 + itemsize)
+    return 12 * block.num_rows + block.nnz * (4 + value_bytes)

@@ -1,5 +1,6 @@
 """Every way to run one graph on so many ranks, predicted."""
 
+import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -9,10 +10,10 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.costs.hardware import Hardware
-from fullgnn.costs.kept import keep_job, key_of_job, load_job
-from fullgnn.costs.own_scheme import predict_own_scheme
+from fullgnn.costs.kept import kept_or_counted_job
 from fullgnn.costs.predict import Prediction, predict
-from fullgnn.costs.statistics import GraphStatistics, PlannedJob, counted_job, estimated_job
+from fullgnn.costs.simulate import predict_own_scheme
+from fullgnn.costs.statistics import GraphStatistics, estimated_job
 from fullgnn.graph import Graph
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.prepare.source import Preparation
@@ -45,15 +46,17 @@ class Option:
     prediction: Prediction
 
     @property
+    def scheme_keys(self) -> str:
+        """The keys of the run that name its scheme."""
+        return f"scheme={self.scheme}" + ("" if self.replication == 1 else f" scheme.replication={self.replication}")
+
+    @property
     def overrides(self) -> str:
         """The keys of the run."""
-        replication = "" if self.replication == 1 else f" scheme.replication={self.replication}"
         exchange = f" scheme.exchange={self.exchange}" if self.exchange else ""
         fetch = " scheme.fetch=whole" if self.prediction.fetch == "whole" else ""
-        return (
-            f"scheme={self.scheme}{replication}{exchange}{fetch} reorder={self.order} "
-            f"kernel={self.kernel} runtime.nproc={self.world_size}"
-        )
+        others = f"reorder={self.order} kernel={self.kernel} runtime.nproc={self.world_size}"
+        return f"{self.scheme_keys}{exchange}{fetch} {others}"
 
 
 @dataclass
@@ -84,27 +87,24 @@ class Search:
             for (order, kernel), (size, r) in itertools.product(self.runs, grids)
             for exchange in (exchanges if size > 1 else exchanges[:1])
         ]
-        return [self._option(*one) for one in counted(wanted, "options")]
+        return [self._option(*choice) for choice in counted(wanted, "options")]
 
     def _option(self, order: str, kernel: str, size: int, replication: int, exchange: str) -> Option:
-        cfg, hardware = self.runs[order, kernel], self.hardware_for(size)
+        cfg, name = self.runs[order, kernel], "1d" if replication == 1 else "1.5d"
         if is_own(cfg.scheme):
-            assert not isinstance(self.graph, GraphStatistics)
-            prediction = predict_own_scheme(cfg, size, *self._arranged(cfg, size, self.graph, hardware), hardware)
-            return Option(size, cfg.scheme["name"], replication, exchange, order, kernel, prediction)
-        name = "1d" if replication == 1 else "1.5d"
-        run = replace(cfg, scheme=dict(cfg.scheme) | {"exchange": exchange, "replication": replication})
-        job = replace(self._job(run, size, hardware), local=size <= hardware.ranks_per_node)
-        return Option(size, name, replication, exchange, order, kernel, predict(job, hardware))
+            name = cfg.scheme["name"]
+        else:
+            cfg = replace(cfg, scheme=dict(cfg.scheme) | {"exchange": exchange, "replication": replication})
+        return Option(size, name, replication, exchange, order, kernel, self._prediction(cfg, size))
 
     def scaling(self) -> list[Option]:
         """The exchange that the run asks for on 1 to 1024 ranks, with each replication that leaves every replica a
         stage."""
         exchange = next(iter(self.runs.values())).scheme["exchange"]
-        found: list[Option] = []
+        options: list[Option] = []
         for size in SCALING_SIZES:
-            found += self.options([size], [exchange], [r for r in SCALING_REPLICATIONS if r * r <= size])
-        return found
+            options += self.options([size], [exchange], [r for r in SCALING_REPLICATIONS if r * r <= size])
+        return options
 
     def smallest_that_fits(self, beyond: int) -> Option | None:
         """The best option on the first number of ranks that has one, among twice ``beyond``, twice that, and so on.
@@ -119,32 +119,32 @@ class Search:
             hardware = self.hardware_for(size)
             if hardware.network is None and size > hardware.ranks_per_node:
                 return None  # there is no larger machine of this kind
-            found = best(self.options([size], ["auto"], [1]))
-            if found is not None:
-                return found
+            if (smallest := best(self.options([size], ["auto"], [1]))) is not None:
+                return smallest
             size *= 2
         return None
 
-    def _job(self, cfg: Config, world_size: int, hardware: Hardware) -> PlannedJob:
-        """The job of a run; a graph is prepared once for each order and number of block rows."""
+    def _prediction(self, cfg: Config, size: int) -> Prediction:
+        """What a run costs on ``size`` ranks."""
+        hardware = self.hardware_for(size)
+        if is_own(cfg.scheme):
+            return predict_own_scheme(cfg, size, *self._arranged(cfg, size), hardware)
         if isinstance(self.graph, GraphStatistics):
-            return estimated_job(cfg, world_size, self.graph)
-        key = key_of_job(cfg, world_size, hardware.near_bytes, self.cache)
-        job = load_job(cfg, world_size, key, self.cache)
-        if job is None:
-            job = counted_job(cfg, world_size, *self._arranged(cfg, world_size, self.graph, hardware))
-            keep_job(job, key, self.cache)
-        return job
+            job = estimated_job(cfg, size, self.graph)
+        else:
+            arrange = functools.partial(self._arranged, cfg, size)
+            job = kept_or_counted_job(cfg, size, hardware.near_bytes, self.cache, arrange)
+        return predict(replace(job, local=size <= hardware.ranks_per_node), hardware)
 
-    def _arranged(
-        self, cfg: Config, world_size: int, graph: Callable[[], Graph], hardware: Hardware
-    ) -> tuple[PreparedGraph, float]:
-        """The graph in the order of a run, and its ``locality``."""
+    def _arranged(self, cfg: Config, world_size: int) -> tuple[PreparedGraph, float]:
+        """The graph in the order of a run, and its ``locality``. It is prepared once for each order and number of block
+        rows."""
+        assert not isinstance(self.graph, GraphStatistics)
         key = cfg.reorder.name, world_size // cfg.scheme.get("replication", 1)
         if key not in self._prepared:
             self._prepared.clear()  # one graph at a time: they may be large
-            prepared = Preparation(cfg, key[1], graph()).in_memory()
-            self._prepared[key] = prepared, locality(prepared, cfg, hardware.near_bytes)
+            prepared = Preparation(cfg, key[1], self.graph()).in_memory()
+            self._prepared[key] = prepared, locality(prepared, cfg, self.hardware_for(world_size).near_bytes)
         return self._prepared[key]
 
 
@@ -164,11 +164,10 @@ def locality(prepared: PreparedGraph, cfg: Config, near_bytes: int) -> float:
         reads += num_reads
         if reads >= LOCALITY_READS:
             break
-    found = hits / max(1, reads)
-    return max(0.0, (found - by_chance) / (1 - by_chance))
+    return max(0.0, (hits / max(1, reads) - by_chance) / (1 - by_chance))
 
 
-def best(found: list[Option]) -> Option | None:
+def best(options: list[Option]) -> Option | None:
     """The shortest predicted epoch among those that fit; among equal ones the fewest ranks."""
-    fitting = [option for option in found if option.prediction.fits]
+    fitting = [option for option in options if option.prediction.fits]
     return min(fitting, key=lambda o: (o.prediction.epoch_time_ms, o.world_size), default=None)

@@ -1,31 +1,59 @@
 """A job of more ranks than there are devices: each rank's real program, one after another on one device.
 
-Every rank is a dry run (``distributed/dry.py``) on its real blocks, whose computation is measured. The time of its
-collectives is predicted (``predict.py``) from the profile of a machine. The two are kept apart: whoever adds them up
-labels the sum as simulated. With one rank nothing is simulated, and the result is a measurement.
+Every rank is a dry run (``distributed/dry.py``) on its part of the prepared graph. There are two uses:
+
+``simulate``            measures the computation of each rank on its real blocks. The time of its collectives is
+                        predicted (``predict.py``) from the profile of a machine. The two are kept apart: whoever adds
+                        them up labels the sum as simulated. With one rank nothing is simulated, and the result is a
+                        measurement.
+``predict_own_scheme``  plans a scheme of one's own. The planner knows 1D and 1.5D by their layouts (``statistics.py``),
+                        so that it can plan them for a graph of which only the numbers are given. Of any other scheme it
+                        knows the program alone. A dry run of it, with a kernel that multiplies nothing, gives
+
+    bytes     what each rank receives, by collective: exact
+    memory    the peak of the tensors of an epoch, and the blocks by the formula of their kernel
+    spmm      as in ``predict.py``: nnz x columns numbers are gathered from a table of the block's columns
+    comm      latency + bytes / bandwidth of each collective, which nothing hides
+    dense     that of 1D, or of 1.5D where the scheme has replicas, whose ranks have as many rows
 """
 
 import gc
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from fullgnn.config import Config
-from fullgnn.costs.edge_time import edge_time
+from fullgnn.config import Config, build
 from fullgnn.costs.hardware import Hardware
-from fullgnn.costs.predict import communication_s
+from fullgnn.costs.layout import PlannedBlocks
+from fullgnn.costs.predict import (
+    Prediction,
+    communication_s,
+    dense_s,
+    heaviest_rank,
+    held_by_kernel,
+    kernel_of,
+    other_s,
+    prediction_of,
+)
 from fullgnn.costs.statistics import counted_job
-from fullgnn.costs.trace import trace_epoch
+from fullgnn.costs.times import time_of_passes
+from fullgnn.costs.trace import EmptyKernel, trace_epoch
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine.checks import replay_for
-from fullgnn.engine.run import set_up, with_supported_optimizations
+from fullgnn.engine.run import distribute, learn, prepare_input, set_up, with_supported_optimizations
 from fullgnn.engine.step_runner import StepRunner
+from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Graph
+from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.kernels.support.trials import TensorPeak
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.prepare.source import Preparation
-from fullgnn.schemes.options import num_parts
+from fullgnn.schemes.base import CHOOSE_SCHEME
+from fullgnn.schemes.options import ONE_AND_HALF_D, num_parts
 from fullgnn.telemetry.meter import Meter
 
 
@@ -94,26 +122,146 @@ def _waiting_ms(cfg: Config, prepared: PreparedGraph, ranks: list[RankRun], hard
         hardware = replace(hardware, ranks_per_node=len(ranks))
     job = counted_job(cfg, len(ranks), prepared)
     trace = trace_epoch(job, 0)
-    num_bytes = [(name, width * job.dtype.itemsize) for name, width in trace.products]
-    num_bytes += [(one.name, one.gathered_bytes) for one in trace.passes]
-    weights = [job.products[name].rank_nnz * float(of_edge) for name, of_edge in num_bytes]
+    weights = [job.products[each.name].rank_nnz * float(each.source_bytes + each.target_bytes) for each in trace.passes]
     measured = np.array([rank.time_ms["spmm"] for rank in ranks]).reshape(job.num_own_rows.shape) / 1e3
-    spmm_s = [measured * weight / np.maximum(sum(weights), 1) for weight in weights]
-    product_s, edge_s = spmm_s[: len(trace.products)], spmm_s[len(trace.products) :]
-    edges = [edge_time(job, one, hardware, seconds) for one, seconds in zip(trace.passes, edge_s)]
-    return (1e3 * communication_s(job, trace, product_s, edges, hardware)).ravel().tolist()
+    shares = [measured * weight / np.maximum(sum(weights), 1) for weight in weights]
+    waiting_s = time_of_passes(job, trace.passes, hardware, shares).waiting_s
+    return (1e3 * communication_s(job, trace, waiting_s, hardware)).ravel().tolist()
 
 
 def _run(cfg: Config, world: World, prepared: PreparedGraph, epochs: int) -> RankRun:
     run = set_up(cfg, world, Meter(world.device), prepared=prepared)
     training = StepRunner(run, replay_for(cfg.runtime.cuda_graph, world))
     run.meter.take()
-    peak = TensorPeak(world.device)
-    with peak.watch(*run.graph.tensors(), *training.state.tensors()):
-        training(1).cost.read()
+    peak_bytes = _peak_bytes(training, 1)
     times = [training(epoch).cost.read().time_ms for epoch in range(2, epochs + 1)]
     computed = {
         "epoch": [time.get("epoch", 0.0) - time.get("comm", 0.0) for time in times],
         "spmm": [time.get("spmm", 0.0) for time in times],
     }
-    return RankRun({phase: float(np.median(found)) for phase, found in computed.items()}, peak.bytes)
+    return RankRun({phase: float(np.median(times_ms)) for phase, times_ms in computed.items()}, peak_bytes)
+
+
+@dataclass(eq=False)
+class _Block:
+    """A block that a rank multiplies."""
+
+    sizes: PlannedBlocks
+    has_values: bool
+    widths: list[int] = field(default_factory=list)  # columns of X, of each product
+
+
+class _NotingKernel(EmptyKernel):
+    """A ``Kernel`` that notes what it would multiply."""
+
+    def __init__(self) -> None:
+        self.blocks: list[_Block] = []
+
+    def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> _Block:
+        sizes = PlannedBlocks(1, adj.num_rows, adj.num_cols, adj.nnz)
+        self.blocks.append(_Block(sizes, adj.values is not None))
+        return self.blocks[-1]
+
+    def spmm(self, block: _Block, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE) -> None:
+        block.widths.append(x.shape[1])
+        if not accumulate:
+            out.zero_()
+
+
+class _NotingMeter(Meter):
+    """A ``Meter`` that notes each collective."""
+
+    def __init__(self, device: torch.device):
+        super().__init__(device)
+        self.transfers: list[tuple[str, int]] = []  # collective, and bytes that this rank receives
+
+    def received(self, collective: str, num_bytes: int) -> None:
+        super().received(collective, num_bytes)
+        self.transfers.append((collective, num_bytes))
+
+
+class _RankEpoch(NamedTuple):
+    """The second epoch of a rank."""
+
+    blocks: list[_Block]
+    transfers: list[tuple[str, int]]
+    peak_tensor_bytes: int  # without the blocks
+
+    def bytes_received(self, collective: str) -> int:
+        return sum(num_bytes for name, num_bytes in self.transfers if name == collective)
+
+
+def predict_own_scheme(
+    cfg: Config, world_size: int, prepared: PreparedGraph, locality: float, hardware: Hardware
+) -> Prediction:
+    """Time, bytes and memory of a run whose scheme is not of the package. The slowest rank and the largest count.
+
+    Args:
+        prepared: the graph, cut into the parts of the scheme.
+        locality: see ``GraphStatistics``.
+
+    Raises:
+        ConfigError: the scheme lacks what the model needs, or the profile lacks a link.
+        UnsupportedError: the model reads edges one by one, or the task finds links.
+    """
+    ranks = [_run_alone(cfg, world_size, rank, prepared, hardware) for rank in range(world_size)]
+    replication = cfg.scheme.get("replication", 1)
+    like = replace(cfg, scheme={"_target_": ONE_AND_HALF_D, "name": "1.5d", "replication": replication})
+    job = counted_job(like, world_size, prepared, locality)
+    trace = trace_epoch(job, heaviest_rank(job))
+    itemsize, kernel = job.dtype.itemsize, kernel_of(cfg, hardware)
+
+    def multiply_s(block: _Block) -> float:
+        tables = [(width * itemsize, block.sizes.num_cols * width * itemsize) for width in block.widths]
+        gathered_s = sum(block.sizes.nnz * row * hardware.gather_s_per_byte(table, locality) for row, table in tables)
+        return gathered_s + len(block.widths) * hardware.op_s
+
+    def waiting_s(rank: _RankEpoch) -> float:
+        if world_size == 1:
+            return 0.0
+        return sum(hardware.link(name, world_size).time_s(num_bytes) for name, num_bytes in rank.transfers)
+
+    def held(block: _Block) -> float:
+        row_bytes, value_bytes = {width * itemsize for width in block.widths}, itemsize if block.has_values else 0
+        return held_by_kernel(kernel, block.sizes, value_bytes, row_bytes, itemsize)
+
+    names = dict.fromkeys(name for rank in ranks for name, num_bytes in rank.transfers if num_bytes)
+    received = {name: np.array([rank.bytes_received(name) for rank in ranks]) for name in names}
+    by_rank = {
+        "spmm": np.array([sum(map(multiply_s, rank.blocks)) for rank in ranks]),
+        "comm": np.array([waiting_s(rank) for rank in ranks]),
+        "dense": dense_s(job, trace, hardware).ravel(),
+        "other": other_s(job, trace, hardware).ravel(),
+    }
+    peak_bytes = max(rank.peak_tensor_bytes + round(sum(map(held, rank.blocks))) for rank in ranks)
+    return prediction_of(by_rank, received, "stages", peak_bytes, hardware)
+
+
+def _run_alone(cfg: Config, world_size: int, rank: int, prepared: PreparedGraph, hardware: Hardware) -> _RankEpoch:
+    """Train two epochs as ``rank``, on the CPU, and note the second."""
+    runtime = replace(cfg.runtime, device="cpu", nproc=hardware.ranks_per_node, cuda_graph="never")
+    cfg, kernel = replace(cfg, runtime=runtime), _NotingKernel()
+    with dry_world(runtime, rank, world_size) as world:
+        meter = _NotingMeter(world.device)
+        run = learn(cfg, world, meter, prepared.facts.nodes)
+        if run.request.edges:
+            model, name = cfg.model["name"], cfg.scheme["name"]
+            raise UnsupportedError(f"model={model} reads edges, which is not planned in scheme={name}: {CHOOSE_SCHEME}")
+        scheme: dict[str, Any] = {"world": world, "kernel": kernel, "meter": meter}
+        run.scheme = build(cfg.scheme, **scheme)
+        distribute(run, prepared)
+        prepare_input(run)
+        runner = StepRunner(run)
+        runner(1)  # makes the moments of the optimizer
+        meter.transfers.clear()
+        for block in kernel.blocks:
+            block.widths.clear()
+        return _RankEpoch(kernel.blocks, meter.transfers, _peak_bytes(runner, 2))
+
+
+def _peak_bytes(training: StepRunner, epoch: int) -> int:
+    """The peak of the tensors of a rank in an epoch, its graph included."""
+    peak = TensorPeak(training.run.world.device)
+    with peak.watch(*training.run.graph.tensors(), *training.state.tensors()):
+        training(epoch).cost.read()
+    return peak.bytes

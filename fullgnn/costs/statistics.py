@@ -12,9 +12,8 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.config.keys import check_minima
-from fullgnn.costs.edge_passes import Move
 from fullgnn.costs.layout import PlannedLayout
-from fullgnn.costs.links import PlannedLinks, counted_links, estimated_links
+from fullgnn.costs.links import PlannedLinks, planned_links
 from fullgnn.engine.run import build_model
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph.labels import LabelFacts
@@ -102,14 +101,10 @@ class PlannedJob:
         own = np.diff(self.rows.bounds, axis=1)
         return own if own.shape[1] > 1 else np.repeat(own, self.grid.replication, axis=1)
 
-    def bytes_received(self, name: str, width: int) -> dict[str, np.ndarray]:
-        """(b, r) int64 bytes, by collective, that each rank receives in product ``name`` of ``width`` columns."""
-        product, wire_dtype = self.products[name], self.options.torch_wire_dtype or self.dtype
-        return product.bytes_received(width, self.dtype.itemsize, wire_dtype.itemsize)
-
-    def bytes_moved(self, name: str, move: Move) -> dict[str, np.ndarray]:
-        """(b, r) int64 bytes, by collective, that each rank receives in a ``move`` of the rows of product ``name``."""
-        return move.bytes_received(self.products[name])
+    @property
+    def output_row_bytes(self) -> int:
+        """Bytes of a row of the model's output."""
+        return self.graph.num_classes * self.dtype.itemsize
 
     def fetching(self, fetch: str, piece_rows: int | None = None) -> "PlannedJob":
         """The same job, whose rows arrive in ``stages``, ``whole`` or ``packed``, see ``Grid``."""
@@ -167,7 +162,7 @@ def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality:
     shared = all(one.shares_blocks(layout.symmetric, pattern) for one in request.propagations)
     counted, links_of = (facts.num_nodes, facts.nnz(cfg.self_loops)), facts.nodes.links
     statistics = GraphStatistics(*counted, *sizes, num_train, shared, pattern, layout.weighted, locality, links_of)
-    links = counted_links(prepared, layout.rows, task, grid.replication) if isinstance(task, LinkTask) else None
+    links = planned_links(layout.rows, task, grid.replication, prepared) if isinstance(task, LinkTask) else None
     return PlannedJob(cfg, statistics, grid, layout.rows, products, links)
 
 
@@ -201,7 +196,7 @@ def estimated_job(cfg: Config, world_size: int, graph: GraphStatistics) -> Plann
     if graph.links is not None:
         task = build_task(cfg.task, LabelFacts(graph.num_classes), graph.links)
         assert isinstance(task, LinkTask)
-        links = estimated_links(graph.links, rows, task, grid.replication)
+        links = planned_links(rows, task, grid.replication)
     return PlannedJob(cfg, graph, grid, rows, products, links)
 
 

@@ -12,6 +12,7 @@ A new model, or another order of multiplying, is thus planned by the code that r
 """
 
 import copy
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,9 +26,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from fullgnn.costs.edge_passes import ALL, GATHERED, EdgePass, Event, Move, TracedHalo, note_reads, passes_of
 from fullgnn.costs.layout import PlannedLayout
 from fullgnn.costs.link_step import MadeUpDirectory, made_up_step
+from fullgnn.costs.passes import Pass, PassLog, TracedHalo
 from fullgnn.costs.statistics import PlannedJob, estimated_job
 from fullgnn.distributed import CountingAxis, SharedSlots
 from fullgnn.engine.passes import all_logits, loss_logits
@@ -79,8 +80,7 @@ class Trace:
     """One epoch of one rank."""
 
     rank: int
-    products: list[tuple[str, int]]  # name as in ``Layout`` and columns, in order
-    passes: list[EdgePass]  # in order
+    passes: list[Pass]  # those over edges one by one in order, then the products in order
     gemms: list[Gemm]
     pass_bytes: int
     """Read or written by operations on rows other than dense products, in a model that reads edges one by one."""
@@ -92,6 +92,11 @@ class Trace:
     request: BlockRequest
     transposed: frozenset[str]  # the products by which edges are kept in the order of their sources too
 
+    @property
+    def products(self) -> list[Pass]:
+        """Those of the ``passes`` that are products."""
+        return [each for each in self.passes if each.is_product]
+
 
 def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
     """Trace the epoch of ``rank``.
@@ -101,30 +106,24 @@ def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
     """
     num_rows = max(1, int(job.num_own_rows[job.grid.place(rank)]))
     few = min(num_rows, SAMPLE_ROWS)
-    beyond = (num_rows - few) / few  # of the way from one skeleton to the next, twice as large
 
-    def line(small: int, large: int) -> int:
-        return round(small + (large - small) * beyond)
+    def trained(sample: int) -> tuple[_Skeleton, list[int]]:
+        """A skeleton of ``sample`` rows after an epoch, and what grows with its rows: bytes, and sides of products."""
+        skeleton = _Skeleton(job.scaled(sample / num_rows), rank, torch.device("cpu"), padded)
+        peak_bytes, work = skeleton.train_one_epoch(), _work(job, sample)
+        held = peak_bytes, skeleton.buffer_bytes, skeleton.kept_bytes, work.pass_bytes
+        return skeleton, [*held, *itertools.chain(*work.gemms)]
 
-    def skeleton(sample: int) -> _Skeleton:
-        return _Skeleton(job.scaled(sample / num_rows), rank, torch.device("cpu"), padded)
-
-    first = skeleton(few)
-    peak_bytes, work = first.train_one_epoch(), _work(job, few)
-    gemms, pass_bytes, buffer_bytes, kept_bytes = work.gemms, work.pass_bytes, first.buffer_bytes, first.kept_bytes
-    if beyond:
-        second, more = skeleton(2 * few), _work(job, 2 * few)
-        peak_bytes = line(peak_bytes, second.train_one_epoch())
-        buffer_bytes = line(buffer_bytes, second.buffer_bytes)
-        kept_bytes = line(kept_bytes, second.kept_bytes)
-        gemms = [Gemm(*map(line, one, two)) for one, two in zip(gemms, more.gemms)]
-        pass_bytes = line(pass_bytes, more.pass_bytes)
+    first, numbers = trained(few)
+    if beyond := (num_rows - few) / few:  # of the way from one skeleton to the next, twice as large
+        pairs = zip(numbers, trained(2 * few)[1])
+        numbers = [round(small + (large - small) * beyond) for small, large in pairs]
+    peak_bytes, buffer_bytes, kept_bytes, pass_bytes, *sides = numbers
     replicated, sharded = split_parameters(first.model)
     return Trace(
         rank=rank,
-        products=first.products,
-        passes=passes_of(first.events, job.dtype.itemsize),
-        gemms=gemms,
+        passes=[*first.log.over_edges, *first.log.products],
+        gemms=list(map(Gemm, sides[::3], sides[1::3], sides[2::3])),
         pass_bytes=pass_bytes,
         num_parameters=sum(parameter.numel() for parameter in replicated),
         num_row_parameters=sum(parameter[0].numel() for parameter in sharded if len(parameter)),
@@ -176,15 +175,15 @@ class Operations(TorchDispatchMode):
             self.count += 1
         elif not (func.is_view or "empty" in func.__name__):
             self.count += 1
-            tensors = [one for one in tree_iter((args, kwargs, result)) if isinstance(one, Tensor)]
+            tensors = [leaf for leaf in tree_iter((args, kwargs, result)) if isinstance(leaf, Tensor)]
             self.pass_bytes += sum(tensor.nbytes for tensor in tensors)
         return result
 
 
-class _Nothing:
-    """A ``Kernel`` for blocks without content."""
+class EmptyKernel:
+    """A ``Kernel`` that multiplies nothing."""
 
-    def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> LocalCSR:
+    def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> Any:
         return adj
 
     def spmm(self, block: Any, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE) -> None:
@@ -198,19 +197,14 @@ class _Nothing:
 
 
 class _TracedMultiplication(DistributedMultiplication):
-    """A multiplication that appends its name and the columns of X to ``products`` as it multiplies."""
+    """A multiplication that has itself noted, with its ``name``, in ``log`` as it multiplies."""
 
     name: str
-    products: list[tuple[str, int]]
+    log: PassLog
 
     def __call__(self, x: Tensor, epilogue: Epilogue = NO_EPILOGUE, *, scaled: bool = False) -> Tensor:
-        self.products.append((self.name, x.shape[1]))
+        self.log.multiply(self.name, x.shape[1], self.context.travelling_dtype(x).itemsize)
         return super().__call__(x, epilogue, scaled=scaled)
-
-
-def _alone(tensor: Tensor) -> Tensor:
-    """The sum over all ranks of a skeleton, which has no other rank."""
-    return tensor
 
 
 class _Skeleton:
@@ -221,8 +215,7 @@ class _Skeleton:
 
     def __init__(self, job: PlannedJob, rank: int, device: torch.device, padded: bool):
         grid, meter = job.grid, Meter(torch.device("cpu"))
-        self.job, self.products = job, list[tuple[str, int]]()  # name and columns of each product so far
-        self.events: list[Event] = []  # of layers that read edges, so far
+        self.job, self.log = job, PassLog(job.dtype.itemsize)
         self.transposed: set[str] = set()  # see ``Trace``; known after an epoch
         self._exchanges: dict[str, Exchange] = {}
         self.part, self.replica = grid.place(rank)
@@ -247,12 +240,12 @@ class _Skeleton:
         self.model.to(device)  # the device "meta" could not draw the first values
         self.request = block_request(self.model, job.cfg.optimizations)
         set_spmm_order(self.model, job.cfg.optimizations.spmm_order)
-        note_reads(self.model, self.events)
+        self.log.watch(self.model)
         self.graph = self._graph()
 
     def train_one_epoch(self) -> int:
         """Return the peak bytes of tensors."""
-        scheme: Any = SimpleNamespace(sum_over_rows=_alone)
+        scheme: Any = SimpleNamespace(sum_over_rows=lambda tensor: tensor)  # of all ranks: there is no other
         cfg = self.job.cfg
         alone: Any = None  # no world, and no facts but those of the plan
         meter = self.context.axes.world.meter
@@ -324,7 +317,7 @@ class _Skeleton:
         options: dict[str, Any] = {"ranks": self, "directory": lambda: directory}
         if not (self.request.propagations or self.request.edges):
             return Block(node_id, {}, targets, self.context.buffers, **options)
-        moves = TracedHalo(self._exchange(name), self.job.products[name].out_rows, name, self.events)
+        moves = TracedHalo(self._exchange(name), self.job.products[name].out_rows, name, self.log)
         edges = {edge_set: tuple(self._stages(name)) for edge_set in self.request.edges}
         if edges:  # no ids arrive, and ids of their own are as good
             device = self.context.device
@@ -356,17 +349,17 @@ class _Skeleton:
 
     def sum_over_rows(self, tensor: Tensor) -> Tensor:
         """Note what would travel; see ``JoinsRows``."""
-        self.events.append(("adj", Move(ALL, tensor.nbytes, tensor.nbytes)))
+        self.log.move("adj", "all", tensor.nbytes)
         return tensor
 
     def gather_partial(self, tensor: Tensor) -> Tensor:
         """Note what would travel; see ``JoinsRows``."""
-        self.events.append(("adj", Move(GATHERED, tensor.nbytes, tensor.nbytes)))
+        self.log.move("adj", "gathered", tensor.nbytes)
         return tensor[None]
 
     def _products(self, name: str) -> dict[Propagation, Product]:
         """The product ``name`` and its transpose, which has the blocks of A if A is symmetric."""
-        found = {}
+        products = {}
         for propagation in self.request.propagations:
             forward = self._multiplication(name)
             if self.job.graph.symmetric and name == "adj":
@@ -374,8 +367,8 @@ class _Skeleton:
                 backward.name = "adj_t"
             else:
                 backward = self._multiplication(f"{name}_t")
-            found[propagation] = Product(forward, backward)
-        return found
+            products[propagation] = Product(forward, backward)
+        return products
 
     def _exchange(self, name: str) -> Exchange:
         if name not in self._exchanges:
@@ -391,9 +384,9 @@ class _Skeleton:
     def _multiplication(self, name: str) -> _TracedMultiplication:
         product, exchange = self.job.products[name], self._exchange(name)
         made = _TracedMultiplication(
-            self.context, _Nothing(), product, exchange, self._matrices(name), True, self.job.dtype
+            self.context, EmptyKernel(), product, exchange, self._matrices(name), True, self.job.dtype
         )
-        made.name, made.products = name, self.products
+        made.name, made.log = name, self.log
         if not self.job.folded:
             return made
         num_own = product.in_rows.num_own(self.part, self.replica)

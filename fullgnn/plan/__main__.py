@@ -54,20 +54,20 @@ def run(arguments: list[str]) -> None:
     cache = Cache(DEFAULT_CACHE if cfg.runtime.cache_dir is None else cfg.runtime.cache_dir)
     search = Search(runs, graph or load, hardware_for, cache)
     if plan.scaling:
-        found = search.scaling()
-        page_of = functools.partial(scaling_page, found, hardware_for(1), command)
+        options = search.scaling()
+        page_of = functools.partial(scaling_page, options, hardware_for(1), command)
     else:
-        found = search.options(plan.nproc, plan.exchanges, plan.replications)
-        if not found:
+        options = search.options(plan.nproc, plan.exchanges, plan.replications)
+        if not options:
             raise ConfigError(f"replications={plan.replications} divide none of nproc={plan.nproc}")
-        chosen = best(found)
+        chosen = best(options)
         fallback = None if chosen else search.smallest_that_fits(max(plan.nproc))
         hardware = hardware_for(max(plan.nproc))
         page_of = functools.partial(
-            page, found, chosen, fallback, hardware, command, [*(f"--config-dir={one}" for one in folders), *of_run]
+            page, options, chosen, fallback, hardware, command, [*(f"--config-dir={own}" for own in folders), *of_run]
         )
     note = SPARSE_FEATURES if may_multiply_sparse(load_config(compose(*of_run, folders=folders))) else ""
-    rows = [asdict(option) | {"epoch_time_ms": option.prediction.epoch_time_ms} for option in found]
+    rows = [asdict(option) | {"epoch_time_ms": option.prediction.epoch_time_ms} for option in options]
     log.info("\n%s", page_of(screen=screen_width(), note=note))
     with writing_to("out", plan.out):
         write_text(folder / "plan.md", page_of(note=note) + "\n")
@@ -94,14 +94,14 @@ def profiles(
 
     @functools.cache
     def measured(num_ranks: int) -> Hardware:
-        found = load_hardware(name, runtime, num_ranks, remeasure, needed)
-        warn_if_busy(found, "hardware.remeasure=true")
-        return found
+        profile = load_hardware(name, runtime, num_ranks, remeasure, needed)
+        warn_if_busy(profile, "hardware.remeasure=true")
+        return profile
 
     def hardware_for(world_size: int) -> Hardware:
-        found = measured(min(world_size, places))
-        total = found.memory_bytes * found.ranks_per_node
-        return replace(found, ranks_per_node=world_size, memory_bytes=max(1, total // world_size))
+        profile = measured(min(world_size, places))
+        total = profile.memory_bytes * profile.ranks_per_node
+        return replace(profile, ranks_per_node=world_size, memory_bytes=max(1, total // world_size))
 
     return hardware_for
 

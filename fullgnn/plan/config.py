@@ -85,7 +85,7 @@ def load_plan(
 
 def run_keys(arguments: list[str]) -> list[str]:
     """Those of the ``arguments`` that are keys of a run."""
-    return [one for one in arguments if _key(one) not in _own_keys() | {"hardware.remeasure"}]
+    return [argument for argument in arguments if _key(argument) not in _own_keys() | {"hardware.remeasure"}]
 
 
 def _own_keys() -> set[str]:

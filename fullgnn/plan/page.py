@@ -19,7 +19,7 @@ LEAST_IMPORTANT = ("dense", "spmm", "comm", "received", "exchange")
 
 
 def page(
-    found: list[Option],
+    options: list[Option],
     chosen: Option | None,
     fallback: Option | None,
     hardware: Hardware,
@@ -39,8 +39,7 @@ def page(
             commands are folded. None: the page is that of the file.
         note: a sentence on what is not planned; empty: there is none.
     """
-    width = WIDTH if screen is None else screen
-    ranked = sorted(found, key=lambda option: (option.world_size, option.prediction.epoch_time_ms))
+    ranked = sorted(options, key=lambda option: (option.world_size, option.prediction.epoch_time_ms))
     rows: dict[tuple[object, ...], list[Option]] = {}
     for option in ranked:
         others = [getattr(option, key) for key in ("world_size", "replication", *_CHOICES)]
@@ -48,37 +47,32 @@ def page(
     cells = [
         _names(same, ranked) | _numbers(same[0]) | {"": "best" if chosen in same else ""} for same in rows.values()
     ]
-    if chosen is not None:
-        verdict = _with_command("Best", train_command(chosen, run_keys), screen)
-    elif fallback is not None:
-        smallest = "Nothing fits. The smallest that was found to"
-        verdict = _with_command(smallest, train_command(fallback, run_keys), screen)
+    if (named := chosen or fallback) is not None:
+        heading = "Best" if chosen else "Nothing fits. The smallest that was found to"
+        verdict = _with_command(heading, train_command(named, run_keys), screen)
     else:
         verdict = "Nothing fits, on any number of ranks that was tried: choose a machine with more memory."
-        verdict = verdict if screen is None else folded(verdict, width)
+        verdict = _folded(verdict, screen)
     alone = "".join(f"; {key} {getattr(ranked[0], key)}" for key in _CHOICES if not _differ(ranked, key))
     header, rows_of_table = list(cells[0]), [list(row.values()) for row in cells]
     table = format_table(header, rows_of_table)
     if screen is not None:
-        table, lacking = format_narrow_table(header, rows_of_table, width, LEAST_IMPORTANT)
+        table, lacking = format_narrow_table(header, rows_of_table, screen, LEAST_IMPORTANT)
         if lacking:
-            table += "\n\n" + folded(f"plan.md also has the columns {', '.join(lacking[::-1])}.", width)
-    return "\n".join(
-        [
-            folded(f"Planned, not measured: one epoch on {hardware.name} ({hardware.source}){alone}.", width),
-            folded(
-                f"Memory is that of tensors, of {num_bytes(hardware.memory_bytes)} a rank; * does not fit. Received is"
-                " the mean of the ranks. spmm, comm (what is not hidden) and dense are parts of the epoch, in ms.",
-                width,
-            ),
-            *([folded(note, width)] if note else []),
-            "",
-            table,
-            "",
-            verdict,
-            _with_command("Command", command, screen),
-        ]
-    )
+            table += "\n\n" + folded(f"plan.md also has the columns {', '.join(lacking[::-1])}.", screen)
+    begin = [
+        f"Planned, not measured: one epoch on {hardware.name} ({hardware.source}){alone}.",
+        f"Memory is that of tensors, of {num_bytes(hardware.memory_bytes)} a rank; * does not fit. Received is the mean"
+        " of the ranks. spmm, comm (what is not hidden) and dense are parts of the epoch, in ms.",
+        *([note] if note else []),
+    ]
+    begin = [folded(sentence, screen or WIDTH) for sentence in begin]
+    return "\n".join([*begin, "", table, "", verdict, _with_command("Command", command, screen)])
+
+
+def _folded(sentence: str, screen: int | None) -> str:
+    """A sentence, folded to the columns of the ``screen``, if there is one."""
+    return sentence if screen is None else folded(sentence, screen)
 
 
 def _with_command(heading: str, command: str, screen: int | None) -> str:
@@ -129,19 +123,19 @@ def _numbers(option: Option) -> dict[str, str]:
 
 
 def scaling_page(
-    found: list[Option], hardware: Hardware, command: str, screen: int | None = None, note: str = ""
+    options: list[Option], hardware: Hardware, command: str, screen: int | None = None, note: str = ""
 ) -> str:
     """Epoch, memory and bytes over the number of ranks, 1D beside 1.5D, and where they cross.
 
     Args:
         screen, note: see ``page``.
     """
-    at = {(option.world_size, option.replication): option for option in found}
+    at = {(option.world_size, option.replication): option for option in options}
     sizes, replications = (sorted(set(numbers)) for numbers in zip(*at))
     header = ["p", *("1D" if r == 1 else f"1.5D r={r}" for r in replications)]
     begin = f"Planned, not measured, on {hardware.name} ({hardware.source})."
     told = [begin, note] if note else [begin]
-    lines = [*(one if screen is None else folded(one, screen) for one in told), ""]
+    lines = [*(_folded(sentence, screen) for sentence in told), ""]
     cells = {place: _scaling_cells(option) for place, option in at.items()}
     for title in cells[1, 1]:
         rows = [[str(p), *(cells[p, r][title] if (p, r) in at else "-" for r in replications)] for p in sizes]
@@ -149,8 +143,7 @@ def scaling_page(
     epoch_ms = {place: option.prediction.epoch_time_ms for place, option in at.items()}
     for r in replications[1:]:
         faster = [str(p) for p in sizes if (p, r) in at and epoch_ms[p, r] < epoch_ms[p, 1]]
-        ahead = f"1.5D r={r} is ahead of 1D at p = {', '.join(faster) or 'none of these'}."
-        lines.append(ahead if screen is None else folded(ahead, screen))
+        lines.append(_folded(f"1.5D r={r} is ahead of 1D at p = {', '.join(faster) or 'none of these'}.", screen))
     return "\n".join([*lines, _with_command("Command", command, screen)])
 
 
