@@ -4,17 +4,17 @@ A loop processes a range of rows. It does not allocate the memory that it addres
 after the last use of its name, whatever happens to its address.
 """
 
-import bisect
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fullgnn.kernels.support.aligned import LINE_BYTES
-from fullgnn.kernels.support.process import parallel_for
+from fullgnn.kernels.support.process import even_work, parallel_for
 
 CHUNKS_PER_THREAD = 8
 MIN_SHARED_EDGES = 1 << 13  # about 0.1 ms of work; for fewer edges, one thread: waking others costs as much
@@ -46,9 +46,9 @@ def over_rows(loop: RowLoop, indptr: Tensor, indices: Tensor, *args: object) -> 
     Args:
         indptr: (num_rows + 1,) int32.
         indices: (E,) int32.
-        args: tensors are passed as the address of their first number.
+        args: tensors, also those of tuples, are passed as the address of their first number.
     """
-    passed = [arg.data_ptr() if isinstance(arg, Tensor) else arg for arg in args]
+    passed = [tuple(map(_address, arg)) if isinstance(arg, tuple) else _address(arg) for arg in args]
 
     def with_scratch(starts: np.ndarray, ends: np.ndarray, first_row: int, stop_row: int) -> None:
         loop.function(starts, ends, first_row, stop_row, loop.allocate(), *passed)
@@ -56,18 +56,14 @@ def over_rows(loop: RowLoop, indptr: Tensor, indices: Tensor, *args: object) -> 
     over_rows_of_arrays(with_scratch, indptr, indices)
 
 
-def over_rows_of_arrays(loop: Callable[..., None], indptr: Tensor, indices: Tensor, *arrays: np.ndarray) -> None:
-    """Call ``loop(indptr, indices, first_row, stop_row, *arrays)`` for chunks of rows, as ``over_rows`` does."""
+def _address(arg: Any) -> Any:
+    return arg.data_ptr() if isinstance(arg, Tensor) else arg
+
+
+def over_rows_of_arrays(loop: Callable[..., None], indptr: Tensor, indices: Tensor, *args: Any) -> None:
+    """Call ``loop(indptr, indices, first_row, stop_row, *args)`` for chunks of rows, as ``over_rows`` does."""
     starts, ends, num_rows = indptr.contiguous().numpy(), indices.contiguous().numpy(), len(indptr) - 1
     num_threads = torch.get_num_threads() if len(indices) >= MIN_SHARED_EDGES else 1
     num_chunks = min(num_threads * CHUNKS_PER_THREAD, max(1, num_rows)) if num_threads > 1 else 1
-    bounds = _bounds(starts, num_rows, num_chunks)
-    parallel_for(lambda rows: loop(starts, ends, *rows, *arrays), itertools.pairwise(bounds))
-
-
-def _bounds(starts: np.ndarray, num_rows: int, num_chunks: int) -> list[int]:
-    def work_before(row: int) -> int:
-        return int(starts[row]) + row * ROW_COST
-
-    total, rows = work_before(num_rows), range(num_rows + 1)
-    return [bisect.bisect_left(rows, total * chunk // num_chunks, key=work_before) for chunk in range(num_chunks + 1)]
+    bounds = even_work(starts, num_rows, ROW_COST, num_chunks)
+    parallel_for(lambda rows: loop(starts, ends, *rows, *args), itertools.pairwise(bounds))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fullgnn.kernels.edges.index import Transposed
 from fullgnn.kernels.spmm.base import NO_EPILOGUE, LocalCSR
-from fullgnn.kernels.spmm.triton_csr import Items, split_levels, sum_levels
+from fullgnn.kernels.spmm.triton_csr import Items, rows_in_bins, sum_levels
 
 BINS = (4, 16, 64)
 PART = 128  # edges of a part, and of a row that is not cut, at most: CHAIN of them for each of 8 lanes
@@ -60,18 +60,11 @@ def bins_of(edges: LocalCSR | Transposed) -> RowBins:
 
 
 def _make(indptr: Tensor) -> RowBins:
-    begin, end = indptr[:-1], indptr[1:]
-    degree = end - begin
-    bins: list[EdgeItems] = []
-    least = -1
-    for most in (*BINS, PART):
-        rows = ((degree > least) & (degree <= most)).nonzero().squeeze(1)
-        bins += [EdgeItems(begin[rows], end[rows], rows.int(), most)] if len(rows) else []
-        least = most
-    rows = (degree > PART).nonzero().squeeze(1)
-    if not len(rows):
+    binned, levels = rows_in_bins(indptr, (*BINS, PART))
+    bins = [EdgeItems(items.begin, items.end, items.target, items.most) for items in binned]
+    if not levels:
         return RowBins(bins)
-    levels = split_levels(begin[rows], end[rows], rows, PART)
-    parts = levels[0]
-    of_parts = rows.int().repeat_interleave(-(degree[rows] // -PART).long(), output_size=len(parts.begin))
+    parts, rows = levels[0], levels[-1].target
+    num_parts = -(indptr.diff()[rows] // -PART).long()
+    of_parts = rows.repeat_interleave(num_parts, output_size=len(parts.begin))
     return RowBins(bins, EdgeItems(parts.begin, parts.end, of_parts, PART), tuple(levels))

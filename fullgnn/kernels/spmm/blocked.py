@@ -16,7 +16,6 @@ Sources: Nishtala, Vuduc, Demmel and Yelick, "When cache blocking of sparse matr
 for column blocks; Md et al., "DistGNN", SC'21, for column blocks in GNN training, as in DGL, a peer of the benchmarks.
 """
 
-import bisect
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from fullgnn.kernels.dropout.philox import drop_
 from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.aligned import LINE_BYTES
-from fullgnn.kernels.support.process import parallel_for
+from fullgnn.kernels.support.process import even_work, parallel_for
 
 MIN_BLOCK_COLUMNS = 2048  # 1 MB of X, an L2 cache, where a row has MAX_ROW_LINES
 MAX_BLOCKS = 32  # a row adds their sums one after the other, so more blocks would cost accuracy
@@ -185,15 +184,7 @@ class BlockedMatrix:
         key = layout.width, num_chunks
         if key not in self._chunk_bounds:
             row_cost = ROW_COST * layout.num_blocks
-
-            def work_before(row: int) -> int:
-                return int(self._indptr[row]) + row * row_cost
-
-            total, rows = work_before(self.num_rows), range(self.num_rows + 1)
-            self._chunk_bounds[key] = [
-                bisect.bisect_left(rows, total * chunk // num_chunks, key=work_before)
-                for chunk in range(num_chunks + 1)
-            ]
+            self._chunk_bounds[key] = even_work(self._indptr, self.num_rows, row_cost, num_chunks)
         return self._chunk_bounds[key]
 
     def tensors(self) -> list[Tensor]:

@@ -20,6 +20,7 @@ of X that are read whole and coalesced; Huang et al., "GE-SpMM", SC'20, for seve
 
 import copy
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -113,16 +114,7 @@ class RowPlan:
         self.indices, self.num_rows, self.num_cols = adj.indices, adj.num_rows, adj.num_cols
         self.values = None if adj.values is None else adj.values.to(dtype)
         part = CHAIN * min(num_lanes(constants, FULL_PIECE) for constants in (tuning.general, *tuning.widths.values()))
-        begin, end = adj.indptr[:-1], adj.indptr[1:]
-        degree = end - begin
-        self.bins: list[Items] = []
-        least = -1  # a row without edges is written too
-        for most in (*(most for most in BINS if most < part), part):
-            rows = ((degree > least) & (degree <= most)).nonzero().squeeze(1)
-            self.bins += [Items(begin[rows], end[rows], rows.int(), most)] if len(rows) else []
-            least = most
-        rows = (degree > part).nonzero().squeeze(1)
-        self.heavy = split_levels(begin[rows], end[rows], rows, part) if len(rows) else []
+        self.bins, self.heavy = rows_in_bins(adj.indptr, (*(most for most in BINS if most < part), part))
 
     def multiply(self, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue) -> None:
         """``Kernel.spmm``."""
@@ -135,6 +127,19 @@ class RowPlan:
     def tensors(self) -> list[Tensor]:
         held = [self.indices, *([] if self.values is None else [self.values])]
         return held + [tensor for items in (*self.bins, *self.heavy) for tensor in items.tensors()]
+
+
+def rows_in_bins(indptr: Tensor, bounds: Sequence[int]) -> tuple[list[Items], list[Items]]:
+    """The rows with up to as many edges as each of the ascending ``bounds``, those without edges included; and the
+    ``split_levels`` of the rows of more edges, in parts of as many as the last bound."""
+    begin, end = indptr[:-1], indptr[1:]
+    degree, bins, least = end - begin, [], -1
+    for most in bounds:
+        rows = ((degree > least) & (degree <= most)).nonzero().squeeze(1)
+        bins += [Items(begin[rows], end[rows], rows.int(), most)] if len(rows) else []
+        least = most
+    rows = (degree > least).nonzero().squeeze(1)
+    return bins, split_levels(begin[rows], end[rows], rows, least) if len(rows) else []
 
 
 def split_items(begin: Tensor, end: Tensor, size: int) -> tuple[Items, Tensor, Tensor]:

@@ -1,6 +1,7 @@
 """The threads and the memory of this process, as kernels use them: threads for compiled code that releases the GIL, and
 freed memory that is kept instead of returned to the system."""
 
+import bisect
 import ctypes
 import functools
 import sys
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
+import numpy as np
 import torch
 
 Task = TypeVar("Task")
@@ -101,6 +103,21 @@ def parallel_for(function: Callable[[Task], object], tasks: Iterable[Task]) -> N
 def even_slices(length: int, count: int) -> list[slice]:
     """Cut ``length`` rows into ``count`` consecutive slices whose lengths differ by at most one."""
     return [slice(length * k // count, length * (k + 1) // count) for k in range(count)]
+
+
+def even_work(starts: np.ndarray, num_rows: int, row_cost: int, count: int) -> list[int]:
+    """The bounds of ``count`` consecutive chunks of the rows of a CSR matrix, about equal in work.
+
+    Args:
+        starts: (num_rows + 1,) or more, where the edges of each row begin.
+        row_cost: cost of one more row, in edges.
+    """
+
+    def work_before(row: int) -> int:
+        return int(starts[row]) + row * row_cost
+
+    total, rows = work_before(num_rows), range(num_rows + 1)
+    return [bisect.bisect_left(rows, total * chunk // count, key=work_before) for chunk in range(count + 1)]
 
 
 @functools.cache
