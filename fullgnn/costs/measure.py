@@ -50,6 +50,7 @@ from fullgnn.errors import UnsupportedError
 from fullgnn.graph.links import LinkFacts, Lists
 from fullgnn.kernels.dense.dense import matmul
 from fullgnn.kernels.edges.attention import attend
+from fullgnn.kernels.edges.attention_stage import AttentionStage
 from fullgnn.kernels.edges.softmax_state import SoftmaxState
 from fullgnn.kernels.spmm import AutoKernel, LocalCSR
 from fullgnn.kernels.support.process import keep_freed_memory, return_freed_memory
@@ -202,8 +203,8 @@ def _edge_gather_rate(clock: JobClock, world: World, table_bytes: int, num_edges
     adj = random_pattern(max(1, num_edges // DEGREE), len(x), num_edges, seed=world.rank, device=world.device)
     of_targets = x.new_zeros(adj.num_rows, HEADS)
     state = SoftmaxState.empty(adj.num_rows, HEADS, WIDTH, x)
-    rows, logits = x[:, :WIDTH], x[:, WIDTH:]
-    seconds = clock.seconds(lambda: attend(adj, logits, of_targets, rows, 0.2, None, state))
+    stage = AttentionStage(adj, x[:, WIDTH:], x[:, :WIDTH], 0.2, None)
+    seconds = clock.seconds(lambda: attend(stage, of_targets, state))
     return adj.nnz * EDGE_ROW_BYTES / seconds
 
 

@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 from fullgnn.graph import EdgeSet
 from fullgnn.kernels.edges.attention import attend, attend_backward
 from fullgnn.kernels.edges.attention_rows import AttentionRows
+from fullgnn.kernels.edges.attention_stage import AttentionStage
 from fullgnn.kernels.edges.mask import EdgeMask
 from fullgnn.kernels.edges.softmax_state import SoftmaxState, by_head
 from fullgnn.nn.dropout import Dropout
@@ -76,8 +77,9 @@ class _Attend(torch.autograd.Function):
         for step, rows in enumerate(exchange.arrivals(x[:, : width + num_heads])):
             if rows is not None:
                 logits, arrived = rows[:, width:], rows[:, :width]
+                stage = AttentionStage(stages[step].csr, logits, arrived, attention.slope, masks[step])
                 with exchange.computing():
-                    attend(stages[step].csr, logits, all_targets, arrived, attention.slope, masks[step], state)
+                    attend(stage, all_targets, state)
         joined = join_states(state, block)
         out = joined.finish()
         ctx.save_for_backward(x, out, logit_target, joined.maximum, joined.total)
@@ -98,13 +100,13 @@ class _Attend(torch.autograd.Function):
         for step, rows in enumerate(exchange.arrivals(x[:, : width + num_heads])):
             gradients = None
             if rows is not None:
-                stage, logits, arrived = stages[step], rows[:, width:], rows[:, :width]
-                edges, mask = (stage.csr, stage.transposed), masks[step]
+                edges, logits, arrived = stages[step], rows[:, width:], rows[:, :width]
+                stage = AttentionStage(edges.csr, logits, arrived, attention.slope, masks[step])
                 with exchange.computing():
-                    grad_logits, grad_rows = attend_backward(*edges, logits, arrived, attention.slope, mask, rows_of)
-                gradients = torch.cat([grad_rows, grad_logits], dim=1)
+                    of_sources = attend_backward(stage, edges.transposed, rows_of)
+                gradients = torch.cat(of_sources, dim=1)
             push.step(gradients)
-        grad_arrived, grad_logit_target = push.finish(), exchange.reduce(rows_of.grad_logit_target)
+        grad_arrived, grad_logit_target = push.finish(), exchange.reduce(rows_of.grad_of_targets)
         if block.target_index is not None:
             grad_all_rows = x.new_zeros(len(x), num_heads)
             grad_logit_target = grad_all_rows.index_copy_(0, block.target_index, grad_logit_target)

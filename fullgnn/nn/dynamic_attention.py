@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fullgnn.kernels.edges.dynamic_attention import attend_dynamic, attend_dynamic_backward
-from fullgnn.kernels.edges.dynamic_rows import DynamicRows
+from fullgnn.kernels.edges.attention import attend, attend_backward
+from fullgnn.kernels.edges.attention_rows import AttentionRows
+from fullgnn.kernels.edges.attention_stage import AttentionStage
 from fullgnn.kernels.edges.softmax_state import SoftmaxState, by_head
 from fullgnn.nn.attention import AttentionBase, at_all_targets, join_states
 from fullgnn.schemes.block import Block
@@ -48,9 +49,9 @@ class _AttendDynamic(torch.autograd.Function):
         state = SoftmaxState.empty(len(all_targets), attention.num_heads, x.shape[1], x)
         for step, rows in enumerate(exchange.arrivals(x)):
             if rows is not None:
-                csr = stages[step].csr
+                stage = AttentionStage(stages[step].csr, vector, rows, attention.slope, masks[step], dynamic=True)
                 with exchange.computing():
-                    attend_dynamic(csr, rows, all_targets, vector, attention.slope, masks[step], state)
+                    attend(stage, all_targets, state)
         joined = join_states(state, block)
         out = joined.finish()
         ctx.save_for_backward(x, x_target, vector, out, joined.maximum, joined.total)
@@ -67,15 +68,15 @@ class _AttendDynamic(torch.autograd.Function):
         parts = at_all_targets(block, [x_target, maximum, total, grad, dot])
         x_target_of, maximum_of, total_of, grad_of, dot_of = parts
         sums = (torch.zeros_like(x_target_of), torch.zeros_like(x_target_of))
-        rows_of = DynamicRows(x_target_of, maximum_of, total_of, grad_of, dot_of, *sums)
+        rows_of = AttentionRows(x_target_of, maximum_of, total_of, grad_of, dot_of, *sums)
         stages, push = block.stages(attention.edge_set), exchange.push(width, x)
         for step, rows in enumerate(exchange.arrivals(x)):
             gradient = None
             if rows is not None:
-                stage = stages[step]
-                edges, mask = (stage.csr, stage.transposed), masks[step]
+                edges = stages[step]
+                stage = AttentionStage(edges.csr, vector, rows, attention.slope, masks[step], dynamic=True)
                 with exchange.computing():
-                    gradient = attend_dynamic_backward(*edges, rows, vector, attention.slope, mask, rows_of)
+                    (gradient,) = attend_backward(stage, edges.transposed, rows_of)
             push.step(gradient)
         grad_vector = exchange.sum_partial(rows_of.vector_gradient())
-        return push.finish(), exchange.reduce(rows_of.grad_x_target), grad_vector, None, None
+        return push.finish(), exchange.reduce(rows_of.grad_of_targets), grad_vector, None, None

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from fullgnn.kernels.edges.attention import attend, attend_backward
 from fullgnn.kernels.edges.attention_rows import AttentionRows
-from fullgnn.kernels.edges.dynamic_attention import attend_dynamic, attend_dynamic_backward
-from fullgnn.kernels.edges.dynamic_rows import DynamicRows
+from fullgnn.kernels.edges.attention_stage import AttentionStage
 from fullgnn.kernels.edges.index import transpose_torch
 from fullgnn.kernels.edges.largest import largest_rows, largest_rows_backward
 from fullgnn.kernels.edges.mask import EdgeMask
@@ -61,10 +60,11 @@ def static_attention(
     """A stage of ``GATConv``, forward and backward."""
     x, logits = heads_and_rows(num_heads, depth, dtype)
     of_targets, ones = x.new_zeros(NUM_NODES, num_heads), x.new_ones(NUM_NODES, num_heads)
-    attend(csr, logits, of_targets, x, SLOPE, mask, SoftmaxState.empty(NUM_NODES, num_heads, x.shape[1], x))
+    stage = AttentionStage(csr, logits, x, SLOPE, mask)
+    attend(stage, of_targets, SoftmaxState.empty(NUM_NODES, num_heads, x.shape[1], x))
     grad = x.new_zeros(x.shape)
     rows = AttentionRows(of_targets, of_targets, ones, grad, of_targets, torch.zeros_like(ones))
-    attend_backward(csr, transpose_torch(csr), logits, x, SLOPE, mask, rows)
+    attend_backward(stage, transpose_torch(csr), rows)
 
 
 def dynamic_attention(
@@ -73,10 +73,11 @@ def dynamic_attention(
     """A stage of ``GATv2Conv``, forward and backward."""
     x, _ = heads_and_rows(num_heads, depth, dtype)
     of_targets, vector = x.new_zeros(x.shape), x.new_zeros(num_heads, depth)
-    attend_dynamic(csr, x, of_targets, vector, SLOPE, mask, SoftmaxState.empty(NUM_NODES, num_heads, x.shape[1], x))
+    stage = AttentionStage(csr, vector, x, SLOPE, mask, dynamic=True)
+    attend(stage, of_targets, SoftmaxState.empty(NUM_NODES, num_heads, x.shape[1], x))
     zeros, ones, sums = x.new_zeros(NUM_NODES, num_heads), x.new_ones(NUM_NODES, num_heads), x.new_zeros(x.shape)
-    rows = DynamicRows(of_targets, zeros, ones, of_targets, zeros, sums, sums.clone())
-    attend_dynamic_backward(csr, transpose_torch(csr), x, vector, SLOPE, mask, rows)
+    rows = AttentionRows(of_targets, zeros, ones, of_targets, zeros, sums, sums.clone())
+    attend_backward(stage, transpose_torch(csr), rows)
 
 
 def maximum(csr: LocalCSR, width: int) -> None:

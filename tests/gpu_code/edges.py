@@ -8,8 +8,7 @@ from torch import Tensor
 
 from fullgnn.kernels.edges.attention import attend, attend_backward
 from fullgnn.kernels.edges.attention_rows import AttentionRows
-from fullgnn.kernels.edges.dynamic_attention import attend_dynamic, attend_dynamic_backward
-from fullgnn.kernels.edges.dynamic_rows import DynamicRows
+from fullgnn.kernels.edges.attention_stage import AttentionStage
 from fullgnn.kernels.edges.index import transpose_torch
 from fullgnn.kernels.edges.largest import largest_rows, largest_rows_backward
 from fullgnn.kernels.edges.mask import EdgeMask
@@ -73,22 +72,22 @@ def _attention(name: str, csr: LocalCSR, heads: int, x: Tensor, dropped: bool) -
         return SoftmaxState.empty(n, heads, width, x)
 
     mask = EdgeMask(torch.arange(n), torch.arange(m), 0.6, 2**63 + 1, torch.tensor(3), 1) if dropped else None
-    vector = x.new_zeros(heads, width // heads)
+    static = AttentionStage(csr, zeros(m, heads), x, 0.2, mask)
+    dynamic = AttentionStage(csr, x.new_zeros(heads, width // heads), x, 0.2, mask, dynamic=True)
 
     def backward() -> None:
         of_targets = (zeros(n, heads), zeros(n, heads), zeros(n, heads), zeros(n, width))
         rows = AttentionRows(*of_targets, zeros(n, heads), zeros(n, heads))
-        attend_backward(csr, transpose_torch(csr), zeros(m, heads), x, 0.2, mask, rows)
+        attend_backward(static, transpose_torch(csr), rows)
 
     def dynamic_backward() -> None:
         of_targets = (zeros(n, width), zeros(n, heads), zeros(n, heads), zeros(n, width))
-        rows = DynamicRows(*of_targets, zeros(n, heads), zeros(n, width), zeros(n, width))
-        attend_dynamic_backward(csr, transpose_torch(csr), x, vector, 0.2, mask, rows)
+        rows = AttentionRows(*of_targets, zeros(n, heads), zeros(n, width), zeros(n, width))
+        attend_backward(dynamic, transpose_torch(csr), rows)
 
-    of_sources, of_targets = zeros(m, heads), zeros(n, heads)
-    yield Case("attention", name, partial(attend, csr, of_sources, of_targets, x, 0.2, mask, state()))
+    yield Case("attention", name, partial(attend, static, zeros(n, heads), state()))
     yield Case("attention backward", name, backward)
-    yield Case("dynamic", name, partial(attend_dynamic, csr, x, zeros(n, width), vector, 0.2, mask, state()))
+    yield Case("dynamic", name, partial(attend, dynamic, zeros(n, width), state()))
     yield Case("dynamic backward", name, dynamic_backward)
 
 

@@ -23,7 +23,7 @@ from tests.gpu_code.absent import Launch, recorded
 from tests.gpu_code.cases import Case, all_cases
 from tests.gpu_code.machine_code import VECTOR_BYTES, Program, resident_ctas, resources
 
-SMALL = {"weight", "of_sources", "of_targets", "logit_source", "table"}
+SMALL = {"weight", "of_sources", "of_targets", "table"}
 """Arguments as small as a weight matrix, or with a number for each head, which do not count among the matrices that a
 kernel reads."""
 

@@ -19,7 +19,6 @@ NARROW: dict[tuple[str, str], tuple[str, ...]] = {
     # 16 edges by 8 columns are one number for each thread.
     ("largest_neighbours", "x"): ("8",),
     ("sum_messages", "messages"): ("8",),
-    ("largest_messages", "messages"): ("8",),
     ("largest_gradients", "grad"): ("8",),
     # Only the columns that a source has won are read.
     ("gradients_of_winners", "grad"): ("8", "64", "128", "64 unaligned", "16 float64"),

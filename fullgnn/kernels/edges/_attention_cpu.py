@@ -17,13 +17,15 @@ import functools
 import math
 
 import numpy as np
+from torch import Tensor
 
-from fullgnn.kernels.edges._mask_cpu import drop_weights, mask_memory
-from fullgnn.kernels.edges._rows_cpu import RowLoop
+from fullgnn.kernels.edges._mask_cpu import drop_weights, factor_arguments, mask_memory
+from fullgnn.kernels.edges._rows_cpu import RowLoop, over_rows
 from fullgnn.kernels.edges._vectors_cpu import (
     Heads,
     compiled,
     exp_difference,
+    exp_rows,
     head_sums,
     larger,
     multiply,
@@ -31,10 +33,26 @@ from fullgnn.kernels.edges._vectors_cpu import (
     spread,
     weigh_edges,
 )
+from fullgnn.kernels.edges.attention_stage import AttentionStage
+from fullgnn.kernels.edges.softmax_state import SoftmaxState
 from fullgnn.kernels.support.vectors import add, load, prefetch, store, zeros
 
 TILE_BYTES = 1 << 14  # bytes of rows of X in a tile: a third of an L1 cache of 48 KB
 MIN_TILE, MAX_TILE = 16, 128  # edges
+
+
+def attend(stage: AttentionStage, of_targets: Tensor, state: SoftmaxState) -> None:
+    """See :func:`fullgnn.kernels.edges.attention.attend`; the tensors are contiguous, and so are the rows of X."""
+    x, csr, size = stage.x, stage.csr, stage.x.element_size()
+    loop = attend_loop(8 * size, stage.num_heads, stage.depth, stage.dynamic)
+    given = (stage.of_sources, of_targets, x, x.stride(0) * size, number_like(x, stage.slope))
+    states, factors = (state.maximum, state.total, state.weighted), factor_arguments(csr.values, stage.mask, x)
+    over_rows(loop, csr.indptr, csr.indices, *given, states, factors)
+
+
+def number_like(x: Tensor, number: float) -> object:
+    """``number`` as a NumPy number of the dtype of ``x``."""
+    return x.new_tensor(number).numpy()[()]
 
 
 def tile_edges(heads: Heads) -> int:
@@ -43,11 +61,11 @@ def tile_edges(heads: Heads) -> int:
 
 
 @functools.cache
-def attend_loop(bits: int, num_heads: int, depth: int, dynamic: bool = False) -> RowLoop:
+def attend_loop(bits: int, num_heads: int, depth: int, dynamic: bool) -> RowLoop:
     """The loop that adds some targets' edges to their ``SoftmaxState``.
 
     Args:
-        dynamic: whether the rows of source and target make the logit, as in ``dynamic_attention.py``.
+        dynamic: whether the rows of source and target make the logit.
     """
     heads = Heads(bits, num_heads, depth)
     (lanes, num_vectors, last), size = heads.columns, heads.size
@@ -59,39 +77,22 @@ def attend_loop(bits: int, num_heads: int, depth: int, dynamic: bool = False) ->
     length = tile * num_heads + full_lanes
 
     @compiled(bits, num_heads, depth, dynamic)
-    def attend(
-        indptr,
-        indices,
-        first_row,
-        stop_row,
-        scratch,
-        of_sources,
-        of_targets,
-        x,
-        x_stride,
-        slope,
-        maximum,
-        total,
-        weighted,
-        edge_weight,
-        target_id,
-        source_id,
-        drop,
+    def add_edges(
+        indptr, indices, first_row, stop_row, scratch, of_sources, of_targets, x, x_stride, slope, state, factors
     ):
         """Add the edges of some targets to the state.
 
         Args:
             of_sources, of_targets: addresses of the logits of sources and of targets; with ``dynamic``, of the vector
                 and of the rows of the targets. They are contiguous.
-            x, maximum, total, weighted: addresses; all but ``x`` are contiguous.
+            x: address.
             x_stride: row stride in bytes.
-            edge_weight, target_id, source_id, drop: ``FactorArguments``.
+            state: addresses of the tensors of the ``SoftmaxState``.
+            factors: ``FactorArguments``.
         """
-        zero, no_weights, flat = (
-            zeros(bits, lanes, num_vectors),
-            zeros(bits, head_lanes, head_vectors),
-            zeros(bits, full_lanes, 1),
-        )
+        zero, no_weights = zeros(bits, lanes, num_vectors), zeros(bits, head_lanes, head_vectors)
+        flat = zeros(bits, full_lanes, 1)
+        (maximum, total, weighted), (edge_weight, target_id, source_id, drop) = state, factors
         weighs, masked = len(edge_weight) > 0, len(target_id) > 0
         memory = mask_memory(tile if masked else 0, num_heads)
         own = np.empty(1, np.int32)
@@ -130,13 +131,7 @@ def attend_loop(bits: int, num_heads: int, depth: int, dynamic: bool = False) ->
                     top = larger(top, load(weights_at + k * row_bytes, last_head, no_weights))
                 for k in range(repeats):
                     store(repeated_at + k * row_bytes, last_head, top)
-                at = 0
-                for place in range(0, count * row_bytes, full_lanes * size):
-                    base = load(repeated_at + at, 0, flat)
-                    store(weights_at + place, 0, exp_difference(load(weights_at + place, 0, flat), base))
-                    at += full_lanes * size
-                    if at == repeats * row_bytes:
-                        at = 0
+                exp_rows(weights_at, count * row_bytes, repeated_at, repeats * row_bytes, flat)
                 shrink = exp_difference(before, top)
                 store(factor_at, last_head, shrink)
                 tile_total = no_weights
@@ -163,4 +158,4 @@ def attend_loop(bits: int, num_heads: int, depth: int, dynamic: bool = False) ->
             store(maximum + row * row_bytes, last_head, top)
             store(total + row * row_bytes, last_head, row_total)
 
-    return RowLoop(attend, bits, length + (repeats + 1) * num_heads)
+    return RowLoop(add_edges, bits, length + (repeats + 1) * num_heads)

@@ -24,16 +24,14 @@ from fullgnn.kernels.edges._gpu_lanes import (
     load_rows,
     load_weights,
     own_columns,
+    score,
     shape_of,
-    sloped,
-    sum_of_heads,
     sum_of_lanes,
     written_rows,
 )
-from fullgnn.kernels.edges.mask import EdgeMask
+from fullgnn.kernels.edges.attention_stage import AttentionStage
 from fullgnn.kernels.edges.row_bins import EdgeItems, bins_of
 from fullgnn.kernels.edges.softmax_state import SoftmaxState
-from fullgnn.kernels.spmm.base import LocalCSR
 from fullgnn.kernels.spmm.triton_csr import Items
 from fullgnn.kernels.support.aligned import zero_padded
 from fullgnn.kernels.support.gpu import in_vectors
@@ -41,27 +39,18 @@ from fullgnn.kernels.support.gpu import in_vectors
 NO_FACTORS = factor_arguments(None, None)
 
 
-def attend_gpu(
-    csr: LocalCSR,
-    of_sources: Tensor,
-    of_targets: Tensor,
-    x: Tensor,
-    slope: float,
-    mask: EdgeMask | None,
-    state: SoftmaxState,
-    dynamic: bool = False,
-) -> None:
-    """See :func:`fullgnn.kernels.edges.attention.attend` for the logits of sources and targets; with ``dynamic``, see
-    :func:`fullgnn.kernels.edges.dynamic_attention.attend_dynamic` for the vector and the rows of targets. The rows of
-    ``x`` are contiguous."""
-    of_sources, of_targets = of_sources.contiguous(), in_vectors(of_targets) if dynamic else of_targets.contiguous()
-    of_edges, factors = (of_sources, of_targets, in_vectors(x), slope), factor_arguments(csr.values, mask)
-    found, constants = bins_of(csr), {"DYNAMIC": dynamic, "STATES": False}
-    if found.parts is not None:
-        states = _empty(len(found.parts.begin), state)
-        _launch(found.parts, csr.indices, of_edges, states, factors, constants | {"PARTS": True})
-        _join(found.levels, states, state)
-    for items in reversed(found.bins):  # the longest first
+def attend(stage: AttentionStage, of_targets: Tensor, state: SoftmaxState) -> None:
+    """See :func:`fullgnn.kernels.edges.attention.attend`; the tensors are contiguous, and so are the rows of X."""
+    csr, dynamic = stage.csr, stage.dynamic
+    of_targets = in_vectors(of_targets) if dynamic else of_targets
+    of_edges = (stage.of_sources, of_targets, in_vectors(stage.x), stage.slope)
+    factors = factor_arguments(csr.values, stage.mask)
+    bins, constants = bins_of(csr), {"DYNAMIC": dynamic, "STATES": False}
+    if bins.parts is not None:
+        states = _empty(len(bins.parts.begin), state)
+        _launch(bins.parts, csr.indices, of_edges, states, factors, constants | {"PARTS": True})
+        _join(bins.levels, states, state)
+    for items in reversed(bins.bins):  # the longest first
         _launch(items, csr.indices, of_edges, state, factors, constants | {"PARTS": False})
 
 
@@ -189,13 +178,11 @@ def attend_rows(
         of_source = load_rows(x, source, stride, column, here, read, EVEN)
         if DYNAMIC:
             of_source = own_columns(of_source, within, D, UNIT)
-            ends = of_source + of_target
-            logit = sum_of_heads(sloped(ends, ends, slope) * vector, HEADS)
+            logit = score(of_source + of_target, vector, slope, HEADS, DYNAMIC)
         else:
             logit = load_heads(of_sources, source, K, head, here, read)
             if not STATES:
-                logit += of_target
-                logit = sloped(logit, logit, slope)
+                logit = score(logit + of_target, None, slope, HEADS, DYNAMIC)
         logit = tl.where(here[:, None], logit, float("-inf"))
         new_top = tl.maximum(top, logit)
         shrink, weight = tl.exp(top - above(new_top)), tl.exp(logit - above(new_top))

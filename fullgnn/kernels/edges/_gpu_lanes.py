@@ -17,6 +17,7 @@ row, on each side. It replaces them by 0 where they would count. All offsets hav
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import triton
@@ -26,8 +27,9 @@ from torch import Tensor
 from fullgnn.kernels.dropout._philox_gpu import signed
 from fullgnn.kernels.edges.mask import EDGES as KEY_OF_EDGES
 from fullgnn.kernels.edges.mask import EdgeMask
-from fullgnn.kernels.edges.row_bins import EdgeItems
+from fullgnn.kernels.edges.row_bins import EdgeItems, RowBins
 from fullgnn.kernels.spmm.reading import CHAIN, VECTOR_BYTES
+from fullgnn.kernels.support.aligned import zero_padded
 
 MIN_LANES, MAX_LANES = 8, 64
 COLUMNS = 64  # columns of the heads of one program, at most, where a head has fewer
@@ -82,6 +84,34 @@ def shape_of(
 def item_arguments(items: EdgeItems) -> tuple[Tensor, Tensor, Tensor | None, int]:
     """The kernel arguments of the items."""
     return items.begin, items.end, items.row, len(items.begin)
+
+
+def sum_over_bins(
+    bins: RowBins, launch: Callable[..., None], outputs: Sequence[Tensor], num_heads: int, accumulate: bool
+) -> None:
+    """Launch a kernel for all rows of a block by ``launch(items, *outputs, PARTS=False)``, and with PARTS for the parts
+    of long rows, whose sums are then joined.
+
+    Args:
+        outputs: contiguous (n, K) and (n, K * D) matrices of the kernel's results.
+        num_heads: K. Sums for parts are contiguous if they have K columns; otherwise, their rows are padded.
+        accumulate: whether the kernel adds to its outputs; it writes to them if not.
+    """
+    if bins.parts is not None:
+        num_parts = len(bins.parts.begin)
+        sums = [
+            out.new_empty(num_parts, num_heads)
+            if out.shape[1] == num_heads
+            else zero_padded(num_parts, out.shape[1], like=out)
+            for out in outputs
+        ]
+        for part_sums in sums if accumulate else ():
+            part_sums.zero_()
+        launch(bins.parts, *sums, PARTS=True)
+        for part_sums, out in zip(sums, outputs):
+            bins.add_parts(part_sums, out, accumulate)
+    for items in reversed(bins.bins):  # the longest first
+        launch(items, *outputs, PARTS=False)
 
 
 @triton.jit
@@ -181,6 +211,26 @@ def load_weights(edge_weight, edge, here):
 def sloped(number, sign, slope):
     """``number``, but ``slope * number`` where ``sign`` is not positive."""
     return tl.where(sign > 0, number, number * tl.full([1, 1], slope, number.dtype))
+
+
+@triton.jit
+def score(ends, vector, slope, HEADS: tl.constexpr, DYNAMIC: tl.constexpr):
+    """The [LANES, VECTORS] logits of edges.
+
+    Args:
+        ends: [LANES, VECTORS] sums of the logits of both ends; with DYNAMIC, [LANES, VECTORS, UNIT] sums of both rows.
+        vector: [1, VECTORS, UNIT] with DYNAMIC.
+    """
+    logit = sloped(ends, ends, slope)
+    if DYNAMIC:
+        logit = sum_of_heads(logit * vector, HEADS)
+    return logit
+
+
+@triton.jit
+def add_to(place, number, mask):
+    """Add ``number`` to what lies at ``place``."""
+    tl.store(place, tl.load(place, mask=mask, other=0) + number, mask=mask)
 
 
 @triton.jit

@@ -16,6 +16,7 @@ the weights of the winners' edges before.
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 
 import functools
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -24,8 +25,10 @@ from numba.core import types
 from numba.extending import intrinsic
 from torch import Tensor
 
+from fullgnn.kernels.edges._reduce_cpu import update_state
 from fullgnn.kernels.edges._rows_cpu import RowLoop, over_rows, over_rows_of_arrays
 from fullgnn.kernels.edges._vectors_cpu import compiled, larger, multiply, spread
+from fullgnn.kernels.edges.index import Transposed
 from fullgnn.kernels.edges.max_state import MaxState
 from fullgnn.kernels.spmm.base import LocalCSR
 from fullgnn.kernels.support.aligned import LINE_BYTES
@@ -40,14 +43,13 @@ DENSE_RANGE = 4  # ids are dense if their range is below so many times their num
 HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: Knuth, volume 3, section 6.4
 
 
-def largest_rows_cpu(csr: LocalCSR, x: Tensor, source_id: Tensor, state: MaxState) -> None:
+def largest_rows(csr: LocalCSR, x: Tensor, source_id: Tensor, state: MaxState) -> None:
     """See :func:`fullgnn.kernels.edges.largest.largest_rows`; the rows of ``x`` are contiguous."""
     size, width = x.element_size(), x.shape[1]
     weighted = csr.values is not None
     edge_weight = csr.values.contiguous() if csr.values is not None else x.new_empty(0)
     if not bool(x.sum().isfinite()):  # a nan or an infinity, which may be multiplied by a weight that is rounded to 0
-        arrays = (edge_weight.numpy(), x.numpy(), source_id.numpy(), state.value.numpy(), state.winner.numpy())
-        over_rows_of_arrays(_largest_with_nans, csr.indptr, csr.indices, *arrays)
+        update_state(csr, edge_weight, x, False, source_id, state)
         return
     keys, ids = _keys(source_id)
     lanes, num_vectors, columns = _slice_of(size, width)
@@ -56,7 +58,9 @@ def largest_rows_cpu(csr: LocalCSR, x: Tensor, source_id: Tensor, state: MaxStat
     over_rows(loop, csr.indptr, csr.indices, *given)
 
 
-def largest_rows_backward_cpu(csr: LocalCSR, source_id: Tensor, winner: Tensor, grad: Tensor) -> Tensor:
+def largest_rows_backward(
+    csr: LocalCSR, transposed: Callable[[], Transposed], source_id: Tensor, winner: Tensor, grad: Tensor
+) -> Tensor:
     """See :func:`fullgnn.kernels.edges.largest.largest_rows_backward`; the tensors are contiguous."""
     ids, num_sources, width = source_id.numpy(), csr.num_cols, grad.shape[1]
     out = grad.new_zeros(num_sources, width)
@@ -255,23 +259,6 @@ def largest_loop(bits: int, lanes: int, num_vectors: int, weighted: bool) -> Row
                 join_state(value + place * size, winner + place * 8, last, senders_at, (columns - lanes) * 8, top)
 
     return RowLoop(largest, bits, 2 * most + 8 * most // size)
-
-
-@compiled()
-def _largest_with_nans(indptr, indices, first_row, stop_row, edge_weight, x, source_id, value, winner):
-    """Update the state of some targets; a nan exceeds every number."""
-    for row in range(first_row, stop_row):
-        for edge in range(indptr[row], indptr[row + 1]):
-            source = indices[edge]
-            sender = source_id[source]
-            for column in range(x.shape[1]):
-                number, top = x[source, column], value[row, column]
-                if len(edge_weight) > 0:
-                    number *= edge_weight[edge]
-                lower = sender < winner[row, column]
-                is_nan, was_nan = number != number, top != top
-                if number > top or (number == top and lower) or (is_nan and (not was_nan or lower)):
-                    value[row, column], winner[row, column] = number, sender
 
 
 @compiled()

@@ -6,14 +6,42 @@ Messages are read once, one after the other, so that memory bounds these loops; 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 
 import numpy as np
+from torch import Tensor
 
+from fullgnn.kernels.edges._rows_cpu import over_rows_of_arrays
+from fullgnn.kernels.edges.max_state import MaxState
+from fullgnn.kernels.spmm.base import LocalCSR
 from fullgnn.kernels.support.vectors import compiled
 
 CHAIN_EDGES = 128  # edges that are added one after the other: the error of a sum grows with their number
 
 
+def add_messages(csr: LocalCSR, messages: Tensor, out: Tensor) -> None:
+    """See :func:`fullgnn.kernels.edges.reduce.add_messages`; the tensors are contiguous."""
+    over_rows_of_arrays(sum_messages, csr.indptr, csr.indices, messages.detach().numpy(), out.detach().numpy())
+
+
+def add_largest(csr: LocalCSR, messages: Tensor, source_id: Tensor, state: MaxState) -> None:
+    """See :func:`fullgnn.kernels.edges.reduce.add_largest`; the tensors are contiguous."""
+    update_state(csr, messages.new_empty(0), messages.detach(), True, source_id, state)
+
+
+def update_state(
+    csr: LocalCSR, edge_weight: Tensor, x: Tensor, of_edges: bool, source_id: Tensor, state: MaxState
+) -> None:
+    """Call ``update_largest`` for all rows."""
+    arrays = (edge_weight.numpy(), x.numpy(), of_edges, source_id.numpy(), state.value.numpy(), state.winner.numpy())
+    over_rows_of_arrays(update_largest, csr.indptr, csr.indices, *arrays)
+
+
+def largest_backward(csr: LocalCSR, source_id: Tensor, winner: Tensor, grad: Tensor, out: Tensor) -> None:
+    """See :func:`fullgnn.kernels.edges.reduce.largest_backward`; the tensors are contiguous."""
+    arrays = [tensor.numpy() for tensor in (source_id, winner, grad, out)]
+    over_rows_of_arrays(largest_gradient, csr.indptr, csr.indices, *arrays)
+
+
 @compiled()
-def add_messages(indptr, indices, first_row, stop_row, messages, out):
+def sum_messages(indptr, indices, first_row, stop_row, messages, out):
     """Add the (E, F) ``messages`` of the edges of some rows to ``out``.
 
     Edges form chains. When chains are added, the rounding errors are summed separately and added at the end, as in
@@ -41,15 +69,22 @@ def add_messages(indptr, indices, first_row, stop_row, messages, out):
 
 
 @compiled()
-def add_largest(indptr, indices, first_row, stop_row, messages, source_id, value, winner):
-    """Update the largest messages of some rows."""
-    width = messages.shape[1]
+def update_largest(indptr, indices, first_row, stop_row, edge_weight, x, of_edges, source_id, value, winner):
+    """Update the largest messages of some rows; a nan exceeds every number.
+
+    Args:
+        edge_weight: (E,), by which the rows of ``x`` are multiplied; (0,): all 1.
+        x: (m, F), whose rows the sources send; or, ``of_edges``, (E, F) messages.
+    """
+    width, weighted, no_weight = x.shape[1], len(edge_weight) > 0, x.dtype.type(1)
     for row in range(first_row, stop_row):
         best, best_id = value[row], winner[row]
         for edge in range(indptr[row], indptr[row + 1]):
-            message, sender = messages[edge], source_id[indices[edge]]
+            source = indices[edge]
+            message, sender = x[edge if of_edges else source], source_id[source]
+            weight = edge_weight[edge] if weighted else no_weight
             for column in range(width):
-                number, top = message[column], best[column]
+                number, top = message[column] * weight, best[column]
                 lower = sender < best_id[column]
                 is_nan, was_nan = number != number, top != top
                 wins = number > top or (number == top and lower) or (is_nan and (not was_nan or lower))

@@ -22,20 +22,21 @@ ELEMENTS = 1024  # numbers of a program's tile
 NO_WINNER = tl.constexpr(NO_ID)
 
 
-def add_messages_gpu(csr: LocalCSR, messages: Tensor, out: Tensor) -> None:
+def add_messages(csr: LocalCSR, messages: Tensor, out: Tensor) -> None:
     """Add the sums of the contiguous (E, F) ``messages`` to the contiguous (n, F) ``out``."""
     grid, shape = _shape_of(csr, messages)
     sum_messages[grid](csr.indptr, messages, out, messages.shape[1] // shape["UNIT"], **shape)
 
 
-def add_largest_gpu(csr: LocalCSR, messages: Tensor, source_id: Tensor, state: MaxState) -> None:
+def add_largest(csr: LocalCSR, messages: Tensor, source_id: Tensor, state: MaxState) -> None:
     """See :func:`fullgnn.kernels.edges.reduce.add_largest`; the tensors are contiguous."""
     grid, shape = _shape_of(csr, messages)
-    edges = (csr.indptr, csr.indices, source_id)
-    largest_messages[grid](*edges, messages, state.value, state.winner, messages.shape[1] // shape["UNIT"], **shape)
+    edges, width = (csr.indptr, csr.indices, None, source_id), messages.shape[1] // shape["UNIT"]
+    states = (state.value, state.winner)
+    largest_neighbours[grid](*edges, messages, *states, width, width, VECTOR=shape["UNIT"], MESSAGES=True, **shape)
 
 
-def largest_backward_gpu(csr: LocalCSR, source_id: Tensor, winner: Tensor, grad: Tensor, out: Tensor) -> None:
+def largest_backward(csr: LocalCSR, source_id: Tensor, winner: Tensor, grad: Tensor, out: Tensor) -> None:
     """See :func:`fullgnn.kernels.edges.reduce.largest_backward`; the tensors are contiguous."""
     grid, shape = _shape_of(csr, grad)
     edges = (csr.indptr, csr.indices, source_id)
@@ -113,30 +114,39 @@ def update_state(value, winner, place, within, top, sender):
 
 
 @triton.jit
-def largest_messages(
+def largest_neighbours(
     indptr,  # (n + 1,) int32
     indices,  # (E,) int32
+    edge_weight,  # (E,); None: all 1
     source_id,  # (m,) int64
-    messages,  # (E, F)
+    x,  # (m, F); with MESSAGES, (E, F)
     value,  # (n, F)
     winner,  # (n, F) int64
     width,  # F, in units of UNIT
+    x_stride,  # in units of VECTOR
     EDGES: tl.constexpr,
     COLUMNS: tl.constexpr,
     UNIT: tl.constexpr,
+    VECTOR: tl.constexpr,  # numbers that are read at once
+    MESSAGES: tl.constexpr,  # x has a row for each edge, not for each source
 ):
-    """Update the largest messages of a row."""
+    """Update the state of a target. Rows of X are read in whole vectors, and so past their last column."""
     width *= UNIT
+    stride = tl.cast(x_stride, tl.int64) * VECTOR
     row, edge, last, column, within = tile_of_row(indptr, width, EDGES, COLUMNS)
-    top = tl.full((EDGES, COLUMNS), float("-inf"), messages.dtype.element_ty)
+    read = column // VECTOR * VECTOR < width
+    top = tl.full((EDGES, COLUMNS), float("-inf"), x.dtype.element_ty)
     sender = tl.full((EDGES, COLUMNS), NO_WINNER, tl.int64)
     for _ in range(tl.load(indptr + row), last, EDGES):
         here = edge < last
-        source = tl.load(indices + edge, mask=here, other=0).to(tl.int64)
+        source = tl.load(indices + edge, mask=here, other=0)
         of_edge = tl.load(source_id + source, mask=here, other=NO_WINNER)[:, None]
-        place = messages + (edge.to(tl.int64) * width)[:, None] + column[None, :]
-        message = tl.load(place, mask=here[:, None] & within[None, :], other=float("-inf"))
-        top, sender = best_of(message, tl.broadcast_to(of_edge, (EDGES, COLUMNS)), top, sender)
+        row_of_x = edge if MESSAGES else source
+        place = x + (row_of_x.to(tl.int64) * stride)[:, None] + column[None, :]
+        number = tl.load(place, mask=here[:, None] & read[None, :], other=float("-inf"))
+        if edge_weight is not None:
+            number *= tl.load(edge_weight + edge, mask=here, other=1)[:, None]
+        top, sender = best_of(number, tl.broadcast_to(of_edge, (EDGES, COLUMNS)), top, sender)
         edge += EDGES
     update_state(value, winner, row * width + column, within, top, sender)
 

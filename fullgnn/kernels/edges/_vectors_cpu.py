@@ -222,6 +222,23 @@ def weigh_edges(numbers, last, row_bytes, edge_weight, like):
         store(place, last, times(load(place, last, like), edge_weight[k]))
 
 
+@numba.njit(nogil=True)
+def exp_rows(numbers, num_bytes, bases, period, like):
+    """Replace numbers by exp(number - base) in whole vectors of a cache line, of the type of ``like``.
+
+    Args:
+        numbers: address of ``num_bytes`` of numbers; what lies behind them in their last vector is replaced as well.
+        bases: address of the bases, which repeat after ``period`` bytes.
+    """
+    at = 0
+    for place in range(0, num_bytes, LINE_BYTES):
+        base = load(bases + at, 0, like)
+        store(numbers + place, 0, exp_difference(load(numbers + place, 0, like), base))
+        at += LINE_BYTES
+        if at == period:
+            at = 0
+
+
 def _first_columns(lines: RowVectors, width: int) -> list[int]:
     """The first column of each vector of a row of ``width`` columns."""
     return [*range(0, (lines.num_vectors - 1) * lines.lanes, lines.lanes), width - lines.lanes]

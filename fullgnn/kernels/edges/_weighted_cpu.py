@@ -5,9 +5,12 @@
 import functools
 
 import numpy as np
+from torch import Tensor
 
-from fullgnn.kernels.edges._rows_cpu import RowLoop
+from fullgnn.kernels.edges._rows_cpu import RowLoop, over_rows
 from fullgnn.kernels.edges._vectors_cpu import Heads, compiled, head_sums, multiply, spread
+from fullgnn.kernels.edges.index import Transposed
+from fullgnn.kernels.spmm.base import LocalCSR
 from fullgnn.kernels.support.vectors import (
     add,
     add_rounding_errors,
@@ -20,6 +23,28 @@ from fullgnn.kernels.support.vectors import (
 
 LOOKAHEAD = 16  # edges
 CHAIN_EDGES = 128  # edges that are added one after the other; errors of the sum of chains are summed as well
+
+
+NO_PLACES = np.empty(0, np.int32)
+
+
+def add_weighted(
+    edges: LocalCSR | Transposed, indices: Tensor, places: Tensor | None, values: Tensor, x: Tensor, out: Tensor
+) -> None:
+    """See :func:`fullgnn.kernels.edges.weighted._weighted_sum`; the rows of ``x`` are contiguous, and so is
+    ``values``."""
+    num_heads, size = values.shape[1], x.element_size()
+    loop = weighted_sum_loop(8 * size, num_heads, x.shape[1] // num_heads)
+    moved = NO_PLACES if places is None else places.numpy()
+    over_rows(loop, edges.indptr, indices, moved, values, x, x.stride(0) * size, out)
+
+
+def write_dots(csr: LocalCSR, of_targets: Tensor, of_sources: Tensor, out: Tensor) -> None:
+    """See :func:`fullgnn.kernels.edges.weighted.edge_dots`, whose result is written to ``out``; the rows of
+    ``of_sources`` are contiguous, and so is ``of_targets``."""
+    num_heads, size = out.shape[1], out.element_size()
+    loop = edge_dots_loop(8 * size, num_heads, of_sources.shape[1] // num_heads)
+    over_rows(loop, csr.indptr, csr.indices, of_targets, of_sources, of_sources.stride(0) * size, out)
 
 
 @functools.cache

@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fullgnn.kernels.edges._gpu_lanes import (
+    add_to,
     columns_of,
     item_arguments,
     item_lanes,
@@ -19,16 +20,16 @@ from fullgnn.kernels.edges._gpu_lanes import (
     shape_of,
     sum_of_heads,
     sum_of_lanes,
+    sum_over_bins,
     written_rows,
 )
 from fullgnn.kernels.edges.index import Transposed
 from fullgnn.kernels.edges.row_bins import EdgeItems, bins_of
 from fullgnn.kernels.spmm.base import LocalCSR
-from fullgnn.kernels.support.aligned import zero_padded
 from fullgnn.kernels.support.gpu import in_vectors
 
 
-def weighted_sum_gpu(
+def add_weighted(
     edges: LocalCSR | Transposed, indices: Tensor, places: Tensor | None, values: Tensor, x: Tensor, out: Tensor
 ) -> None:
     """Add, to each row of ``out``, the rows ``indices[e]`` of X, weighted head by head, for its edges e.
@@ -39,29 +40,24 @@ def weighted_sum_gpu(
         x: contiguous rows.
         out: (num_rows, K * D), contiguous.
     """
-    num_heads, x, found = values.shape[1], in_vectors(x), bins_of(edges)
+    num_heads, x = values.shape[1], in_vectors(x)
 
-    def launch(items: EdgeItems, out: Tensor, parts: bool) -> None:
+    def launch(items: EdgeItems, out: Tensor, PARTS: bool) -> None:
         grid, shape = shape_of(len(items.begin), items.most, num_heads, x.shape[1] // num_heads, x)
         rows = (x, x.stride(0) // shape["UNIT"], out)
         weighted_sum[grid](
-            *item_arguments(items), indices, places, values, *rows, PARTS=parts, OUT_STRIDE=out.stride(0), **shape
+            *item_arguments(items), indices, places, values, *rows, PARTS=PARTS, OUT_STRIDE=out.stride(0), **shape
         )
 
-    if found.parts is not None:
-        sums = zero_padded(len(found.parts.begin), x.shape[1], like=x).zero_()
-        launch(found.parts, sums, True)
-        found.add_parts(sums, out, accumulate=True)
-    for items in reversed(found.bins):  # the longest first
-        launch(items, out, False)
+    sum_over_bins(bins_of(edges), launch, [out], num_heads, accumulate=True)
 
 
-def edge_dots_gpu(csr: LocalCSR, of_rows: Tensor, x: Tensor, out: Tensor) -> None:
+def write_dots(csr: LocalCSR, of_rows: Tensor, x: Tensor, out: Tensor) -> None:
     """Write to (E, K) ``out`` the dot products of the rows of each edge's target, contiguous, and source."""
-    num_heads, x, of_rows, found = out.shape[1], in_vectors(x), in_vectors(of_rows), bins_of(csr)
-    for items in ([] if found.parts is None else [found.parts]) + found.bins[::-1]:
+    num_heads, x, of_rows, bins = out.shape[1], in_vectors(x), in_vectors(of_rows), bins_of(csr)
+    for items in ([] if bins.parts is None else [bins.parts]) + bins.bins[::-1]:
         grid, shape = shape_of(len(items.begin), items.most, num_heads, x.shape[1] // num_heads, x)
-        strides = [one.stride(0) // shape["UNIT"] for one in (of_rows, x)]
+        strides = [matrix.stride(0) // shape["UNIT"] for matrix in (of_rows, x)]
         rows = (of_rows, strides[0], x, strides[1], out)
         edge_dots[grid](*item_arguments(items), csr.indices, *rows, **shape)
 
@@ -106,9 +102,7 @@ def weighted_sum(
         source = ahead
     row, exists = written_rows(rows, num_items, ROWS, PARTS)
     place_of_row = out + (row * OUT_STRIDE)[:, None, None] + column[None, :, :]
-    mask = exists[:, None, None] & within[None, :, :]
-    old = tl.load(place_of_row, mask=mask, other=0)
-    tl.store(place_of_row, old + sum_of_lanes(lane_sum, ROWS, EDGES), mask=mask)
+    add_to(place_of_row, sum_of_lanes(lane_sum, ROWS, EDGES), exists[:, None, None] & within[None, :, :])
 
 
 @triton.jit(do_not_specialize=["num_items", "row_stride", "x_stride"])

@@ -53,8 +53,13 @@ def _moved(values: Tensor | None, places: Tensor) -> Tensor | None:
 
 def edge_targets(csr: LocalCSR) -> Tensor:
     """(E,) int64 target of each edge."""
-    targets = torch.arange(csr.num_rows, device=csr.indptr.device)
-    return targets.repeat_interleave(csr.indptr.diff().long(), output_size=csr.nnz)
+    return edge_rows(csr)
+
+
+def edge_rows(edges: LocalCSR | Transposed) -> Tensor:
+    """(E,) int64 row of each edge: its target, or in the transposed index its source."""
+    rows = torch.arange(len(edges.indptr) - 1, device=edges.indptr.device)
+    return rows.repeat_interleave(edges.indptr.diff().long(), output_size=edges.nnz)
 
 
 def repeat_targets(csr: LocalCSR, rows: Tensor) -> Tensor:

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from fullgnn.kernels.edges.index import Transposed
 from fullgnn.kernels.edges.max_state import MaxState
-from fullgnn.kernels.edges.paths import path_of
-from fullgnn.kernels.edges.reference import largest_rows_backward_torch, largest_torch
+from fullgnn.kernels.edges.paths import implementation
 from fullgnn.kernels.spmm.base import LocalCSR
 from fullgnn.kernels.support.aligned import as_rows
 
@@ -29,22 +28,8 @@ def largest_rows(csr: LocalCSR, x: Tensor, source_id: Tensor, state: MaxState) -
     )
     assert state.value.is_contiguous() and state.winner.is_contiguous()
     assert csr.values is None or csr.values.dtype == x.dtype, (csr.values.dtype, x.dtype)
-    if csr.nnz == 0 or x.shape[1] == 0:
-        return
-    path = path_of(x)
-    if path == "torch":
-        messages = x.index_select(0, csr.indices)
-        largest_torch(csr, messages if csr.values is None else messages * csr.values[:, None], source_id, state)
-        return
-    if path == "triton":
-        from fullgnn.kernels.edges._largest_gpu import largest_rows_gpu
-
-        largest_rows_gpu(csr, as_rows(x), source_id.contiguous(), state)
-        return
-    # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
-    from fullgnn.kernels.edges._largest_cpu import largest_rows_cpu
-
-    largest_rows_cpu(csr, as_rows(x), source_id.contiguous(), state)
+    if csr.nnz and x.shape[1]:
+        implementation("largest", x).largest_rows(csr, as_rows(x), source_id.contiguous(), state)
 
 
 def largest_rows_backward(
@@ -61,16 +46,7 @@ def largest_rows_backward(
         grad: (n, F) gradient of the maximum.
     """
     assert winner.shape == grad.shape and len(grad) == csr.num_rows and len(source_id) == csr.num_cols
-    path = path_of(grad)
     if csr.nnz == 0 or grad.shape[1] == 0:
         return grad.new_zeros(csr.num_cols, grad.shape[1])
-    if path == "torch":
-        return largest_rows_backward_torch(csr, source_id, winner, grad)
-    if path == "triton":
-        from fullgnn.kernels.edges._largest_gpu import largest_rows_backward_gpu
-
-        return largest_rows_backward_gpu(transposed(), source_id.contiguous(), winner.contiguous(), grad.contiguous())
-    # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
-    from fullgnn.kernels.edges._largest_cpu import largest_rows_backward_cpu
-
-    return largest_rows_backward_cpu(csr, source_id.contiguous(), winner.contiguous(), grad.contiguous())
+    tensors = (source_id.contiguous(), winner.contiguous(), grad.contiguous())
+    return implementation("largest", grad).largest_rows_backward(csr, transposed, *tensors)

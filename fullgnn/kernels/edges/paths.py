@@ -1,11 +1,15 @@
 """Which implementation processes the edges of a block."""
 
-from typing import Literal
+import functools
+from importlib import import_module
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from fullgnn.kernels.support import gpu
+
+_MODULES = {"triton": "_{family}_gpu", "compiled": "_{family}_cpu", "torch": "reference"}
 
 
 def path_of(x: Tensor) -> Literal["triton", "compiled", "torch"]:
@@ -16,3 +20,18 @@ def path_of(x: Tensor) -> Literal["triton", "compiled", "torch"]:
         if gpu.runs_host_loops(x.device):
             return "compiled"
     return "torch"
+
+
+def implementation(family: str, x: Tensor) -> Any:
+    """The module of this folder that has the operations of a ``family`` for ``x``: ``_<family>_gpu.py``,
+    ``_<family>_cpu.py`` or ``reference.py``. In each of them a function has the same name and arguments.
+
+    It is imported here, at the first call: one imports Triton, which only GPUs need, another one numba, which must see
+    the thread counts that the launcher sets.
+    """
+    return _module(family, path_of(x))
+
+
+@functools.cache
+def _module(family: str, path: str) -> Any:
+    return import_module(f"{__package__}.{_MODULES[path].format(family=family)}")

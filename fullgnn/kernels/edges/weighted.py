@@ -1,15 +1,11 @@
 """Products with values per edge that are given at run time, for one stage of edges, outside autograd."""
 
-import torch
 from torch import Tensor
 
-from fullgnn.kernels.edges.index import Transposed, edge_targets
-from fullgnn.kernels.edges.paths import path_of
-from fullgnn.kernels.edges.reference import edge_dots_torch, weighted_sum_torch
+from fullgnn.kernels.edges.index import Transposed
+from fullgnn.kernels.edges.paths import implementation
 from fullgnn.kernels.spmm.base import LocalCSR
 from fullgnn.kernels.support.aligned import as_rows
-
-NO_PLACES = torch.empty(0, dtype=torch.int32)
 
 
 def edge_spmm_into(csr: LocalCSR, values: Tensor, x: Tensor, out: Tensor) -> None:
@@ -24,19 +20,13 @@ def edge_spmm_into(csr: LocalCSR, values: Tensor, x: Tensor, out: Tensor) -> Non
         out: (n, K * D), contiguous.
     """
     assert len(x) == csr.num_cols and out.shape == (csr.num_rows, x.shape[1]), (x.shape, out.shape)
-    if path_of(x) == "torch":
-        weighted_sum_torch(edge_targets(csr), csr.indices, values, x, out)
-    else:
-        _weighted_sum(csr, csr.indices, None, values, x, out)
+    _weighted_sum(csr, csr.indices, None, values, x, out)
 
 
 def edge_spmm_transposed(csr: LocalCSR, transposed: Transposed, values: Tensor, grad: Tensor) -> Tensor:
     """(m, K * D) gradient of ``x`` in ``edge_spmm_into``, for the (n, K * D) gradient ``grad`` of its result."""
     out = grad.new_zeros(csr.num_cols, grad.shape[1])
-    if path_of(grad) == "torch":
-        weighted_sum_torch(csr.indices, edge_targets(csr), values, grad, out)
-    else:
-        _weighted_sum(transposed, transposed.targets, transposed.places, values, grad, out)
+    _weighted_sum(transposed, transposed.targets, transposed.places, values, grad, out)
     return out
 
 
@@ -47,21 +37,8 @@ def _weighted_sum(
     num_edges, num_heads = values.shape
     assert num_edges == len(indices) and values.dtype == x.dtype == out.dtype, (values.shape, values.dtype, x.dtype)
     assert out.is_contiguous() and x.shape[1] % num_heads == 0, (x.shape, num_heads)
-    if num_edges == 0:
-        return
-    x, values = as_rows(x), values.contiguous()
-    if path_of(x) == "triton":
-        from fullgnn.kernels.edges._weighted_gpu import weighted_sum_gpu
-
-        weighted_sum_gpu(edges, indices, places, values, x, out)
-        return
-    # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
-    from fullgnn.kernels.edges._rows_cpu import over_rows
-    from fullgnn.kernels.edges._weighted_cpu import weighted_sum_loop
-
-    size, moved = x.element_size(), NO_PLACES if places is None else places
-    loop = weighted_sum_loop(8 * size, num_heads, x.shape[1] // num_heads)
-    over_rows(loop, edges.indptr, indices, moved.numpy(), values, x, x.stride(0) * size, out)
+    if num_edges:
+        implementation("weighted", x).add_weighted(edges, indices, places, values.contiguous(), as_rows(x), out)
 
 
 def edge_dots(csr: LocalCSR, of_targets: Tensor, of_sources: Tensor, num_heads: int) -> Tensor:
@@ -73,21 +50,7 @@ def edge_dots(csr: LocalCSR, of_targets: Tensor, of_sources: Tensor, num_heads: 
         of_sources: (m, K * D), any row stride.
     """
     assert len(of_targets) == csr.num_rows and len(of_sources) == csr.num_cols
-    if path_of(of_sources) == "torch":
-        return edge_dots_torch(edge_targets(csr), csr.indices, of_targets, of_sources, num_heads)
     out = of_sources.new_empty(csr.nnz, num_heads)
-    rows, x, size = of_targets.contiguous(), as_rows(of_sources), of_sources.element_size()
-    if csr.nnz == 0:
-        return out
-    if path_of(x) == "triton":
-        from fullgnn.kernels.edges._weighted_gpu import edge_dots_gpu
-
-        edge_dots_gpu(csr, rows, x, out)
-        return out
-    # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
-    from fullgnn.kernels.edges._rows_cpu import over_rows
-    from fullgnn.kernels.edges._weighted_cpu import edge_dots_loop
-
-    loop = edge_dots_loop(8 * size, num_heads, x.shape[1] // num_heads)
-    over_rows(loop, csr.indptr, csr.indices, rows, x, x.stride(0) * size, out)
+    if csr.nnz:
+        implementation("weighted", out).write_dots(csr, of_targets.contiguous(), as_rows(of_sources), out)
     return out

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from fullgnn.errors import ConfigError
-from fullgnn.kernels.edges import _rows_cpu, attention
+from fullgnn.kernels.edges import _rows_cpu, paths
 from fullgnn.kernels.edges.attention import attend, attend_backward
 from fullgnn.kernels.edges.attention_rows import AttentionRows
+from fullgnn.kernels.edges.attention_stage import AttentionStage
 from fullgnn.kernels.edges.index import transpose, transpose_torch
 from fullgnn.kernels.edges.mask import EdgeMask
 from fullgnn.kernels.edges.softmax_state import SoftmaxState, by_head
@@ -41,7 +42,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     monkeypatch.setattr(_rows_cpu, "MIN_SHARED_EDGES", 1)
     torch.set_num_threads(2)
     if request.param == "torch":
-        monkeypatch.setattr(attention, "path_of", lambda x: "torch")
+        monkeypatch.setattr(paths, "path_of", lambda x: "torch")
     if request.param == "triton":
         request.getfixturevalue("triton_on_cpu")
     return request.param
@@ -78,21 +79,19 @@ def computed(
         weights = None if inputs.weights is None else inputs.weights[:, part].to(device, dtype)
         csr = local_csr(inputs.mask[:, part].to(device), weights)
         mask = None if make_mask is None else make_mask(torch.arange(n).to(device), torch.arange(m)[part].to(device))
-        stages.append((csr, source[part], amid_nans(x[part], in_lines), mask))
+        stages.append(AttentionStage(csr, source[part], amid_nans(x[part], in_lines), SLOPE, mask))
         if merged or not states:
             states.append(SoftmaxState.empty(n, num_heads, width, x))
-        attend(csr, source[part], target, stages[-1][2], SLOPE, mask, states[-1])
+        attend(stages[-1], target, states[-1])
     state = joined(states)
     out = state.finish()
     dot = (by_head(grad, state.total) * by_head(out, state.total)).sum(2)
     rows = AttentionRows(target, state.maximum, state.total, grad, dot, torch.zeros_like(target))
-    found = [
-        attend_backward(csr, transpose(csr), logits, part, SLOPE, mask, rows) for csr, logits, part, mask in stages
-    ]
+    found = [attend_backward(stage, transpose(stage.csr), rows) for stage in stages]
     if cut is not None:
         found.reverse()
-    of_source, of_x = (torch.cat([gradients[k] for gradients in found]) for k in (0, 1))
-    return out.cpu(), [of_source.cpu(), rows.grad_logit_target.cpu(), of_x.cpu()]
+    of_x, of_source = (torch.cat([gradients[k] for gradients in found]) for k in (0, 1))
+    return out.cpu(), [of_source.cpu(), rows.grad_of_targets.cpu(), of_x.cpu()]
 
 
 def check(found: tuple[Tensor, list[Tensor]], expected: tuple[Tensor, list[Tensor]], dtype: torch.dtype) -> None:
@@ -214,7 +213,7 @@ def test_refuses_what_the_counter_does_not_hold() -> None:
     csr, x = local_csr(torch.ones(3, 3, dtype=torch.bool)), torch.zeros(3, 1025)
     with pytest.raises(ConfigError, match="1024 heads"):
         mask = EdgeMask(ids, ids, 0.5, 0, torch.tensor(0), 0)
-        attend(csr, x, x, x, SLOPE, mask, SoftmaxState.empty(3, 1025, 1025, x))
+        AttentionStage(csr, x, x, SLOPE, mask)
 
 
 def test_the_transposed_index() -> None:
@@ -252,7 +251,7 @@ def test_compilers_come_late() -> None:
     """In a fresh process, importing the package imports neither numba nor Triton."""
     script = """
 import sys
-import fullgnn.kernels.edges.attention, fullgnn.kernels.edges.dynamic_attention, fullgnn.kernels.edges.largest
+import fullgnn.kernels.edges.attention, fullgnn.kernels.edges.largest
 import fullgnn.kernels.edges.reduce, fullgnn.kernels.edges.weighted
 assert not {"numba", "triton"} & {*sys.modules}
 """

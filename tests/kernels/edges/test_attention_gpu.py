@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fullgnn.kernels.edges import row_bins
 from fullgnn.kernels.edges.attention import attend
-from fullgnn.kernels.edges.dynamic_attention import attend_dynamic
+from fullgnn.kernels.edges.attention_stage import AttentionStage
 from fullgnn.kernels.edges.index import transpose
 from fullgnn.kernels.edges.row_bins import PART, bins_of
 from fullgnn.kernels.edges.softmax_state import SoftmaxState
@@ -120,11 +120,11 @@ def test_a_row_of_thousands_of_edges(kind: str) -> None:
     assert len(bins_of(csr).parts.begin) == -(-3000 // PART)
     state = SoftmaxState.empty(3, 1, 9, x)
     if kind == "static":
-        logits = (one.to(DEVICE, FLOAT32) for one in (inputs.logit_source, inputs.logit_target))
-        attend(csr, *logits, x, SLOPE, None, state)
+        ends = (inputs.logit_source, inputs.logit_target)
     else:
-        of_targets = (one.to(DEVICE, FLOAT32) for one in (inputs.x_target, inputs.vector))
-        attend_dynamic(csr, x, *of_targets, SLOPE, None, state)
+        ends = (inputs.vector, inputs.x_target)
+    of_sources, of_targets = (one.to(DEVICE, FLOAT32) for one in ends)
+    attend(AttentionStage(csr, of_sources, x, SLOPE, None, kind == "dynamic"), of_targets, state)
     torch.testing.assert_close(state.finish().cpu().double(), expected, rtol=0, atol=2e-5)
 
 
@@ -176,7 +176,7 @@ def test_a_block_that_is_used_once_is_not_sorted() -> None:
     csr = replace(local_csr(inputs.mask.to(DEVICE)), single_use=True)
     assert transpose(csr).single_use and len(bins_of(csr).bins) == 1 and bins_of(csr).parts is None
     state = SoftmaxState.empty(csr.num_rows, 2, 10, x)
-    attend(csr, of_sources, of_targets, x, SLOPE, None, state)
+    attend(AttentionStage(csr, of_sources, x, SLOPE, None), of_targets, state)
     torch.testing.assert_close(state.finish().cpu().double(), dense_attention(inputs, SLOPE)[0], rtol=0, atol=2e-5)
 
 

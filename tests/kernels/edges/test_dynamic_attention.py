@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.edges import _rows_cpu, dynamic_attention
-from fullgnn.kernels.edges.dynamic_attention import attend_dynamic, attend_dynamic_backward
-from fullgnn.kernels.edges.dynamic_rows import DynamicRows
+from fullgnn.kernels.edges import _rows_cpu, paths
+from fullgnn.kernels.edges.attention import attend, attend_backward
+from fullgnn.kernels.edges.attention_rows import AttentionRows
+from fullgnn.kernels.edges.attention_stage import AttentionStage
 from fullgnn.kernels.edges.index import transpose
 from fullgnn.kernels.edges.softmax_state import SoftmaxState, by_head
 from tests.kernels.edges.blocks import amid_nans, block_for, device_of, local_csr, pattern
@@ -37,7 +38,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     monkeypatch.setattr(_rows_cpu, "MIN_SHARED_EDGES", 1)
     torch.set_num_threads(2)
     if request.param == "torch":
-        monkeypatch.setattr(dynamic_attention, "path_of", lambda x: "torch")
+        monkeypatch.setattr(paths, "path_of", lambda x: "torch")
     if request.param == "triton":
         request.getfixturevalue("triton_on_cpu")
     return request.param
@@ -105,20 +106,18 @@ def computed(
         weights = None if inputs.weights is None else inputs.weights[:, part].to(device, dtype)
         csr = local_csr(inputs.mask[:, part].to(device), weights)
         mask = None if make_mask is None else make_mask(torch.arange(n).to(device), torch.arange(m)[part].to(device))
-        stages.append((csr, amid_nans(x[part], in_lines), mask))
+        stages.append(AttentionStage(csr, vector, amid_nans(x[part], in_lines), SLOPE, mask, dynamic=True))
         if merged or not states:
             states.append(SoftmaxState.empty(n, num_heads, width, x))
-        attend_dynamic(csr, stages[-1][1], x_target, vector, SLOPE, mask, states[-1])
+        attend(stages[-1], x_target, states[-1])
     state = joined(states)
     out = state.finish()
     dot = (by_head(grad, state.total) * by_head(out, state.total)).sum(2)
     sums = (torch.zeros_like(x_target), torch.zeros_like(x_target))
-    rows = DynamicRows(x_target, state.maximum, state.total, grad, dot, *sums)
-    found = [
-        attend_dynamic_backward(csr, transpose(csr), part, vector, SLOPE, mask, rows) for csr, part, mask in stages
-    ]
+    rows = AttentionRows(x_target, state.maximum, state.total, grad, dot, *sums)
+    found = [gradient for stage in stages for gradient in attend_backward(stage, transpose(stage.csr), rows)]
     of_x = torch.cat(found if cut is None else found[::-1])
-    return out.cpu(), [of_x.cpu(), rows.grad_x_target.cpu(), rows.vector_gradient().cpu()]
+    return out.cpu(), [of_x.cpu(), rows.grad_of_targets.cpu(), rows.vector_gradient().cpu()]
 
 
 @pytest.mark.sample(5)

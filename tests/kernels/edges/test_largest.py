@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.edges import _rows_cpu, largest
+from fullgnn.kernels.edges import _rows_cpu, paths
 from fullgnn.kernels.edges.index import transpose
 from fullgnn.kernels.edges.largest import largest_rows, largest_rows_backward
 from fullgnn.kernels.edges.max_state import NO_WINNER, MaxState
@@ -24,7 +24,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     monkeypatch.setattr(_rows_cpu, "MIN_SHARED_EDGES", 1)
     torch.set_num_threads(2)
     if request.param == "torch":
-        monkeypatch.setattr(largest, "path_of", lambda x: "torch")
+        monkeypatch.setattr(paths, "path_of", lambda x: "torch")
     if request.param == "triton":
         request.getfixturevalue("triton_on_cpu")
     return request.param

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.edges import _rows_cpu, reduce
+from fullgnn.kernels.edges import _rows_cpu, paths
 from fullgnn.kernels.edges.index import repeat_targets
 from fullgnn.kernels.edges.max_state import NO_WINNER, MaxState
 from fullgnn.kernels.edges.reduce import add_largest, add_messages, largest_backward
@@ -20,7 +20,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     monkeypatch.setattr(_rows_cpu, "MIN_SHARED_EDGES", 1)
     torch.set_num_threads(2)
     if request.param == "torch":
-        monkeypatch.setattr(reduce, "path_of", lambda x: "torch")
+        monkeypatch.setattr(paths, "path_of", lambda x: "torch")
     if request.param == "triton":
         request.getfixturevalue("triton_on_cpu")
     return request.param

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.edges import _rows_cpu, weighted
+from fullgnn.kernels.edges import _rows_cpu, paths
 from fullgnn.kernels.edges.index import transpose
 from fullgnn.kernels.edges.weighted import edge_dots, edge_spmm_into, edge_spmm_transposed
 from fullgnn.kernels.spmm import LocalCSR
@@ -26,7 +26,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     monkeypatch.setattr(_rows_cpu, "MIN_SHARED_EDGES", 1)
     torch.set_num_threads(2)
     if request.param == "torch":
-        monkeypatch.setattr(weighted, "path_of", lambda x: "torch")
+        monkeypatch.setattr(paths, "path_of", lambda x: "torch")
     if request.param == "triton":
         request.getfixturevalue("triton_on_cpu")
     return request.param

@@ -10,8 +10,9 @@ import pytest
 SCRIPT = """
 import torch, zlib
 from fullgnn.kernels.dense.dense import linear_gradients
-from fullgnn.kernels.edges.dynamic_attention import attend_dynamic, attend_dynamic_backward
-from fullgnn.kernels.edges.dynamic_rows import DynamicRows
+from fullgnn.kernels.edges.attention import attend, attend_backward
+from fullgnn.kernels.edges.attention_rows import AttentionRows
+from fullgnn.kernels.edges.attention_stage import AttentionStage
 from fullgnn.kernels.edges.index import transpose
 from fullgnn.kernels.edges.largest import largest_rows
 from fullgnn.kernels.edges.max_state import MaxState
@@ -48,10 +49,11 @@ for width in (112, 128):
 
 x_target, vector, grad, dot = normal(40, 128), normal(4, 32), normal(40, 128), normal(40, 4)
 state = SoftmaxState.empty(40, 4, 128, x)
-attend_dynamic(csr, x, x_target, vector, 0.2, None, state)
-rows = DynamicRows(x_target, state.maximum, state.total, grad, dot, torch.zeros(40, 128), torch.zeros(40, 128))
-grad_x = attend_dynamic_backward(csr, transpose(csr), x, vector, 0.2, None, rows)
-show(state.total, state.weighted, grad_x, rows.grad_x_target, rows.grad_vector)
+stage = AttentionStage(csr, vector, x, 0.2, None, dynamic=True)
+attend(stage, x_target, state)
+rows = AttentionRows(x_target, state.maximum, state.total, grad, dot, torch.zeros(40, 128), torch.zeros(40, 128))
+(grad_x,) = attend_backward(stage, transpose(csr), rows)
+show(state.total, state.weighted, grad_x, rows.grad_of_targets, rows.grad_vector)
 
 largest = MaxState.empty(40, 128, x)
 largest_rows(csr, x, torch.arange(900), largest)
