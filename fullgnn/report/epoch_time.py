@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fullgnn.report.content import RATIO, Block, Table, missing
 from fullgnn.report.noise import epoch_range
-from fullgnn.report.plots import Plot, by_run, size_by_run, speed_up
+from fullgnn.report.plots import Plot, plot_by_run, speed_up
 from fullgnn.report.runs import Run, settings_without
 from fullgnn.report.spread import NOTHING, shown
 
@@ -29,14 +29,9 @@ def epoch_time(runs: list[Run]) -> Iterator[Block]:
     if timed:
         medians = [_median(run) for run in timed]
         told = "; ".join(f"{run.name} {shown(median, RATIO)}" for run, median in zip(timed, medians))
-        data = {
-            "runs": timed,
-            "parts": {"epoch": medians},
-            "unit": "ms",
-            "ranges": [epoch_range(run.record) for run in timed],
-        }
         alt = f"Milliseconds of an epoch, median, by run: {told}."
-        yield "plot", Plot("epoch_time", "epoch time by run", alt, by_run, data, size_by_run(timed))
+        ranges = [epoch_range(run.record) for run in timed]
+        yield "plot", plot_by_run("epoch_time", "epoch time by run", alt, timed, {"epoch": medians}, "ms", ranges)
     points = {point.run: point for point in _points(timed)}
     if points:
         yield "plot", _speed_up_plot(points)

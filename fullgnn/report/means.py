@@ -7,10 +7,12 @@ sorted by the mean of the first validation metric, the best first, since that is
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fullgnn.report.metrics import better, is_accuracy, show_as, split_of, title
 from fullgnn.report.spread import shown, std
+from fullgnn.storage.folder import write_text
 
 Show = Callable[[Any], str]
 TIME = "epoch_time_ms"
@@ -89,3 +91,12 @@ def as_markdown(settings: Sequence[Setting]) -> str:
     header, rows = means_table(settings)
     lines = [header, [":---", *["---:"] * (len(header) - 1)], *rows]
     return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |\n" for line in lines)
+
+
+def write_means(settings: Sequence[Setting], folder: Path, names: Sequence[str]) -> list[Path]:
+    """Write ``as_csv`` and ``as_markdown`` to files of these ``names``, if any setting has several runs, and return
+    their paths."""
+    paths = [folder / name for name in names] if any(one.num_runs > 1 for one in settings) else []
+    for path, make in zip(paths, (as_csv, as_markdown)):
+        write_text(path, make(settings))
+    return paths

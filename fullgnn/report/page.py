@@ -8,14 +8,14 @@ from jinja2 import Environment, FileSystemLoader
 
 from fullgnn.report.content import num_ranks, shows_something
 from fullgnn.report.folders import FIGURES, Found
-from fullgnn.report.means import as_csv, as_markdown
+from fullgnn.report.means import write_means
 from fullgnn.report.plots import RUN_COLORS, write_images
 from fullgnn.report.runs import Run
-from fullgnn.report.sections import has_replicates, sections, settings_of
+from fullgnn.report.sections import sections, settings_of
 from fullgnn.storage.folder import write_text
 
-MEANS = {"report_means.csv": as_csv, "report_means.md": as_markdown}
-"""Files beside the page with the means over seeds and splits, and what they hold."""
+MEANS = ("report_means.csv", "report_means.md")
+"""Files beside the page with the means over seeds and splits."""
 
 
 def write_page(runs: list[Run], found: Found, folder: Path) -> Path:
@@ -52,10 +52,8 @@ def write_page(runs: list[Run], found: Found, folder: Path) -> Path:
         sections=sections(runs, found.failures),
         origins=origins,
     )
-    for name, make in MEANS.items():
-        if has_replicates(runs):
-            write_text(folder / name, make(settings_of(runs)))
-        else:
+    if not write_means(settings_of(runs), folder, MEANS):
+        for name in MEANS:
             (folder / name).unlink(missing_ok=True)
     write_text(folder / "report.html", text)
     return folder / "report.html"

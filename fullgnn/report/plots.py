@@ -186,10 +186,19 @@ def by_run(
     axes.grid(axis="x")
 
 
-def size_by_run(runs: Sequence[Run]) -> tuple[float, float]:
-    """Width and height of ``by_run``, in inches."""
+def plot_by_run(
+    name: str,
+    title: str,
+    alt: str,
+    runs: Sequence[Run],
+    parts: Mapping[str, Sequence[float]],
+    unit: str,
+    ranges: Sequence[tuple[float, float]] = (),
+) -> Plot:
+    """``by_run`` as a plot, whose height is that of its bars and their names."""
     lines = sum(_shortened(run.label).count("\n") for run in runs)
-    return WIDE[0], 0.9 + 0.3 * len(runs) + 0.16 * lines
+    data = {"runs": runs, "parts": parts, "unit": unit, "ranges": ranges}
+    return Plot(name, title, alt, by_run, data, (WIDE[0], 0.9 + 0.3 * len(runs) + 0.16 * lines))
 
 
 def speed_up(axes: Axes, series: Mapping[str, Mapping[int, tuple[float, float, float]]]) -> None:

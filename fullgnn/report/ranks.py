@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fullgnn.report.content import COUNT, MANY, RATIO, Block, Show, Table, missing, num_ranks, unit
-from fullgnn.report.plots import Axis, Plot, by_run, grouped, size_by_run, stacked
+from fullgnn.report.plots import Axis, Plot, grouped, plot_by_run, stacked
 from fullgnn.report.runs import Run
 from fullgnn.report.spread import NOTHING, shown
 
@@ -114,8 +114,7 @@ def _parts_by_run(name: str, title: str, spent: Spent, units: Sequence[str]) -> 
     told = "; ".join(f"{run.name} {whole / scale:.2f} {unit_name}" for run, whole in zip(runs, wholes))
     alt = f"{title.capitalize()}, by part, on the rank with most: {told}."
     lengths = {part: [rank.get(part, 0) / scale for rank in busiest] for part in parts}
-    data = {"runs": runs, "parts": lengths, "unit": unit_name}
-    return Plot(name, f"{title}, rank with most", alt, by_run, data, size_by_run(runs))
+    return plot_by_run(name, f"{title}, rank with most", alt, runs, lengths, unit_name)
 
 
 def _by_rank(
@@ -129,11 +128,9 @@ def _by_rank(
     ranges = "; ".join(f"{run.name} {COUNT(min(of_run))} to {COUNT(max(of_run))}" for run, of_run in values.items())
     file, alt = key.removesuffix("_bytes"), f"{title.capitalize()} by rank: {ranges}."
     labels = ordinals(max(values.values(), key=len))
-    data: dict[str, Any]
     if len(values) > MANY:
-        runs = list(values)
-        data = {"runs": runs, "parts": {title: [max(values[run]) / scale for run in runs]}, "unit": unit_name}
-        yield "plot", Plot(file, f"{title}, rank with most", alt, by_run, data, size_by_run(runs))
+        most = {title: [max(of_run) / scale for of_run in values.values()]}
+        yield "plot", plot_by_run(file, f"{title}, rank with most", alt, list(values), most, unit_name)
     else:
         series = {run: [value / scale for value in of_run] for run, of_run in values.items()}
         names = {run: run.label for run in values} if len(values) > 1 else {}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from fullgnn.report.content import COUNT, RATIO, Block, Table, missing
-from fullgnn.report.plots import Plot, by_run, size_by_run
+from fullgnn.report.plots import plot_by_run
 from fullgnn.report.runs import Run
 from fullgnn.report.spread import shown
 
@@ -42,8 +42,7 @@ def sampled_training(runs: list[Run]) -> Iterator[Block]:
     names, wholes = [run.name for run in found], [sum(stack.values()) for stack in stacks]
     lengths = "; ".join(f"{name} {whole:.2f} ms" for name, whole in zip(names, wholes))
     alt = f"Time of an epoch of sampled training by the steps of its batches: {lengths}."
-    data = {"runs": list(found), "parts": parts, "unit": "ms"}
-    yield "plot", Plot("steps", "time of an epoch by step", alt, by_run, data, size_by_run(list(found)))
+    yield "plot", plot_by_run("steps", "time of an epoch by step", alt, list(found), parts, "ms")
     times = [[f"{name}, ms", *(shown(one["time_ms"].get(step), RATIO) for one in found.values())]
              for step, name in STEPS.items()]  # fmt: skip
     counts = [[label, *(shown(one.get(key), show) for one in found.values())] for key, (label, show) in COUNTS.items()]

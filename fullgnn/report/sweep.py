@@ -4,7 +4,8 @@ import csv
 import logging
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from omegaconf import DictConfig
 from fullgnn.distributed import check_tasks, under_torchrun
 from fullgnn.distributed.command import fail
 from fullgnn.errors import ConfigError, FullGNNError
-from fullgnn.report.means import Setting, as_csv, as_markdown, ranked
+from fullgnn.report.means import Setting, ranked, write_means
 from fullgnn.report.metrics import show_as, split_of
 from fullgnn.report.replicates import is_override_of_draw
 from fullgnn.report.spread import merged, shown
@@ -28,7 +29,6 @@ from fullgnn.storage.folder import (
     jobs_beside,
     prepare_sweep,
     replacing,
-    write_text,
     writing_to,
 )
 from fullgnn.storage.record import RunRecord
@@ -113,9 +113,11 @@ class SweepReport(Callback):
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         width = screen_width()
         tables = filter(None, (sweep_table(self._rows, width), seeds_table(self._rows, width)))
-        files = [str(_csv_path(config)), *self._write_means(config)]
-        log.info("\n%s\n%s", "\n\n".join(tables), "\n".join(files))
-        if others := jobs_beside(_csv_path(config).parent, {row["job"] for row in self._rows}):
+        path = _csv_path(config)
+        with _writing_to(path.parent):
+            files = [path, *write_means(settings_of(self._rows), path.parent, MEANS_FILES)]
+        log.info("\n%s\n%s", "\n\n".join(tables), "\n".join(map(str, files)))
+        if others := jobs_beside(path.parent, {row["job"] for row in self._rows}):
             log.warning(
                 "folders of an earlier sweep that had more jobs, which are not in the table: %s", ", ".join(others)
             )
@@ -127,31 +129,20 @@ class SweepReport(Callback):
 
     def _write(self, config: DictConfig) -> None:
         path = _csv_path(config)
-        try:
-            with (
-                writing_to("run_dir", path.parent),
-                replacing(path) as temporary,
-                open(temporary, "w", newline="") as file,
-            ):
-                writer = csv.DictWriter(file, _columns(self._swept, self._rows), restval="")
-                writer.writeheader()
-                writer.writerows(self._rows)
-        except ConfigError as error:
-            fail(error)
+        with _writing_to(path.parent), replacing(path) as temporary, open(temporary, "w", newline="") as file:
+            writer = csv.DictWriter(file, _columns(self._swept, self._rows), restval="")
+            writer.writeheader()
+            writer.writerows(self._rows)
 
-    def _write_means(self, config: DictConfig) -> list[str]:
-        """Write the means over seeds and splits, if there are any, and return the paths of their files."""
-        settings = settings_of(self._rows)
-        if not any(one.num_runs > 1 for one in settings):
-            return []
-        folder = _csv_path(config).parent
-        try:
-            with writing_to("run_dir", folder):
-                for name, make in zip(MEANS_FILES, (as_csv, as_markdown)):
-                    write_text(folder / name, make(settings))
-        except ConfigError as error:
-            fail(error)
-        return [str(folder / name) for name in MEANS_FILES]
+
+@contextmanager
+def _writing_to(folder: Path) -> Iterator[None]:
+    """End the sweep if ``folder`` cannot be written."""
+    try:
+        with writing_to("run_dir", folder):
+            yield
+    except ConfigError as error:
+        fail(error)
 
 
 def _csv_path(config: DictConfig) -> Path:
