@@ -111,15 +111,32 @@ class TargetConfig:
         return [name for name in self.sizes if self.datasets is None or name in self.datasets]
 
 
-def check_not_empty(cfg: TargetConfig, *keys: str) -> None:
-    """Refuse an empty list.
+@dataclass
+class RunsConfig(TargetConfig):
+    """Keys of a target that trains the graphs of its key ``runs`` with several seeds, on several numbers of ranks."""
+
+    runs: dict[str, Any] = field(default_factory=dict)
+    chosen_runs: Optional[list[str]] = None
+    seeds: list[int] = field(default_factory=list)
+    processes: list[int] = field(default_factory=list)
+    planetoid_root: str = MISSING
+    npz_root: str = MISSING
+
+    @property
+    def names_of_runs(self) -> list[str]:
+        """The runs to train, in the order of the YAML."""
+        return [name for name in self.runs if self.chosen_runs is None or name in self.chosen_runs]
+
+
+def check_not_empty(cfg: TargetConfig, *keys: str, task: str = "do", hint: str = "give at least one") -> None:
+    """Refuse an empty list, which leaves nothing to ``task``.
 
     Raises:
         ConfigError: one line that names the key.
     """
     for key in keys:
-        if not getattr(cfg, key):
-            raise ConfigError(f"{key}=[] leaves nothing to do: give at least one")
+        if getattr(cfg, key) == []:
+            raise ConfigError(f"{key}=[] leaves nothing to {task}: {hint}")
 
 
 def check_fraction(cfg: TargetConfig, key: str) -> None:
@@ -133,14 +150,25 @@ def check_fraction(cfg: TargetConfig, key: str) -> None:
         raise ConfigError(f"{key}={value:g} is out of range: give more than 0 and at most 1")
 
 
-def entry(entries: Sequence[Mapping[str, Any]], value: str, row: Mapping[str, Any]) -> Any:
-    """The ``value`` of the first of the ``entries`` that has it and fits the ``row``; None: there is none.
+def check_range(cfg: TargetConfig, key: str, least: int, largest: int) -> None:
+    """Refuse a number in a list that is smaller or larger.
 
-    An entry names one row or several: those that have all that it names, such as the graph and the model.
+    Raises:
+        ConfigError: one line that names the key.
     """
-    for one in entries:
-        if value in one and all(row.get(key, wanted) == wanted for key, wanted in one.items() if key in row):
-            return one[value]
+    for value in getattr(cfg, key):
+        if not least <= value <= largest:
+            raise ConfigError(f"{key}={value:g} is out of range: give {least} to {largest}")
+
+
+def published(entries: Sequence[Mapping[str, Any]], value: str, **row: Any) -> Any:
+    """The paper's ``value`` of a row, the first among the ``entries`` of a key such as ``paper``; None: it has none.
+
+    An entry is that of all rows that have what it names: graph, model, way, ranks and such.
+    """
+    for entry in entries:
+        if value in entry and all(row.get(key, wanted) == wanted for key, wanted in entry.items() if key in row):
+            return entry[value]
     return None
 
 

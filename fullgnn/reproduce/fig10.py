@@ -1,5 +1,6 @@
 """Figure 10: the block-sparse product on and off, for one rank, 1D and 1.5D."""
 
+import itertools
 from dataclasses import asdict, dataclass, field
 
 from omegaconf import MISSING
@@ -28,22 +29,18 @@ class Config(TargetConfig):
 def run(cfg: Config) -> Result:
     """Time the products, the computation and the whole of an epoch for each graph and layout, off and on."""
     links = jobs.load_links(cfg, cfg.links, cfg.layouts.values())
-    found, rows, details = cases(cfg), [], {}
-    for case in found:
-        for name, shape in cfg.layouts.items():
-            prepared = jobs.prepare_job(cfg, case, shape, cfg.choices)
-            times = {
-                column: jobs.time_job(cfg, case, shape, [*cfg.choices, *own], links, prepared)
-                for column, own in ((OFF, cfg.plain), (ON, cfg.block_sparse))
-            }
-            details[f"{case.dataset}, {name}"] = {column: asdict(one) for column, one in times.items()}
-            rows += rows_of({column: one.cells(case.title, name) for column, one in times.items()}, OFF)
-    by_graph = [
-        TableRow((case.title, of), {row.labels[1]: row.cells[ON] for row in with_label(rows, case.title, of)})
-        for of in (jobs.SPMM, jobs.EPOCH)
-        for case in found
-    ]
-    title = "{1}: speed-up by the block-sparse product"
-    panels = bars(title, "speed-up", by_graph, list(cfg.layouts), ("ratio",))
-    notes = [*cfg.notes, *jobs.links_notes(cfg, links)]
-    return Result(("graph", "layout", "of"), (OFF, ON), rows, panels, found, notes, details)
+    result = Result(("graph", "layout", "of"), (OFF, ON), cases=cases(cfg))
+    for case, (name, shape) in itertools.product(result.cases, cfg.layouts.items()):
+        prepared = jobs.prepare_job(cfg, case, shape, cfg.choices)
+        times = {
+            column: jobs.time_job(cfg, case, shape, [*cfg.choices, *own], links, prepared)
+            for column, own in ((OFF, cfg.plain), (ON, cfg.block_sparse))
+        }
+        result.rows += rows_of({column: one.cells(case.title, name) for column, one in times.items()}, OFF)
+        result.details[f"{case.dataset}, {name}"] = {column: asdict(one) for column, one in times.items()}
+    for of in (jobs.SPMM, jobs.EPOCH):
+        by_graph = {case.title: with_label(result.rows, case.title, of) for case in result.cases}
+        on = [TableRow((title, of), {row.labels[1]: row.cells[ON] for row in own}) for title, own in by_graph.items()]
+        result.panels += bars("{1}: speed-up by the block-sparse product", "speed-up", on, heights=("ratio",))
+    result.notes = [*cfg.notes, *jobs.links_notes(cfg, links)]
+    return result

@@ -17,7 +17,7 @@ from fullgnn.reproduce import jobs
 from fullgnn.reproduce.config import JobShape, TargetConfig
 from fullgnn.reproduce.graphs import cases
 from fullgnn.reproduce.products import kernel_label, product
-from fullgnn.reproduce.result import Cell, Labels, Result, TableRow, bars, over, rows_of, with_label
+from fullgnn.reproduce.result import OURS_AND_PAPER, Cell, Labels, Result, TableRow, bars, over, rows_of, with_label
 
 ORIGINAL, WHOLE, BLOCKWISE = "original", "whole METIS", "blockwise METIS"
 SHARE, BALANCE, SLOWEST, FASTEST = "share of the non-zeros", "largest / mean", "slowest", "fastest"
@@ -69,15 +69,17 @@ def run(cfg: Config) -> Result:
             columns[order] |= {(label, name): Cell(one, unit="ms") for name, one in zip(names, ms)}
             columns[order][label, FASTEST] = Cell(min(ms), paper.get("fastest_ms"), "ms")
             columns[order][label, SLOWEST] = Cell(max(ms), paper.get("slowest_ms"), "ms")
-    rows = rows_of(columns, ORIGINAL)
-    shares = [row for row in with_label(rows, SHARE) if row.labels[1] in names]
-    panels = bars("non-zeros of each block", "% of all", shares, cfg.orders, ("ours", "paper"), group=1)
-    extremes = [row for label in times for row in _extremes(with_label(rows, label))]
-    panels += bars("{0}", "time / the original's slowest", extremes, cfg.orders, ("ours", "paper"), group=1)
+    result = Result(("what", "block"), tuple(cfg.orders), rows_of(columns, ORIGINAL), cases=[case])
+    shares = [row for row in with_label(result.rows, SHARE) if row.labels[1] in names]
+    result.panels += bars("non-zeros of each block", "% of all", shares, [*cfg.orders], OURS_AND_PAPER, group=1)
+    extremes = [row for label in times for row in _extremes(with_label(result.rows, label))]
+    title = "time / the original's slowest"
+    result.panels += bars("{0}", title, extremes, [*cfg.orders], OURS_AND_PAPER, group=1)
     facts = _facts(cfg, nnz, times)
-    notes = [*cfg.notes, *(f"{'Yes' if holds else 'No'}: {fact}" for fact, holds in facts.items())]
-    details = {"nnz": {order: counts.tolist() for order, counts in nnz.items()}, "times_ms": times, "facts": facts}
-    return Result(("what", "block"), tuple(cfg.orders), rows, panels, [case], notes, details)
+    result.notes = [*cfg.notes, *(f"{'Yes' if holds else 'No'}: {fact}" for fact, holds in facts.items())]
+    counts = {order: of_order.tolist() for order, of_order in nnz.items()}
+    result.details = {"nnz": counts, "times_ms": times, "facts": facts}
+    return result
 
 
 def blocks_of(matrix: csr_array, partition: Partition) -> list[csr_array]:

@@ -61,19 +61,19 @@ Runs = dict[str, Training]
 
 def run(cfg: Config) -> Result:
     """Train all of them on each graph; the processes of ours are real ones."""
-    found = cases(cfg)
-    chosen = [(case.title, case.graph, case.hidden, num_epochs(cfg, case)) for case in found]
+    columns = (PLAIN, *map(_ours, _processes(cfg)))
+    result = Result(("graph", "of"), columns, cases=cases(cfg))
+    chosen = [(case.title, case.graph, case.hidden, num_epochs(cfg, case)) for case in result.cases]
     chosen += [(name, load(f"dataset={name}"), cfg.other_hidden, cfg.epochs or cfg.few_epochs) for name in cfg.others]
-    rows, panels, details = [], [], {}
     for title, graph, hidden, epochs in chosen:
         runs = {PLAIN: train_plain(cfg, graph, hidden, epochs)}
         runs |= {_ours(p): train_ours(cfg, graph, hidden, epochs, p) for p in _processes(cfg)}
-        rows += _rows(title, runs, cfg.tolerance)
-        panels += _panels(title, runs)
-        details[title] = {name: vars(one) for name, one in runs.items()}
-    columns = (PLAIN, *map(_ours, _processes(cfg)))
-    notes = [_losses_note(rows, cfg.tolerance), *cfg.notes]
-    return Result(("graph", "of"), columns, rows + _largest(cfg, rows), panels, found, notes, details)
+        result.rows += _rows(title, runs, cfg.tolerance)
+        result.panels += _panels(title, runs)
+        result.details[title] = {name: vars(one) for name, one in runs.items()}
+    result.notes = [_losses_note(result.rows, cfg.tolerance), *cfg.notes]
+    result.rows += _largest(cfg, result.rows)
+    return result
 
 
 def train_plain(cfg: Config, graph: Graph, hidden: int, epochs: int) -> Training:

@@ -17,7 +17,7 @@ from fullgnn.reproduce import jobs
 from fullgnn.reproduce.config import TargetConfig
 from fullgnn.reproduce.graphs import Case, cases
 from fullgnn.reproduce.products import kernel_label, l2_hit_rates, product
-from fullgnn.reproduce.result import Cell, Result, TableRow, Value, bars, cells, number, speedups, with_label
+from fullgnn.reproduce.result import OURS_AND_PAPER, Cell, Result, Value, bars, cells, number, speedups, with_label
 
 BASE, BEST = "none", "best"
 MODEL, PROFILER = "hit rate, model", "hit rate, profiler"
@@ -36,11 +36,11 @@ class Config(TargetConfig):
 
 def run(cfg: Config) -> Result:
     """Fill a row of times for each graph and kernel, and rows of hit rates by the model and by the profiler."""
-    found, device = cases(cfg, features=False), cfg.torch_device
+    columns, device = (*cfg.orders, BEST), cfg.torch_device
+    result = Result(("graph", "of"), columns, cases=cases(cfg, features=False), notes=cfg.notes)
     labels = {kernel: kernel_label(kernel, device) for kernel in cfg.kernels}
-    rows: list[TableRow] = []
-    details: dict[str, Any] = {}
-    for case in found:
+    result.details["times"] = {}
+    for case in result.cases:
         paper = cfg.paper.get(case.dataset, {})
         matrices, missing = ordered(cfg, case)
         generator = torch.Generator().manual_seed(cfg.seed)
@@ -48,28 +48,25 @@ def run(cfg: Config) -> Result:
         pairs = itertools.product(matrices.items(), cfg.kernels)
         steps = {f"{kernel} {name}": product(kernel, matrix, x) for (name, matrix), kernel in pairs}
         times = interleaved(steps, device, cfg.rounds)
-        details |= {f"{case.dataset}, {key}": one.record() for key, one in times.items()}
+        result.details["times"] |= {f"{case.dataset}, {key}": one.record() for key, one in times.items()}
         for kernel, label in labels.items():
             ms = {name: times[f"{kernel} {name}"].median_ms for name in matrices}
             values: dict[str, Value] = {**ms, BEST: min(ms.values()), **missing}
             published = paper.get("speedup", {})
-            one_row = {name: Cell(value, unit="ms", paper_ratio=published.get(name)) for name, value in values.items()}
-            rows.append(TableRow((case.title, label), speedups(one_row, BASE)))
+            own = {name: Cell(value, unit="ms", paper_ratio=published.get(name)) for name, value in values.items()}
+            result.add((case.title, label), speedups(own, BASE))
         modelled: dict[str, Value] = {
             name: 100 * hit_rate(matrix.indptr, matrix.indices, matrix.shape[1], case.modelled_cache_rows)
             for name, matrix in matrices.items()
         }
         profiled, rates = l2_hit_rates(matrices, case.hidden, device), paper.get("hit_rate")
-        rows += [
-            TableRow((case.title, MODEL), cells(_with_best(modelled, missing), rates, "%", "simulated")),
-            TableRow((case.title, PROFILER), cells(_with_best(profiled, missing), rates, "%")),
-        ]
-    hit_rates, products = with_label(rows, MODEL), [row for row in rows if row.labels[1] in labels.values()]
-    panels = [
-        *bars("hit rate of H (ours: model, paper: profiler)", "%", hit_rates, cfg.orders, ("ours", "paper")),
-        *bars("{1}: speed-up over the original order", "speed-up", products, cfg.orders),
-    ]
-    return Result(("graph", "of"), (*cfg.orders, BEST), rows, panels, found, cfg.notes, {"times": details})
+        result.add((case.title, MODEL), cells(_with_best(modelled, missing), rates, "%", "simulated"))
+        result.add((case.title, PROFILER), cells(_with_best(profiled, missing), rates, "%"))
+    products = [row for row in result.rows if row.labels[1] in labels.values()]
+    title, hit_rates = "hit rate of H (ours: model, paper: profiler)", with_label(result.rows, MODEL)
+    result.panels += bars(title, "%", hit_rates, cfg.orders, OURS_AND_PAPER)
+    result.panels += bars("{1}: speed-up over the original order", "speed-up", products, cfg.orders)
+    return result
 
 
 def ordered(cfg: Config, case: Case) -> tuple[dict[str, csr_array], dict[str, Value]]:

@@ -42,20 +42,20 @@ class Config(TargetConfig):
 def run(cfg: Config) -> Result:
     """Train each configuration a few epochs a round; its rounds are minutes apart."""
     links = jobs.load_links(cfg, cfg.links, cfg.layouts)
-    found, rows = list(map(jobs.thin, cases(cfg))), []
+    result = Result(("graph", "scheme", "of"), tuple(cfg.columns), cases=list(map(jobs.thin, cases(cfg))))
     with jobs.measuring(cfg) as kept:
-        rounds = [{case.title: time_case(kept, case, links) for case in found} for _ in range(cfg.rounds)]
-    times_ms: dict[str, dict[str, Any]] = {case.title: {} for case in found}
-    for case, shape in itertools.product(found, cfg.layouts):
+        rounds = [{case.title: time_case(kept, case, links) for case in result.cases} for _ in range(cfg.rounds)]
+    times_ms: dict[str, dict[str, Any]] = {case.title: {} for case in result.cases}
+    for case, shape in itertools.product(result.cases, cfg.layouts):
         of_rounds = [one[case.title][shape.name] for one in rounds]
         times = {column: jobs.fastest([one[column] for one in of_rounds]) for column in cfg.columns}
-        rows += rows_of({column: _cells(cfg, case, shape, column, one) for column, one in times.items()}, BASE)
+        result.rows += rows_of({column: _cells(cfg, case, shape, column, one) for column, one in times.items()}, BASE)
         plain = {column: one if isinstance(one, str) else asdict(one) for column, one in times.items()}
         times_ms[case.title][shape.name] = plain
-    panels = bars("{0}: {2}, speed-up over no order", "speed-up", rows, [*cfg.columns][1:], group=1)
-    notes = [*cfg.notes, *jobs.links_notes(cfg, links)]
-    details = {"hardware": links and asdict(links), "times_ms": times_ms}
-    return Result(("graph", "scheme", "of"), tuple(cfg.columns), rows, panels, found, notes, details)
+    result.panels += bars("{0}: {2}, speed-up over no order", "speed-up", result.rows, [*cfg.columns][1:], group=1)
+    result.notes = [*cfg.notes, *jobs.links_notes(cfg, links)]
+    result.details = {"hardware": links and asdict(links), "times_ms": times_ms}
+    return result
 
 
 def time_case(cfg: Config, case: Case, links: Hardware | None) -> dict[str, dict[str, jobs.JobTimes | str]]:

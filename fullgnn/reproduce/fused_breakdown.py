@@ -1,12 +1,14 @@
 """Shares of Li et al. (2025): of toBlock in sampling, of redundant searches in toBlock, of the transfer in loading."""
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
 from fullgnn.bench.sampling import SEPARATE
-from fullgnn.reproduce.graphs import Case, cases
-from fullgnn.reproduce.result import Cell, Result, TableRow, bars, with_label
+from fullgnn.reproduce.graphs import Case
+from fullgnn.reproduce.result import OURS_AND_PAPER, Bars, Result, TableRow, Value, bars, cells, with_label
 from fullgnn.reproduce.sampled import DGL, OURS, SampledConfig, measure
+from fullgnn.reproduce.target import Target
 
 BLOCK, REDUNDANT, TRANSFER = "toBlock in sampling", "redundant searches in toBlock", "transfer in loading"
 COLUMNS = (DGL, SEPARATE, OURS)
@@ -20,28 +22,16 @@ class Config(SampledConfig):
     """Share -> dataset -> per cent, or a text. The paper's are DGL's."""
 
 
-def run(cfg: Config) -> Result:
+def _fill(result: Result, cfg: Config, case: Case) -> None:
     """Take the shares from benchmarks of the sampling, and, on a GPU, of sampled training."""
-    found, rows = cases(cfg), []
-    for case in found:
-        sampling = measure(cfg, case, "sampling")
-        for what, key in ((BLOCK, "block_share"), (REDUNDANT, "redundant_share")):
-            cells = {}
-            for column in (DGL, SEPARATE):
-                share = sampling.details.get(column, {}).get(key)
-                absent = sampling.missing.get(column, "not counted")
-                cells[column] = Cell(100 * share if share is not None else absent, unit="%")
-            rows.append(_row(cfg, case, what, cells))
-        rows.append(_row(cfg, case, TRANSFER, {OURS: Cell(_transfer(cfg, case), unit="%")}))
-    panels = bars(f"{BLOCK} (1 rank)", "%", with_label(rows, BLOCK), COLUMNS[:2], ("ours", "paper"))
-    return Result(("graph", "share of"), COLUMNS, rows, panels, found, cfg.notes)
-
-
-def _row(cfg: Config, case: Case, what: str, cells: dict[str, Cell]) -> TableRow:
-    """The paper's share is DGL's."""
-    first = cells.get(DGL, Cell("not measured", unit="%"))
-    paper = cfg.paper.get(what, {}).get(case.dataset)
-    return TableRow((case.title, what), cells | {DGL: Cell(first.ours, paper, first.unit)})
+    sampling = measure(cfg, case, "sampling")
+    shares: dict[str, dict[str, Value]] = {what: {} for what in (BLOCK, REDUNDANT)}
+    for (what, key), name in itertools.product(((BLOCK, "block_share"), (REDUNDANT, "redundant_share")), COLUMNS[:2]):
+        share = sampling.details.get(name, {}).get(key)
+        shares[what][name] = sampling.missing.get(name, "not counted") if share is None else 100 * share
+    shares[TRANSFER] = {OURS: _transfer(cfg, case), DGL: "not measured"}
+    for what, values in shares.items():
+        result.add((case.title, what), cells(values, {DGL: cfg.paper.get(what, {}).get(case.dataset)}, "%"))
 
 
 def _transfer(cfg: Config, case: Case) -> float | str:
@@ -49,3 +39,10 @@ def _transfer(cfg: Config, case: Case) -> float | str:
         return "not measured: no GPU"
     steps = measure(cfg, case, "minibatch").details[OURS]["steps_ms"]
     return float(100 * steps["load"] / (steps["gather"] + steps["load"]))
+
+
+def _panels(rows: list[TableRow]) -> list[Bars]:
+    return bars(f"{BLOCK} (1 rank)", "%", with_label(rows, BLOCK), COLUMNS[:2], OURS_AND_PAPER)
+
+
+run = Target(("graph", "share of"), _fill, COLUMNS, [_panels])

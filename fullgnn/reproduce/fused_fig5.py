@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fullgnn.reproduce.graphs import Case, cases
-from fullgnn.reproduce.result import Cell, Curve, Curves, Result, TableRow, speedups
+from fullgnn.reproduce.result import Curve, Result, cells, speedups
 from fullgnn.reproduce.sampled import OURS, SampledConfig, measure
 
 SERIAL, OVERLAPPED = "loading and training in turn", "overlapped"
@@ -24,27 +24,23 @@ class Config(SampledConfig):
 
 def run(cfg: Config) -> Result:
     """Simulate both pipelines of the paper, and measure ours with and without a worker."""
-    rows = [_of_model(cfg, n) for n in cfg.counts]
-    found, details = cases(cfg), {}
-    for case in found:
-        measured, simulated, details[case.title] = _of_case(cfg, case)
-        rows += [measured, simulated]
+    result = Result(("what", "batches"), (SERIAL, OVERLAPPED), cases=cases(cfg), notes=cfg.notes)
+    for n in cfg.counts:
+        paper = {SERIAL: 3 * n + 1, OVERLAPPED: 2 * n + 4}
+        times = {name: makespan(own, n) for name, own in cfg.stations.items()}
+        result.add(("model", f"n={n}"), cells(times, paper, "t", "simulated"))
+    for case in result.cases:
+        _add_case(result, cfg, case)
     numbers = range(1, max(cfg.counts) + 1)
     curves = [
         Curve(name, [float(n) for n in numbers], [makespan(own, n) for n in numbers])
         for name, own in cfg.stations.items()
     ]
-    panels = [Curves("the pipeline's model", "batches n", "t", curves)]
-    return Result(("what", "batches"), (SERIAL, OVERLAPPED), rows, panels, found, cfg.notes, details)
+    result.draw("the pipeline's model", "batches n", "t", curves)
+    return result
 
 
-def _of_model(cfg: Config, n: int) -> TableRow:
-    paper = {SERIAL: 3 * n + 1, OVERLAPPED: 2 * n + 4}
-    cells = {name: Cell(makespan(own, n), paper[name], "t", "simulated") for name, own in cfg.stations.items()}
-    return TableRow(("model", f"n={n}"), cells)
-
-
-def _of_case(cfg: Config, case: Case) -> tuple[TableRow, TableRow, dict[str, dict[str, float]]]:
+def _add_case(result: Result, cfg: Config, case: Case) -> None:
     """The time of a batch of ours without a worker and with one, measured, and as the model predicts the latter."""
     alone, ahead = (measure(cfg, case, "minibatch", workers=workers) for workers in (0, 1))
     steps = {name: ms for name, ms in ahead.details[OURS]["steps_ms"].items() if name not in ("epoch", "wait")}
@@ -52,16 +48,12 @@ def _of_case(cfg: Config, case: Case) -> tuple[TableRow, TableRow, dict[str, dic
     rank_ms = sum(ms for name, ms in steps.items() if name not in PRODUCER)
     long = 100
     each_ms = makespan([worker_ms, rank_ms], 2 * long) - makespan([worker_ms, rank_ms], long)
-    measured = speedups({SERIAL: alone.cell(OURS), OVERLAPPED: ahead.cell(OURS)}, SERIAL)
-    simulated = {
-        SERIAL: Cell(worker_ms + rank_ms, unit="ms", origin="simulated"),
-        OVERLAPPED: Cell(each_ms / long, unit="ms", origin="simulated"),
+    simulated = cells({SERIAL: worker_ms + rank_ms, OVERLAPPED: each_ms / long}, unit="ms", origin="simulated")
+    result.add((case.title, "each"), speedups({SERIAL: alone.cell(OURS), OVERLAPPED: ahead.cell(OURS)}, SERIAL))
+    result.add((case.title, "each, from its steps"), speedups(simulated, SERIAL))
+    result.details[case.title] = {
+        name: times.details[OURS]["steps_ms"] for name, times in (("alone", alone), ("ahead", ahead))
     }
-    return (
-        TableRow((case.title, "each"), measured),
-        TableRow((case.title, "each, from its steps"), speedups(simulated, SERIAL)),
-        {"alone": alone.details[OURS]["steps_ms"], "ahead": ahead.details[OURS]["steps_ms"]},
-    )
 
 
 def makespan(stations: Sequence[float], num_batches: int, slots: int = 1) -> float:

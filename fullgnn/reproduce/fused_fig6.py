@@ -1,11 +1,13 @@
 """Figure 6 of Li et al. (2025): the sampling of a batch by separate operators, by toBlockFast, and fused."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from fullgnn.bench.sampling import FAST, FUSED, SEPARATE
-from fullgnn.reproduce.graphs import cases
-from fullgnn.reproduce.result import Result, TableRow, bars, number, speedups
+from fullgnn.reproduce.graphs import Case
+from fullgnn.reproduce.result import Result, bars, number, speedups
 from fullgnn.reproduce.sampled import DGL, Measured, SampledConfig, measure
+from fullgnn.reproduce.target import Target
 
 COLUMNS = (DGL, SEPARATE, FAST, FUSED)
 
@@ -18,21 +20,21 @@ class Config(SampledConfig):
     """Dataset -> column -> speed-up over DGL."""
 
 
-def run(cfg: Config) -> Result:
-    """Time the four on each graph; they take turns in one process."""
-    found, rows, details = cases(cfg, features=False), [], {}
-    for case in found:
-        measured = _with_fastest_dgl(measure(cfg, case, "sampling"))
-        paper = cfg.paper.get(case.dataset, {})
-        cells = {name: replace(measured.cell(name), paper_ratio=paper.get(name)) for name in COLUMNS}
-        base = DGL if number(cells[DGL].ours) is not None else SEPARATE
-        rows.append(TableRow((case.title, f"ms, speed-up over {base}"), speedups(cells, base)))
-        details[case.title] = vars(measured)
-    panels = bars("sampling of a batch", "speed-up", rows, (FAST, FUSED))
-    return Result(("graph", "a batch"), COLUMNS, rows, panels, found, cfg.notes, details)
+def _fill(result: Result, cfg: Config, case: Case) -> None:
+    """Time the four, which take turns in one process."""
+    measured = _with_fastest_dgl(measure(cfg, case, "sampling"))
+    paper = cfg.paper.get(case.dataset, {})
+    cells = {name: replace(measured.cell(name), paper_ratio=paper.get(name)) for name in COLUMNS}
+    base = DGL if number(cells[DGL].ours) is not None else SEPARATE
+    result.add((case.title, f"ms, speed-up over {base}"), speedups(cells, base))
+    result.details[case.title] = vars(measured)
 
 
 def _with_fastest_dgl(found: Measured) -> Measured:
     """Take the fastest one of DGL's samplers as DGL's."""
     times = {name: ms for name, ms in found.ms.items() if name.startswith(DGL)}
     return replace(found, ms=found.ms | {DGL: min(times.values())}) if times else found
+
+
+_PANELS = [partial(bars, "sampling of a batch", "speed-up", columns=(FAST, FUSED))]
+run = Target(("graph", "a batch"), _fill, COLUMNS, _PANELS, features=False)

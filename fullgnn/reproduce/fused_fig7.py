@@ -1,11 +1,12 @@
 """Figure 7 of Li et al. (2025): the time of an epoch beside DGL's, and the largest speed-up."""
 
+import itertools
 from dataclasses import dataclass, field
 
 from omegaconf import MISSING
 
 from fullgnn.reproduce.graphs import cases
-from fullgnn.reproduce.result import Cell, Result, TableRow, bars, speedups
+from fullgnn.reproduce.result import Cell, Result, bars, speedups, with_label
 from fullgnn.reproduce.sampled import DGL, OURS, SampledConfig, epoch_cells
 
 
@@ -21,17 +22,15 @@ class Config(SampledConfig):
 
 def run(cfg: Config) -> Result:
     """Time an epoch of both on each graph and number of ranks."""
-    found, rows, largest = cases(cfg), [], []
-    for case in found:
-        of_case = []
-        for p in cfg.processes:
-            cells = epoch_cells(cfg, cfg.links, case, p)
-            of_case.append(TableRow((case.title, f"p={p}"), speedups({name: cells[name] for name in (DGL, OURS)}, DGL)))
-        for origin in dict.fromkeys(row.cells[OURS].origin for row in of_case):
-            ratios = [row.cells[OURS].ratio for row in of_case if row.cells[OURS].origin == origin]
-            most = max((ratio for ratio in ratios if ratio is not None), default=None)
-            cell = Cell(most, cfg.paper.get(case.dataset), "x", origin)
-            largest.append(TableRow((case.title, "largest speed-up"), {OURS: cell}))
-        rows += of_case
-    panels = bars("{1}: speed-up over DGL", "speed-up", rows, (OURS,))
-    return Result(("graph", "ranks"), (DGL, OURS), rows + largest, panels, found, cfg.notes)
+    result = Result(("graph", "ranks"), (DGL, OURS), cases=cases(cfg), notes=cfg.notes)
+    for case, p in itertools.product(result.cases, cfg.processes):
+        cells = epoch_cells(cfg, cfg.links, case, p)
+        result.add((case.title, f"p={p}"), speedups({name: cells[name] for name in (DGL, OURS)}, DGL))
+    result.panels += bars("{1}: speed-up over DGL", "speed-up", result.rows, (OURS,))
+    for case in result.cases:
+        ours = [row.cells[OURS] for row in with_label(result.rows, case.title)]
+        for origin in dict.fromkeys(cell.origin for cell in ours):
+            ratios = [cell.ratio for cell in ours if cell.origin == origin and cell.ratio is not None]
+            largest = Cell(max(ratios, default=None), cfg.paper.get(case.dataset), "x", origin)
+            result.add((case.title, "largest speed-up"), {OURS: largest})
+    return result

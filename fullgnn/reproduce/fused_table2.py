@@ -4,12 +4,13 @@ from dataclasses import dataclass, field
 
 from omegaconf import MISSING
 
-from fullgnn.reproduce.graphs import cases
-from fullgnn.reproduce.result import Cell, Result, TableRow, over
+from fullgnn.reproduce.graphs import Case
+from fullgnn.reproduce.result import Cell, Result, over
 from fullgnn.reproduce.sampled import DGL, OURS, PYG, SampledConfig, epoch_cells
+from fullgnn.reproduce.target import Target
 
-GRAPH_LEARN = "Graph-Learn"
-COLUMNS = tuple(f"over {name}" for name in (DGL, PYG, GRAPH_LEARN))
+LIBRARIES = (DGL, PYG, "Graph-Learn")
+"""The last one has numbers in the paper alone."""
 
 
 @dataclass
@@ -22,20 +23,18 @@ class Config(SampledConfig):
     """Dataset -> ranks -> speed-up over DGL, PyG and Graph-Learn."""
 
 
-def run(cfg: Config) -> Result:
+def _fill(result: Result, cfg: Config, case: Case) -> None:
     """Divide the libraries' times of an epoch by ours, of the same ranks."""
-    found, rows, details = cases(cfg), [], {}
-    for case in found:
-        for p in cfg.processes:
-            times = epoch_cells(cfg, cfg.links, case, p)
-            paper = cfg.paper.get(case.dataset, {}).get(p, [None] * len(COLUMNS))
-            cells = {}
-            for column, name, published in zip(COLUMNS, (DGL, PYG, GRAPH_LEARN), paper, strict=True):
-                if name not in times:
-                    cells[column] = Cell("the paper's only", published, "x")
-                    continue
-                ratio = over(times[name].ours, times[OURS].ours)
-                cells[column] = Cell(times[name].ours if ratio is None else ratio, published, "x", times[OURS].origin)
-            rows.append(TableRow((case.title, f"p={p}"), cells))
-            details[f"{case.title} p={p}"] = {name: cell.ours for name, cell in times.items()}
-    return Result(("graph", "ranks"), COLUMNS, rows, [], found, cfg.notes, details)
+    for p in cfg.processes:
+        times, cells = epoch_cells(cfg, cfg.links, case, p), {}
+        paper = cfg.paper.get(case.dataset, {}).get(p, [None] * len(LIBRARIES))
+        for name, published in zip(LIBRARIES, paper, strict=True):
+            ours = times[name].ours if name in times else "the paper's only"
+            ratio = over(ours, times[OURS].ours)
+            origin = times[OURS].origin if name in times else "measured"
+            cells[f"over {name}"] = Cell(ours if ratio is None else ratio, published, "x", origin)
+        result.add((case.title, f"p={p}"), cells)
+        result.details[f"{case.title} p={p}"] = {name: cell.ours for name, cell in times.items()}
+
+
+run = Target(("graph", "ranks"), _fill)

@@ -1,12 +1,14 @@
 """Table 3 of Li et al. (2025): the seconds of an epoch by the size of a batch."""
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from omegaconf import MISSING
 
-from fullgnn.reproduce.graphs import cases
-from fullgnn.reproduce.result import Result, TableRow, bars, speedups
+from fullgnn.reproduce.graphs import Case
+from fullgnn.reproduce.result import Result, bars, speedups
 from fullgnn.reproduce.sampled import DGL, OURS, PYG, SampledConfig, epoch_cells
+from fullgnn.reproduce.target import Target
 
 
 @dataclass
@@ -20,13 +22,13 @@ class Config(SampledConfig):
     """Batch size at full size -> column -> seconds."""
 
 
-def run(cfg: Config) -> Result:
+def _fill(result: Result, cfg: Config, case: Case) -> None:
     """Time an epoch with each size of a batch, on one rank."""
-    found, rows = cases(cfg), []
-    for case in found:
-        for size in cfg.batch_sizes:
-            scaled = max(1, round(size * case.scale))
-            cells = epoch_cells(cfg, cfg.links, case, 1, scaled, cfg.paper.get(size))
-            rows.append(TableRow((case.title, f"{size:,} x {case.scale:g} = {scaled:,}"), speedups(cells, DGL)))
-    panels = bars("{0}: speed-up over DGL", "speed-up", rows, (PYG, OURS), group=1)
-    return Result(("graph", "batch"), (DGL, PYG, OURS), rows, panels, found, cfg.notes)
+    for size in cfg.batch_sizes:
+        scaled = max(1, round(size * case.scale))
+        cells = epoch_cells(cfg, cfg.links, case, 1, scaled, cfg.paper.get(size))
+        result.add((case.title, f"{size:,} x {case.scale:g} = {scaled:,}"), speedups(cells, DGL))
+
+
+_PANELS = [partial(bars, "{0}: speed-up over DGL", "speed-up", columns=(PYG, OURS), group=1)]
+run = Target(("graph", "batch"), _fill, panels=_PANELS)

@@ -3,7 +3,6 @@
 import functools
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any, Optional
 
 from omegaconf import MISSING
 
@@ -12,9 +11,9 @@ from fullgnn.bench.peers.sampled import Setting, dgl_accuracy
 from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import world_of_one
 from fullgnn.graph import load_dataset
-from fullgnn.reproduce.config import TargetConfig
+from fullgnn.reproduce.config import RunsConfig
 from fullgnn.reproduce.jobs import train_by_command
-from fullgnn.reproduce.result import Cell, Result, TableRow, Value, number
+from fullgnn.reproduce.result import Cell, Result, Value, number
 from fullgnn.reproduce.sampled import DGL, OURS, why_missing
 from fullgnn.storage.folder import temporary_folder
 
@@ -39,42 +38,37 @@ class Dataset:
 
 
 @dataclass
-class Config(TargetConfig):
+class Config(RunsConfig):
     """Keys of ``conf/experiment/reproduce/fused_table4.yaml``."""
 
     runs: dict[str, Dataset] = field(default_factory=dict)
-    chosen_runs: Optional[list[str]] = None
-    seeds: list[int] = field(default_factory=list)
-    processes: list[int] = field(default_factory=list)
     fanouts: list[int] = MISSING
-    planetoid_root: str = MISSING
-    npz_root: str = MISSING
 
 
 def run(cfg: Config) -> Result:
     """Train with every seed, and compare the test accuracies at the best validation epoch."""
-    rows, notes, details = [], list(cfg.notes), dict[str, Any]()
-    for name, one in cfg.runs.items():
-        if cfg.chosen_runs is not None and name not in cfg.chosen_runs:
-            continue
+    result = Result(("graph", "ranks"), COLUMNS, notes=[*cfg.notes])
+    for name in cfg.names_of_runs:
+        one = cfg.runs[name]
         dgl, why = _dgl(cfg, one)
         full = [_accuracy(cfg, one, seed, 0) for seed in cfg.seeds]
-        details[name] = {FULL: full, DGL: dgl}
+        result.details[name] = {FULL: full, DGL: dgl}
+        means: list[Value] = [fmean(full), fmean(dgl) if dgl else why]
         for p in cfg.processes:
             ours = [_accuracy(cfg, one, seed, p) for seed in cfg.seeds]
-            details[name][f"{OURS} p={p}"] = ours
             before, after = one.paper.get(p, [None, None])
-            first = p == cfg.processes[0]
             cells = {
-                FULL: Cell(fmean(full) if first else "as above", unit="%"),
-                DGL: Cell((fmean(dgl) if dgl else why) if first else "as above", before, "%"),
+                FULL: Cell(means[0], unit="%"),
+                DGL: Cell(means[1], before, "%"),
                 OURS: Cell(fmean(ours), after, "%"),
                 SPREAD: Cell(max(ours) - min(ours), unit="%"),
             }
-            rows.append(TableRow((name, f"p={p}"), cells))
-            if first:
-                notes += [compared(name, other, own, ours) for other, own in ((FULL, full), (DGL, dgl)) if own]
-    return Result(("graph", "ranks"), COLUMNS, rows, [], [], notes, details)
+            result.add((name, f"p={p}"), cells)
+            if p == cfg.processes[0]:
+                result.notes += [compared(name, other, own, ours) for other, own in result.details[name].items() if own]
+                means = ["as above"] * 2
+            result.details[name][f"{OURS} p={p}"] = ours
+    return result
 
 
 def compared(name: str, other: str, theirs: list[float], ours: list[float]) -> str:

@@ -7,7 +7,7 @@ planner's model of the machine says.
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,9 @@ import torch
 from fullgnn.bench.harness import interleaved
 from fullgnn.config import RuntimeConfig
 from fullgnn.costs.hardware import Hardware, load_hardware
+from fullgnn.reproduce.config import published
 from fullgnn.reproduce.graphs import Case
-from fullgnn.reproduce.result import Bars, Origin, TableRow, bars
+from fullgnn.reproduce.result import Bars, Cell, Labels, Origin, Result, TableRow, bars, speedups
 from fullgnn.reproduce.sampled import Measured
 from fullgnn.sampling.features import HostRows
 from fullgnn.sampling.neighbors import NeighborSampler
@@ -128,12 +129,41 @@ def _median_s(steps: Sequence[Callable[[], Any]]) -> float:
     return float(np.median([one.median_ms for one in times.values()])) / 1e3
 
 
+def add_epochs(
+    result: Result,
+    labels: Labels,
+    here: Mapping[str, Cell],
+    seconds: Mapping[str, float | None],
+    base: str,
+    paper: Sequence[Mapping[str, Any]],
+    names: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """Add rows of an epoch as it is measured here, if it is, and of that of the whole graph on the modelled machine.
+
+    Args:
+        seconds: of the simulated epoch, by column.
+        base: the column that speed-ups are over.
+        names: what the numbers of the ``paper`` call each column.
+    """
+    simulated = {}
+    for name, value in seconds.items():
+        own, ratio = (published(paper, what, **names[name]) for what in ("seconds", "speedup"))
+        simulated[name] = Cell(value, own, "s", SIMULATED, paper_ratio=ratio)
+    for cells in filter(None, (here, simulated)):
+        result.add(labels, speedups(cells, base))
+
+
 def bars_by_origin(
-    title: str, ylabel: str, rows: Iterable[TableRow], columns: Iterable[str], **more: Any
+    title: str,
+    ylabel: str,
+    rows: Sequence[TableRow],
+    columns: Sequence[str] = (),
+    origins: Sequence[Origin] = (SIMULATED, MEASURED),
+    **more: Any,
 ) -> list[Bars]:
     """The ``bars`` of rows that are simulated as a whole, then those of rows that are measured; titles say which."""
-    panels, rows = [], list(rows)
-    for origin in (SIMULATED, MEASURED):
+    panels = []
+    for origin in origins:
         own = [row for row in rows if {cell.origin for cell in row.cells.values()} == {origin}]
         panels += bars(f"{title}: {origin}", ylabel, own, columns, **more)
     return panels

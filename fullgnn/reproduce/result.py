@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Literal
 
+from fullgnn.reproduce.config import published
 from fullgnn.reproduce.graphs import Case
 
 Value = float | int | str | None
@@ -20,6 +21,10 @@ Labels = tuple[str, ...]
 Origin = Literal["measured", "simulated", "derived"]
 """``measured``: by a clock, a profiler or a count on this machine; ``simulated``: by a model, at least in part;
 ``derived``: from the layout or the configuration alone."""
+
+
+OURS_AND_PAPER = ("ours", "paper")
+"""The fields of a cell that are drawn where they are no times."""
 
 
 @dataclass(frozen=True)
@@ -84,22 +89,44 @@ class Curves:
     log_x: bool = False  # a logarithmic axis, with ticks at the values of x
 
 
-@dataclass(frozen=True)
+@dataclass
 class Result:
     """What the ``run`` of a target returns."""
 
     labels: Labels  # heads of the columns that name a row
     columns: Sequence[str]
-    rows: list[TableRow]
-    panels: Sequence[Bars | Curves]
+    rows: list[TableRow] = field(default_factory=list)
+    panels: list[Bars | Curves] = field(default_factory=list)
     cases: list[Case] = field(default_factory=list)  # the graphs that the target ran on
     notes: list[str] = field(default_factory=list)  # sentences below the table
     details: dict[str, Any] = field(default_factory=dict)  # for the record: all rounds, settings
+
+    def add(
+        self, labels: Labels, cells: Mapping[str, Cell], paper: Sequence[Mapping[str, Any]] = (), **names: Any
+    ) -> None:
+        """Add a row. Columns have the paper's values, where ``paper`` has any of a row with these ``names``."""
+        for column, cell in cells.items():
+            if cell.paper is None and column not in names:
+                cells = {**cells, column: replace(cell, paper=published(paper, column, **names))}
+        self.rows.append(TableRow(labels, dict(cells)))
+
+    def draw(self, title: str, xlabel: str, ylabel: str, curves: Sequence[Curve]) -> None:
+        """Draw ``curves`` into the panel of this title."""
+        known = next((panel for panel in self.panels if panel.title == title), None)
+        if not isinstance(known, Curves):
+            known = Curves(title, xlabel, ylabel, [])
+            self.panels.append(known)
+        known.curves.extend(curves)
 
 
 def number(value: Value) -> float | None:
     """Return ``value`` as a number, or None where it is missing or a text."""
     return float(value) if isinstance(value, (int, float)) else None
+
+
+def numbers(rows: Iterable["TableRow"], column: str) -> list[float]:
+    """Our numbers in a column."""
+    return [value for row in rows if (value := number(row.cells[column].ours)) is not None]
 
 
 def over(value: Value, base: Value) -> float | None:
@@ -163,13 +190,14 @@ def bars(
     title: str,
     ylabel: str,
     rows: Iterable[TableRow],
-    columns: Iterable[str],
+    columns: Sequence[str] = (),
     heights: Sequence[str] = ("ratio", "paper_ratio"),
     group: int = 0,
 ) -> list[Bars]:
     """Make panels with a group of bars for each row and a colour for each of ``columns``, the paper's bars outlined.
 
     Args:
+        columns: empty: all.
         title: with ``{k}`` for label k of a row; rows with the same title share a panel.
         heights: the fields of a cell that are drawn, ours and, if any, the paper's. Times are drawn as ratios only: the
             seconds of two machines never share an axis.
@@ -183,11 +211,29 @@ def bars(
             own_title,
             ylabel,
             [row.labels[group] for row in own],
-            [Series(column, *(_heights(own, column, key) for key in heights)) for column in columns],
+            [
+                Series(column, *(_heights([row.cells.get(column) for row in own], key) for key in heights))
+                for column in columns or own[0].cells
+            ],
         )
         for own_title, own in panels.items()
     ]
 
 
-def _heights(rows: Sequence[TableRow], column: str, key: str) -> list[float | None]:
-    return [number(getattr(row.cells.get(column, Cell(None)), key)) for row in rows]
+def bars_by_column(
+    title: str,
+    ylabel: str,
+    rows: Mapping[str, TableRow],
+    columns: Sequence[str],
+    heights: Sequence[str] = ("ratio", "paper_ratio"),
+) -> Bars:
+    """Make a panel with a group of bars for each of ``columns`` and a colour for each row, by its name."""
+    series = [
+        Series(name, *(_heights([row.cells.get(column) for column in columns], key) for key in heights))
+        for name, row in rows.items()
+    ]
+    return Bars(title, ylabel, list(columns), series)
+
+
+def _heights(cells: Iterable[Cell | None], key: str) -> list[float | None]:
+    return [number(getattr(cell or Cell(None), key)) for cell in cells]

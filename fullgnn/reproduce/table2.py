@@ -9,7 +9,7 @@ from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import dry_world
 from fullgnn.engine import make_scheme
 from fullgnn.reproduce.config import JobShape, TargetConfig
-from fullgnn.reproduce.result import Result, TableRow, bars, cells
+from fullgnn.reproduce.result import OURS_AND_PAPER, Result, bars, cells
 from fullgnn.schemes.product_layout import assign_stages, rank_sums, stage_nnz
 from fullgnn.telemetry.meter import Meter
 
@@ -32,13 +32,13 @@ class Config(TargetConfig):
 
 def run(cfg: Config) -> Result:
     """Fill a row for each scheme; nothing is multiplied."""
-    rows = []
+    result = Result(("scheme",), COLUMNS, notes=cfg.notes)
     for shape in cfg.layouts:
         paper = {column: shape.paper.get(column.replace(" ", "_")) for column in COLUMNS}
         name = f"{shape.scheme.upper()} p={shape.p} r={shape.r}"
-        rows.append(TableRow((name,), cells(blocks(shape), paper, origin="derived")))
-    panels = bars("", "blocks", rows, ("block rows", "blocks per rank"), ("ours", "paper"))
-    return Result(("scheme",), COLUMNS, rows, panels, notes=cfg.notes)
+        result.add((name,), cells(blocks(shape), paper, origin="derived"))
+    result.panels += bars("", "blocks", result.rows, ("block rows", "blocks per rank"), OURS_AND_PAPER)
+    return result
 
 
 def blocks(shape: JobShape) -> dict[str, int]:

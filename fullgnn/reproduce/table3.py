@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 
 from fullgnn.reproduce.config import TargetConfig
-from fullgnn.reproduce.graphs import GraphSize, cases
-from fullgnn.reproduce.result import Cell, Result, TableRow, bars, cells
+from fullgnn.reproduce.graphs import Case, GraphSize
+from fullgnn.reproduce.result import Bars, Result, TableRow, bars, cells
+from fullgnn.reproduce.target import Target
 
 COLUMNS = ("nodes", "edges", "features", "classes", "mean degree", "density")
 _PUBLISHED = ("num_nodes", "num_edges", "num_features", "num_classes")
@@ -18,20 +19,12 @@ class Config(TargetConfig):
     """Published numbers by dataset; edges in both directions, without self-loops."""
 
 
-def run(cfg: Config) -> Result:
-    """Fill two rows a graph: as the target runs it, and the full size that its look-alike has with ``scale=1``."""
-    rows, densities, found = [], [], cases(cfg)
-    for case in found:
-        published = cfg.paper.get(case.dataset, {})
-        paper = {column: published.get(key) for column, key in zip(COLUMNS, _PUBLISHED)}
-        rows += [
-            TableRow((case.title, "real" if case.real else "look-alike, as run here"), cells(_statistics(case.size))),
-            TableRow((case.title, "full size"), cells(_statistics(case.full), paper, origin="derived")),
-        ]
-        both = {"as run here": Cell(case.size.density), "full size": Cell(case.full.density)}
-        densities.append(TableRow((case.title,), both))
-    panels = bars("density: nnz / nodes²", "density", densities, ("as run here", "full size"), ("ours",))
-    return Result(("graph", "of"), COLUMNS, rows, panels, found, cfg.notes)
+def _fill(result: Result, cfg: Config, case: Case) -> None:
+    """Add two rows: as the target runs the graph, and the full size that its look-alike has with ``scale=1``."""
+    published = cfg.paper.get(case.dataset, {})
+    paper = {column: published.get(key) for column, key in zip(COLUMNS, _PUBLISHED)}
+    result.add((case.title, "real" if case.real else "look-alike, as run here"), cells(_statistics(case.size)))
+    result.add((case.title, "full size"), cells(_statistics(case.full), paper, origin="derived"))
 
 
 def _statistics(size: GraphSize) -> dict[str, int | float]:
@@ -39,3 +32,15 @@ def _statistics(size: GraphSize) -> dict[str, int | float]:
     num_edges = size.nnz - size.num_nodes
     counts = (size.num_nodes, num_edges, size.num_features, size.num_classes)
     return dict(zip(COLUMNS, (*counts, num_edges / size.num_nodes, size.density)))
+
+
+def _panels(rows: list[TableRow]) -> list[Bars]:
+    """The density of both."""
+    both = [
+        TableRow(here.labels[:1], {"as run here": here.cells["density"], "full size": full.cells["density"]})
+        for here, full in zip(rows[::2], rows[1::2])
+    ]
+    return bars("density: nnz / nodes²", "density", both, heights=("ours",))
+
+
+run = Target(("graph", "of"), _fill, COLUMNS, [_panels])

@@ -1,6 +1,7 @@
 """Table 4: the time of an epoch, of PyTorch and DGL and of ours with one thing added after another."""
 
 import functools
+import itertools
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -16,7 +17,7 @@ from fullgnn.engine.cuda_graph import EAGER_EPOCHS
 from fullgnn.reproduce import jobs
 from fullgnn.reproduce.config import JobShape, TargetConfig
 from fullgnn.reproduce.graphs import Case, cases
-from fullgnn.reproduce.result import Cell, Result, TableRow, bars, speedups
+from fullgnn.reproduce.result import Cell, Result, bars, speedups
 from fullgnn.reproduce.sampled import why_missing
 
 
@@ -50,26 +51,25 @@ class Config(TargetConfig):
 
 def run(cfg: Config) -> Result:
     """Fill a row for each graph and layout. On several ranks ours run alone, one by one: a peer has one process."""
-    links = jobs.load_links(cfg, cfg.links, cfg.layouts)
-    found, rows, details = list(map(jobs.thin, cases(cfg))), [], {}
+    links, columns = jobs.load_links(cfg, cfg.links, cfg.layouts), tuple(method.title for method in cfg.methods)
+    result = Result(("graph", "layout"), columns, cases=list(map(jobs.thin, cases(cfg))), notes=[*cfg.notes])
     with jobs.measuring(cfg) as kept:
-        for case in found:
-            for shape in cfg.layouts:
-                if shape.p == 1:
-                    cells, details[case.title] = _one_process(kept, case, shape)
-                else:
-                    cells = {}
-                    for method in cfg.ours:
-                        times = jobs.time_job(kept, case, shape, method.overrides, links)
-                        cells[method.title] = Cell(max(times.epoch_ms) / 1e3, unit="s", origin=times.origin)
-                rows.append(TableRow((case.title, shape.name), speedups(cells, cfg.base)))
-    columns = tuple(method.title for method in cfg.methods)
+        for case, shape in itertools.product(result.cases, cfg.layouts):
+            if shape.p == 1:
+                cells, result.details[case.title] = _one_process(kept, case, shape)
+            else:
+                cells = {}
+                for method in cfg.ours:
+                    times = jobs.time_job(kept, case, shape, method.overrides, links)
+                    cells[method.title] = Cell(max(times.epoch_ms) / 1e3, unit="s", origin=times.origin)
+            result.add((case.title, shape.name), speedups(cells, cfg.base))
     others = [column for column in columns if column != cfg.base]
-    panels = bars(f"{{1}}: speed-up over {cfg.base}", "speed-up", rows, others)
-    errors = [error for of_case in details.values() for error in of_case["loss_error"].values()]
-    same = [f"In one process the losses of the methods differ by {max(errors):.1e} at most."] if errors else []
-    notes = [*cfg.notes, *same, *jobs.links_notes(cfg, links)]
-    return Result(("graph", "layout"), columns, rows, panels, found, notes, details)
+    result.panels += bars(f"{{1}}: speed-up over {cfg.base}", "speed-up", result.rows, others)
+    errors = [error for of_case in result.details.values() for error in of_case["loss_error"].values()]
+    if errors:
+        result.notes.append(f"In one process the losses of the methods differ by {max(errors):.1e} at most.")
+    result.notes += jobs.links_notes(cfg, links)
+    return result
 
 
 def _one_process(cfg: Config, case: Case, shape: JobShape) -> tuple[dict[str, Cell], dict[str, Any]]:

@@ -32,27 +32,26 @@ class Config(TargetConfig):
 def run(cfg: Config) -> Result:
     """Fill for each graph a row of epochs, one of their products, and one of what the threshold chooses."""
     columns = [f"{100 * threshold:g} %" for threshold in cfg.thresholds]
-    found, rows = cases(cfg), []
-    details: dict[str, list[Any]] = {}
-    for case in found:
+    result = Result(("graph", "of"), columns, cases=cases(cfg), notes=cfg.notes)
+    for case in result.cases:
         prepared = jobs.prepare_job(cfg, case, jobs.ONE_RANK, cfg.choices)
-        paper, details[case.dataset] = dict(zip(columns, cfg.paper.get(case.dataset, []))), []
+        paper, details = dict(zip(columns, cfg.paper.get(case.dataset, []))), list[Any]()
         measured: dict[str, dict[Labels, Cell]] = {}
         for column, threshold in zip(columns, cfg.thresholds):
             own = [*cfg.choices, f"kernel.density_threshold={threshold}"]
             times = jobs.time_job(cfg, case, jobs.ONE_RANK, own, None, prepared)
-            details[case.dataset].append(asdict(times))
+            details.append(asdict(times))
             measured[column] = {
                 (case.title, EPOCH): Cell(times.epoch_ms[0] / 1e3, paper.get(column), "s"),
                 (case.title, SPMM): Cell(times.spmm_ms[0] / 1e3, unit="s"),
                 (case.title, SHARE): Cell(100 * dense_share(prepared, threshold), unit="%"),
             }
-        rows += rows_of(measured, columns[0])
-    panels = [
-        *bars(f"epoch: speed-up over {columns[0]}", "speed-up", with_label(rows, EPOCH), columns),
-        *bars(SHARE, "%", with_label(rows, SHARE), columns, ("ours",)),
-    ]
-    return Result(("graph", "of"), columns, rows, panels, found, cfg.notes, details)
+        result.rows += rows_of(measured, columns[0])
+        result.details[case.dataset] = details
+    epochs, shares = (with_label(result.rows, of) for of in (EPOCH, SHARE))
+    result.panels += bars(f"epoch: speed-up over {columns[0]}", "speed-up", epochs, columns)
+    result.panels += bars(SHARE, "%", shares, columns, ("ours",))
+    return result
 
 
 def dense_share(prepared: PreparedGraph, threshold: float) -> float:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import torch
 from omegaconf import MISSING
@@ -15,7 +15,7 @@ from fullgnn.config.compose import compose
 from fullgnn.config.keys import check_choices, check_minima
 from fullgnn.config.overrides import quote
 from fullgnn.errors import ConfigError
-from fullgnn.reproduce.config import TargetConfig, check_fraction
+from fullgnn.reproduce.config import RunsConfig, check_fraction, check_not_empty
 from fullgnn.reproduce.graphs import Case, given_case, load
 from fullgnn.reproduce.jobs import train_by_command
 from fullgnn.reproduce.result import Cell, Curve, Curves, Result, TableRow, Value, number, over
@@ -44,16 +44,11 @@ class Run:
 
 
 @dataclass
-class Config(TargetConfig):
+class Config(RunsConfig):
     """Keys of ``conf/experiment/reproduce/time_to_accuracy.yaml``."""
 
     runs: dict[str, Run] = field(default_factory=dict)
-    chosen_runs: Optional[list[str]] = None
-    seeds: list[int] = field(default_factory=list)
-    processes: list[int] = field(default_factory=list)
     fraction: float = MISSING
-    planetoid_root: str = MISSING
-    npz_root: str = MISSING
 
 
 @dataclass(frozen=True)
@@ -89,31 +84,30 @@ def run(cfg: Config) -> Result:
     """
     check_choices("chosen_runs", cfg.chosen_runs or (), cfg.runs)
     check_minima(cfg, {"seeds": 0, "processes": 1})
-    for key, values in (("chosen_runs", cfg.chosen_runs), ("seeds", cfg.seeds), ("processes", cfg.processes)):
-        if values == []:
-            raise ConfigError(f"{key}=[] leaves nothing to train: give at least one")
+    check_not_empty(cfg, "chosen_runs", "seeds", "processes", task="train")
     check_fraction(cfg, "fraction")
     if not _processes(cfg):
         raise ConfigError(f"processes={cfg.processes} are more ranks than GPUs here: give a smaller number")
-    cases, rows, panels, said, keys, details = [], [], [], [], [], dict[str, Any]()
-    for name, one in cfg.runs.items():
-        if cfg.chosen_runs is not None and name not in cfg.chosen_runs:
-            continue
+    result, said, keys = Result(("graph", "ranks", "way"), COLUMNS), list[str](), list[str]()
+    for name in cfg.names_of_runs:
+        one = cfg.runs[name]
         if FULL not in one.ways:
             raise ConfigError(f"runs.{name}.ways lacks {FULL}, with which the others are compared: add it")
         case = _case(cfg, name, one)
         trained = _train_all(cfg, name, one, case)
         goals = targets(trained, cfg.fraction)
-        cases.append(case)
-        rows += (of_graph := _rows(name, trained, goals))
-        panels.append(_panel(name, trained, goals))
-        said += compared(of_graph)
+        rows = _rows(name, trained, goals)
+        result.cases.append(case)
+        result.rows += rows
+        result.panels.append(_panel(name, trained, goals))
+        said += compared(rows)
         keys.append(_keys(name, one, case))
-        details[name] = {
+        result.details[name] = {
             "targets": goals,
             **{f"{way} p={p}": [asdict(one) for one in seeds] for (way, p), seeds in trained.items()},
         }
-    return Result(("graph", "ranks", "way"), COLUMNS, rows, panels, cases, [*said, *cfg.notes, *keys], details)
+    result.notes = [*said, *cfg.notes, *keys]
+    return result
 
 
 Trained = dict[tuple[str, int], list[Training]]

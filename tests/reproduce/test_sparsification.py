@@ -14,7 +14,7 @@ from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.reproduce import sparsification
 from fullgnn.reproduce.config import load_target, module_of
 from fullgnn.reproduce.result import Result
-from fullgnn.reproduce.sparsification import prepared
+from fullgnn.reproduce.sparsification import processes
 from fullgnn.reproduce.sparsification.compress import compressed
 from fullgnn.reproduce.sparsification.config import Config, cases
 from fullgnn.reproduce.sparsification.fresh import Fresh, call_fresh
@@ -159,7 +159,7 @@ def test_trainings_read_what_is_prepared(monkeypatch: pytest.MonkeyPatch) -> Non
     def call_here(function: Callable[..., Any], *args: Any, threads: int) -> Fresh:
         return Fresh(function(*args), 0, 10**6)  # processes of their own take seconds to start
 
-    monkeypatch.setattr(prepared, "call_fresh", call_here)
+    monkeypatch.setattr(processes, "call_fresh", call_here)
     keys = "cache_shares=[1]", "caches=[degree,exact]"
     rows = {row.labels[1]: row.cells for row in result("prepared", *keys).rows}
     reads, _, _ = counted(target("prepared"), 2)

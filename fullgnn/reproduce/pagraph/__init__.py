@@ -8,34 +8,38 @@ Each target is a row of ``CASES``: a function that fills the table.
 """
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
-from fullgnn.config.keys import check_choices
+from fullgnn.reproduce.graphs import Case, cases
 from fullgnn.reproduce.pagraph import convergence, counts, epochs
 from fullgnn.reproduce.pagraph.config import Config, check
 from fullgnn.reproduce.result import Result
+from fullgnn.reproduce.target import Target, family
 
-CASES: dict[str, Callable[[Config], Result]] = {
-    "graphs": counts.graphs,
-    "hits": counts.hits,
-    "accesses": counts.accesses,
-    "saved": counts.saved,
-    "parts": counts.parts,
-    "partition_time": counts.partition_time,
+__all__ = ["CASES", "Config", "run"]
+
+
+def _trained(cfg: Config, features: bool) -> list[Case]:
+    """The graphs, of whose nodes as many train as in the paper."""
+    return cases(cfg, features, cfg.data)
+
+
+_counted = partial(Target, features=False)
+_PARTS = ("graph", "parts")
+CASES: dict[str, Callable[[Any], Result]] = {
+    "graphs": _counted(("graph",), counts.graphs),
+    "hits": _counted(("graph", "cache"), counts.hits),
+    "accesses": _counted(("graph",), counts.accesses),
+    "saved": _counted(_PARTS, counts.saved),
+    "parts": _counted(_PARTS, counts.parts),
+    "partition_time": _counted(_PARTS, counts.partition_time),
     "epochs": epochs.ways,
     "steps": epochs.steps,
-    "shares": epochs.shares,
+    "shares": Target(("graph", "model", "cache"), epochs.shares, epochs.RULES, cases=_trained),
     "ablation": epochs.ablation,
-    "convergence": convergence.run,
+    "convergence": Target(("graph", "draws", "features, shuffled"), convergence.run, cases=_trained),
 }
 """What the targets of this paper count or measure, by their key ``case``."""
 
-
-def run(cfg: Config) -> Result:
-    """Run the case of ``cfg``.
-
-    Raises:
-        ConfigError: there is no such case, or a number is out of range.
-    """
-    check_choices("case", [cfg.case], CASES)
-    check(cfg)
-    return CASES[cfg.case](cfg)
+run = family(CASES, check)

@@ -8,7 +8,7 @@ from omegaconf import MISSING
 
 from fullgnn.config.keys import check_choices, check_minima
 from fullgnn.errors import ConfigError
-from fullgnn.reproduce.config import check_fraction, check_not_empty, entry
+from fullgnn.reproduce.config import check_fraction, check_not_empty, check_range
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.sampled import SampledConfig
 
@@ -59,13 +59,6 @@ class Config(SampledConfig):
     data: list[str] = field(default_factory=list)
     paper: list[dict[str, Any]] = field(default_factory=list)
 
-    def published(self, value: str, **row: Any) -> Any:
-        """The paper's ``value`` of a row; None: it has none.
-
-        An entry of ``paper`` is that of all rows that have what it names: graph, model, sampler, way, ranks and such.
-        """
-        return entry(self.paper, value, row)
-
 
 def check(cfg: Config) -> None:
     """Refuse values that no key can have.
@@ -73,12 +66,9 @@ def check(cfg: Config) -> None:
     Raises:
         ConfigError: one line that names the key.
     """
-    for key, values, least, largest in (("shares", cfg.shares, 0, 100), ("parts", cfg.parts, 1, 1 << 16)):
-        if not values:
-            raise ConfigError(f"{key}=[] leaves nothing to count: give at least one number")
-        for value in values:
-            if not least <= value <= largest:
-                raise ConfigError(f"{key}={value:g} is out of range: give {least} to {largest}")
+    check_not_empty(cfg, "shares", "parts", task="count", hint="give at least one number")
+    check_range(cfg, "shares", 0, 100)
+    check_range(cfg, "parts", 1, 1 << 16)
     check_fraction(cfg, "train_fraction")
     check_not_empty(cfg, "chosen_models", "samplers", "all_fanouts", "chosen_ways", "ranks", "seeds")
     check_choices("chosen_models", cfg.chosen_models, cfg.models)

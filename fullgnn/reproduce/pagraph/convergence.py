@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from fullgnn.config.overrides import quote
-from fullgnn.reproduce.graphs import cases
+from fullgnn.reproduce.config import published
+from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.jobs import train_by_command
 from fullgnn.reproduce.pagraph.config import Config, batch_size
 from fullgnn.reproduce.pagraph.epochs import Setting, preset, settings
-from fullgnn.reproduce.result import Cell, Curves, Result, TableRow, Value, mean_curve, over, reaching
+from fullgnn.reproduce.result import Cell, Curves, Result, Value, mean_curve, over, reaching
 from fullgnn.storage.folder import temporary_folder
 
 TOGETHER, PRECOMPUTED, LOCALLY = "plain, together", "cached + PP, together", "cached + PP, locally"
@@ -18,7 +19,6 @@ WAYS: dict[str, dict[str, Any]] = {
     PRECOMPUTED: {"precomputed": True, "share": 1.0},
     LOCALLY: {"precomputed": True, "share": 1.0, "split": True},
 }
-COLUMNS = ("accuracy", "spread", "epochs", "time")
 SHARE = 0.99
 """The accuracy whose time is told is this part of the one that every run reaches at its best."""
 
@@ -36,28 +36,27 @@ class Training:
         return statistics.median(self.seconds[1:] or self.seconds)
 
 
-def run(cfg: Config) -> Result:
+def run(result: Result, cfg: Config, case: Case) -> None:
     """Train in each way, with each seed."""
-    found, rows, panels, details = cases(cfg, data=cfg.data), [], [], dict[str, Any]()
-    for one in settings(cfg, found):
+    for one in settings(cfg, [case]):
         runs = {way: [_train(cfg, one, keys, seed) for seed in cfg.seeds] for way, keys in WAYS.items()}
         wanted = SHARE * min(max(each.accuracy) for own in runs.values() for each in own)
         base = _reached(runs[TOGETHER], wanted)[1]
         for way, own in runs.items():
             best = [max(each.accuracy) for each in own]
             epochs, time = _reached(own, wanted)
-            paper = cfg.published("speedup", **one.row(way=way))
+            paper = published(cfg.paper, "speedup", **one.row(way=way))
             cells = {
                 "accuracy": Cell(statistics.fmean(best), unit="%"),
                 "spread": Cell(max(best) - min(best), unit="points"),
                 "epochs": Cell(epochs),
                 "time": Cell(time, unit="s", ratio=over(base, time), paper_ratio=paper),
             }
-            rows.append(TableRow((one.case.title, one.name, way), cells))
-            details[f"{one.case.title}, {one.name}, {way}"] = [vars(each) for each in own]
+            labels = (case.title, one.name, way)
+            result.add(labels, cells)
+            result.details[", ".join(labels)] = [vars(each) for each in own]
         curves = [mean_curve(way, [each.accuracy for each in own]) for way, own in runs.items()]
-        panels.append(Curves(f"{one.case.title}, {one.name}", "epochs", "accuracy of validation nodes, %", curves))
-    return Result(("graph", "draws", "features, shuffled"), COLUMNS, rows, panels, found, cfg.notes, details)
+        result.panels.append(Curves(f"{case.title}, {one.name}", "epochs", "accuracy of validation nodes, %", curves))
 
 
 def _reached(runs: list[Training], wanted: float) -> tuple[Value, Value]:

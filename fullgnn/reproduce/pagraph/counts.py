@@ -4,29 +4,24 @@ import time
 
 import numpy as np
 
-from fullgnn.graph import Graph
-from fullgnn.reproduce.graphs import Case, cases
+from fullgnn.reproduce.draws import Draws
+from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.pagraph.config import NEIGHBOR, Config, batch_size, cached_share, most_inputs
-from fullgnn.reproduce.result import Cell, Curve, Curves, Origin, Result, TableRow, number, with_label
-from fullgnn.sampling.batches import batch_of, epoch_order, num_batches
+from fullgnn.reproduce.result import Cell, Curve, Result, numbers, with_label
 from fullgnn.sampling.caches import most, num_readers
-from fullgnn.sampling.neighbors import NeighborSampler
 from fullgnn.sampling.pagraph import CrossFreeParts, cross_partition_free
 
 
-class Structure:
+class Structure(Draws):
     """The structure of a graph, its training nodes, and how often epochs read each row."""
 
     def __init__(self, cfg: Config, case: Case, fanouts: list[int] | None = None):
-        graph: Graph = case.graph.symmetrized() if cfg.symmetrize else case.graph
-        self.num_nodes, self.is_symmetric = graph.num_nodes, graph.is_symmetric
-        self.indptr, self.indices = graph.indptr.astype(np.int64), graph.indices
+        graph = case.graph.symmetrized() if cfg.symmetrize else case.graph
         random = np.random.default_rng(cfg.seed)
         count = max(1, round(cfg.train_fraction * graph.num_nodes))
-        self.train = np.sort(random.choice(graph.num_nodes, count, replace=False))
-        self.batch_size = batch_size(cfg, case)
-        self._seed = cfg.seed
-        self._sampler = NeighborSampler(self.indptr, self.indices, fanouts or cfg.fanouts, seed=cfg.seed)
+        train = np.sort(random.choice(graph.num_nodes, count, replace=False))
+        super().__init__(graph, train, fanouts or cfg.fanouts, batch_size(cfg, case), cfg.seed)
+        self.is_symmetric = graph.is_symmetric
 
     @property
     def num_readers(self) -> np.ndarray:
@@ -43,86 +38,52 @@ class Structure:
         """How many rows are ``share`` per cent of all nodes'."""
         return int(self.num_nodes * share / 100)
 
-    def reads(self, epochs: range, train: np.ndarray | None = None, batch_size: int | None = None) -> np.ndarray:
-        """(num_nodes,) int64: how many batches of these epochs read each row, of some training nodes, or of all."""
-        train, batch_size = self.train if train is None else train, batch_size or self.batch_size
-        found = np.zeros(self.num_nodes, np.int64)
-        for epoch in epochs:
-            order = epoch_order(train, self._seed, epoch)
-            for turn in range(num_batches(len(train), batch_size)):
-                hops = self._sampler.sample(np.sort(batch_of(order, batch_size, turn)), epoch)
-                found[hops[-1].sources] += 1
-        return found
+
+def graphs(result: Result, cfg: Config, case: Case) -> None:
+    """A graph that stands for the paper's, at full size: what is counted in it, over the scale."""
+    nodes, arcs = case.graph.num_nodes / case.scale, case.graph.num_edges / case.scale
+    cells = {
+        "nodes": Cell(nodes),
+        "arcs": Cell(arcs),
+        "arcs of a node": Cell(arcs / nodes),
+        "features": Cell(case.full.num_features, origin="derived"),
+        "classes": Cell(case.full.num_classes, origin="derived"),
+    }
+    result.add((case.title,), cells, cfg.paper, graph=case.dataset)
 
 
-GRAPHS = ("nodes", "arcs", "arcs of a node", "features", "classes")
-
-
-def graphs(cfg: Config) -> Result:
-    """The graphs that stand for the paper's, at full size: what is counted in them, over the scale."""
-    found, rows = cases(cfg, features=False), []
-    for case in found:
-        nodes, arcs = case.graph.num_nodes / case.scale, case.graph.num_edges / case.scale
-        values = nodes, arcs, arcs / nodes, case.full.num_features, case.full.num_classes
-        origins: list[Origin] = ["measured"] * 3 + ["derived"] * 2  # type: ignore[assignment]
-        cells = {
-            name: Cell(value, cfg.published(name, graph=case.dataset), origin=origin)
-            for name, value, origin in zip(GRAPHS, values, origins)
-        }
-        rows.append(TableRow((case.title,), cells))
-    return Result(("graph",), GRAPHS, rows, [], found, cfg.notes)
-
-
-ACCESSES = ("read again", "most often", "reads")
-
-
-def accesses(cfg: Config) -> Result:
+def accesses(result: Result, cfg: Config, case: Case) -> None:
     """How often batches of an epoch read the same row."""
-    found, rows, panels = cases(cfg, features=False), [], []
-    for case in found:
-        one = Structure(cfg, case)
-        often = np.mean([_again(one.reads(range(epoch, epoch + 1))) for epoch in range(1, cfg.epochs + 1)], axis=0)
-        units = dict(zip(ACCESSES, ("%", "times", "x the nodes")))
-        cells = {
-            name: Cell(float(value), cfg.published(name, graph=case.dataset), units[name])
-            for name, value in zip(ACCESSES, often)
-        }
-        rows.append(TableRow((case.title,), cells))
-        reads = np.sort(one.reads(range(1, 2)))[::-1]
-        x = np.unique(np.geomspace(1, one.num_nodes, 60).astype(np.int64))
-        heights = 100 * np.cumsum(reads)[x - 1] / max(1, reads.sum())
-        panels.append(Curve(case.title, (100 * x / one.num_nodes).tolist(), heights.tolist()))
-    curves = [Curves("reads of the rows that are read most often", "rows, %", "reads of an epoch, %", panels)]
-    return Result(("graph",), ACCESSES, rows, curves, found, cfg.notes)
+    structure = Structure(cfg, case)
+    by_epoch = [structure.reads([epoch]) for epoch in range(1, cfg.epochs + 1)]
+    often = [(100 * float((reads > 1).mean()), reads.max(), reads.mean()) for reads in by_epoch]
+    again, largest, mean = np.mean(often, axis=0).tolist()
+    cells = {
+        "read again": Cell(again, unit="%"),
+        "most often": Cell(largest, unit="times"),
+        "reads": Cell(mean, unit="x the nodes"),
+    }
+    result.add((case.title,), cells, cfg.paper, graph=case.dataset)
+    reads = np.sort(by_epoch[0])[::-1]
+    x = np.unique(np.geomspace(1, structure.num_nodes, 60).astype(np.int64))
+    heights = 100 * np.cumsum(reads)[x - 1] / max(1, reads.sum())
+    curve = Curve(case.title, (100 * x / structure.num_nodes).tolist(), heights.tolist())
+    result.draw("reads of the rows that are read most often", "rows, %", "reads of an epoch, %", [curve])
 
 
-def _again(reads: np.ndarray) -> tuple[float, float, float]:
-    """The per cent of the rows that more than one batch reads, the most reads of a row, and reads over rows."""
-    return 100 * float((reads > 1).mean()), float(reads.max()), float(reads.mean())
-
-
-SAVED = ("rows on the device", "all reads", "saved")
-
-
-def saved(cfg: Config) -> Result:
+def saved(result: Result, cfg: Config, case: Case) -> None:
     """The bytes of an epoch that a rank need not fetch, with the cache that fits the device of the paper."""
-    found, rows = cases(cfg, features=False), []
-    for case in found:
-        one, row_bytes = Structure(cfg, case), 4 * case.full.num_features
-        share = cached_share(cfg, case, row_bytes, most_inputs(cfg, NEIGHBOR, cfg.fanouts))
-        for num_parts in cfg.parts:
-            _, reads, rate = _of_parts(cfg, one, num_parts, int(share * one.num_nodes))
-            all_bytes = float(np.mean([counts.sum() for counts in reads])) / cfg.epochs * row_bytes
-            cells = {
-                "rows on the device": Cell(100 * share, unit="%", origin="derived"),
-                "all reads": Cell(all_bytes / 1e9, unit="GB"),
-                "saved": Cell(rate, cfg.published("saved", graph=case.dataset, parts=num_parts), "%"),
-            }
-            rows.append(TableRow((case.title, f"K={num_parts}"), cells))
-    return Result(("graph", "parts"), SAVED, rows, [], found, cfg.notes)
-
-
-RULES = ("degree", "random", "AliGraph", "presample", "optimal")
+    structure, row_bytes = Structure(cfg, case), 4 * case.full.num_features
+    share = cached_share(cfg, case, row_bytes, most_inputs(cfg, NEIGHBOR, cfg.fanouts))
+    for num_parts in cfg.parts:
+        _, reads, rate = _of_parts(cfg, structure, num_parts, int(share * structure.num_nodes))
+        all_bytes = float(np.mean([counts.sum() for counts in reads])) / cfg.epochs * row_bytes
+        cells = {
+            "rows on the device": Cell(100 * share, unit="%", origin="derived"),
+            "all reads": Cell(all_bytes / 1e9, unit="GB"),
+            "saved": Cell(rate, unit="%"),
+        }
+        result.add((case.title, f"K={num_parts}"), cells, cfg.paper, graph=case.dataset, parts=num_parts)
 
 
 def rules(cfg: Config, one: Structure) -> dict[str, tuple[np.ndarray, ...]]:
@@ -134,79 +95,57 @@ def rules(cfg: Config, one: Structure) -> dict[str, tuple[np.ndarray, ...]]:
     }
 
 
-def hits(cfg: Config) -> Result:
+def hits(result: Result, cfg: Config, case: Case) -> None:
     """The share of rows that are on the device when they are read, by the rule that chooses them."""
-    found, rows, panels = cases(cfg, features=False), [], []
-    for case in found:
-        one = Structure(cfg, case)
-        reads = one.reads(range(1, cfg.epochs + 1))
-        chosen = rules(cfg, one) | {"presample": (one.reads(range(1)), one.num_readers), "optimal": (reads,)}
-        of_case = []
-        for share in cfg.shares:
-            rates = {name: _rate(reads, most(one.rows(share), *scores)) for name, scores in chosen.items()}
-            cells = {name: Cell(rate, unit="%") for name, rate in rates.items()}
-            if one.is_symmetric:
-                cells["AliGraph"] = Cell("ties", unit="%")
-            of_case.append(TableRow((case.title, f"{share:g} % of the rows"), cells))
-        rows += of_case
-        curves = [
-            Curve(name, list(cfg.shares), _heights(of_case, name))
-            for name in RULES
-            if name != "AliGraph" or not one.is_symmetric
-        ]
-        panels.append(Curves(case.title, "rows on the device, %", "hits, %", curves))
-    return Result(("graph", "cache"), RULES, rows, panels, found, cfg.notes)
+    structure = Structure(cfg, case)
+    reads = structure.reads(range(1, cfg.epochs + 1))
+    presampled = structure.reads([0]), structure.num_readers
+    chosen = rules(cfg, structure) | {"presample": presampled, "optimal": (reads,)}
+    for share in cfg.shares:
+        rates = {name: _rate(reads, most(structure.rows(share), *scores)) for name, scores in chosen.items()}
+        cells = {name: Cell(rate, unit="%") for name, rate in rates.items()}
+        if structure.is_symmetric:
+            cells["AliGraph"] = Cell("ties", unit="%")
+        result.add((case.title, f"{share:g} % of the rows"), cells)
+    own = with_label(result.rows, case.title)
+    drawn = [name for name in chosen if name != "AliGraph" or not structure.is_symmetric]
+    curves = [Curve(name, list(cfg.shares), numbers(own, name)) for name in drawn]
+    result.draw(case.title, "rows on the device, %", "hits, %", curves)
 
 
-PARTS = ("copies", "largest part", "hits by degree", "reads outside")
-
-
-def parts(cfg: Config) -> Result:
+def parts(result: Result, cfg: Config, case: Case) -> None:
     """Copies, balance and hits of PaGraph's parts, and whether one reads what it does not hold."""
-    found, rows = cases(cfg, features=False), []
-    for case in found:
-        one = Structure(cfg, case)
-        room = one.rows(cfg.shares[0])
-        for num_parts in cfg.parts:
-            split, reads, rate = _of_parts(cfg, one, num_parts, room)
-            outside = sum(int(counts.sum() - counts[split.nodes(part)].sum()) for part, counts in enumerate(reads))
-            values = {
-                "copies": Cell(100 * split.redundancy, unit="%"),
-                "largest part": Cell(split.imbalance, unit="x the mean"),
-                "hits by degree": Cell(rate, unit="%"),
-                "reads outside": Cell(outside),
-            }
-            rows.append(TableRow((case.title, f"K={num_parts}"), values))
-    curves = [
-        Curve(f"{case.title}: {name}", list(map(float, cfg.parts)), _heights(with_label(rows, case.title), name))
-        for case in found
-        for name in ("copies", "hits by degree")
-    ]
-    return Result(("graph", "parts"), PARTS, rows, [Curves("copies and hits", "parts", "%", curves)], found, cfg.notes)
+    structure = Structure(cfg, case)
+    for num_parts in cfg.parts:
+        split, reads, rate = _of_parts(cfg, structure, num_parts, structure.rows(cfg.shares[0]))
+        outside = sum(int(counts.sum() - counts[split.nodes(part)].sum()) for part, counts in enumerate(reads))
+        cells = {
+            "copies": Cell(100 * split.redundancy, unit="%"),
+            "largest part": Cell(split.imbalance, unit="x the mean"),
+            "hits by degree": Cell(rate, unit="%"),
+            "reads outside": Cell(outside),
+        }
+        result.add((case.title, f"K={num_parts}"), cells)
+    own, x = with_label(result.rows, case.title), list(map(float, cfg.parts))
+    curves = [Curve(f"{case.title}: {name}", x, numbers(own, name)) for name in ("copies", "hits by degree")]
+    result.draw("copies and hits", "parts", "%", curves)
 
 
-def partition_time(cfg: Config) -> Result:
+def partition_time(result: Result, cfg: Config, case: Case) -> None:
     """Seconds of the partition."""
-    found, rows = cases(cfg, features=False), []
     tiny = np.array([0, 1, 2]), np.array([1, 0], np.int32), np.array([0, 1])
     cross_partition_free(*tiny, 2, 1)  # compiles
-    for case in found:
-        one = Structure(cfg, case)
-        for num_parts in cfg.parts:
-            begin = time.perf_counter()
-            split = cross_partition_free(one.indptr, one.indices, one.train, num_parts, len(cfg.fanouts))
-            seconds = time.perf_counter() - begin
-            cells = {
-                "time": Cell(seconds, cfg.published("time", graph=case.dataset), "s"),
-                "training nodes a second": Cell(len(one.train) / seconds),
-                "copies": Cell(100 * split.redundancy, unit="%"),
-            }
-            rows.append(TableRow((case.title, f"K={num_parts}"), cells))
-    return Result(("graph", "parts"), ("time", "training nodes a second", "copies"), rows, [], found, cfg.notes)
-
-
-def _heights(rows: list[TableRow], column: str) -> list[float]:
-    return [value for row in rows if (value := number(row.cells[column].ours)) is not None]
+    structure = Structure(cfg, case)
+    for num_parts in cfg.parts:
+        begin = time.perf_counter()
+        split = cross_partition_free(structure.indptr, structure.indices, structure.train, num_parts, len(cfg.fanouts))
+        seconds = time.perf_counter() - begin
+        cells = {
+            "time": Cell(seconds, unit="s"),
+            "training nodes a second": Cell(len(structure.train) / seconds),
+            "copies": Cell(100 * split.redundancy, unit="%"),
+        }
+        result.add((case.title, f"K={num_parts}"), cells, cfg.paper, graph=case.dataset)
 
 
 def _rate(reads: np.ndarray, kept: np.ndarray) -> float:

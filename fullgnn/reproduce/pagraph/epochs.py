@@ -12,19 +12,21 @@ of a batch. What is counted in a batch of the shrunk graph, over the scale, is t
 The steps come one after the other, or overlapped where the table says so.
 """
 
-import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fullgnn.reproduce.config import published
 from fullgnn.reproduce.graphs import Case, cases
 from fullgnn.reproduce.modelled import (
     MEASURED,
     SIMULATED,
     Batch,
+    add_epochs,
     bars_by_origin,
     batch_here,
     draw_s,
@@ -36,7 +38,7 @@ from fullgnn.reproduce.modelled import (
 from fullgnn.reproduce.pagraph import config
 from fullgnn.reproduce.pagraph.config import BOTH, CACHED, LAYER, PLAIN, PP, WAYS, Config, batch_size
 from fullgnn.reproduce.pagraph.counts import Structure, rules
-from fullgnn.reproduce.result import Cell, Curve, Curves, Origin, Result, TableRow, bars, number, speedups
+from fullgnn.reproduce.result import Cell, Curve, Curves, Origin, Result, bars, numbers, speedups
 from fullgnn.reproduce.sampled import Measured, measure
 from fullgnn.sampling.caches import most
 
@@ -163,9 +165,9 @@ def simulated(cfg: Config, one: Setting, details: dict[str, Any]) -> Batch:
     widths, of_weights = layer_widths(one.case, len(layers))
     num_matrices = details["parameter_bytes"] / 4 / sum(of_weights)  # of each layer
     flops, edge_bytes = 0.0, 0.0
-    for index, (layer, numbers) in enumerate(zip(layers, of_weights)):
+    for index, (layer, num_weights) in enumerate(zip(layers, of_weights)):
         backward = index > 0  # the features have no gradient
-        flops += 2 * layer["targets"] * numbers * num_matrices * (2 + backward)
+        flops += 2 * layer["targets"] * num_weights * num_matrices * (2 + backward)
         edge_bytes += 4 * layer["edges"] * widths[index] * (1 + backward)
     table_bytes = 4 * layers[0]["sources"] * widths[0] * up
     compute = (
@@ -192,47 +194,57 @@ def num_batches(cfg: Config, one: Setting) -> int:
     return max(1, -(-num_train // (batch_size(cfg, one.case) * one.ranks)))
 
 
-def ways(cfg: Config) -> Result:
-    """The epoch by the way in which features are loaded."""
-    found, rows, details, same = cases(cfg, data=cfg.data), [], dict[str, Any](), list[bool]()
-    for one in settings(cfg, found):
-        presets = presets_of(cfg, one)
-        times = measured(cfg, one, presets.values())
-        same += same_losses(times, presets, [(PLAIN, CACHED), (PP, BOTH)] if one.ranks == 1 else [])
-        rows += _epoch_rows(cfg, one, times, presets, {way: {"way": way} for way in cfg.chosen_ways}, PLAIN)
-        details[", ".join(one.labels(cfg))] = {way: times.record(name) for way, name in presets.items()}
-    title, group = ("{1}, {2}", 0) if len(found) > 1 else ("{0}, {1}", 2)  # one graph is drawn by its draws
-    panels = bars_by_origin(title, "speed-up over plain", rows, WAYS, group=group)
-    notes = [*cfg.notes, *same_notes(same)]
-    return Result(("graph", "model", "draws"), WAYS, rows, panels, found, notes, details)
-
-
-def _epoch_rows(
+def _epochs(
     cfg: Config,
-    setting: Setting,
-    times: Measured,
-    presets: dict[str, str],
-    columns: dict[str, dict[str, str]],
-    base: str,
-) -> list[TableRow]:
+    columns: Sequence[str],
+    key: str,
+    presets_of: Callable[[Config, Setting], dict[str, str]],
+    pairs_of: Callable[[Setting], list[tuple[str, str]]],
+) -> Result:
     """The epoch as it is measured, if as many ranks run here, and as it is simulated.
 
     Args:
-        columns: names among ``presets``, each with what the paper's numbers call it.
-        base: the column that speed-ups are over.
+        columns: names among the presets. Speed-ups are over the name that the presets have first.
+        key: by which the paper's numbers name a column.
+        pairs_of: see ``same_losses``.
     """
     assert cfg.nproc is not None
-    count, simulated_cells = num_batches(cfg, setting), {}
-    for name, asked in columns.items():
-        seconds = None
-        if presets[name] in times.ms:
-            batch = simulated(cfg, setting, counted(times, presets, name))
-            seconds = count * (batch.overlapped if name == STAGES[-1] else batch.in_turn)
-        ratio = cfg.published("speedup", **setting.row(**asked))
-        simulated_cells[name] = Cell(seconds, unit="s", origin=SIMULATED, paper_ratio=ratio)
-    here = {name: times.cell(presets[name], count / 1e3, "s") for name in columns}
-    both = [here, simulated_cells] if setting.ranks <= cfg.nproc else [simulated_cells]
-    return [TableRow(setting.labels(cfg), speedups(cells, base)) for cells in both]
+    result = Result(("graph", "model", "draws"), columns, cases=cases(cfg, data=cfg.data), notes=[*cfg.notes])
+    same = list[bool]()
+    for setting in settings(cfg, result.cases):
+        presets, count, labels = presets_of(cfg, setting), num_batches(cfg, setting), setting.labels(cfg)
+        times, seconds = measured(cfg, setting, presets.values()), dict[str, float | None]()
+        for name in columns:
+            seconds[name] = None
+            if presets[name] in times.ms:
+                batch = simulated(cfg, setting, counted(times, presets, name))
+                seconds[name] = count * (batch.overlapped if name == STAGES[-1] else batch.in_turn)
+        is_measured = setting.ranks <= cfg.nproc
+        here = {name: times.cell(presets[name], count / 1e3, "s") for name in columns if is_measured}
+        names = {name: setting.row(**{key: name}) for name in columns}
+        add_epochs(result, labels, here, seconds, next(iter(presets)), cfg.paper, names)
+        result.details[", ".join(labels)] = {way: times.record(name) for way, name in presets.items()}
+        same += same_losses(times, presets, pairs_of(setting))
+    if same:
+        result.notes.append(
+            "The losses of a cached training and of the same one without are equal to the bit in"
+            f" {sum(same)} of {len(same)} pairs."
+        )
+    return result
+
+
+def _same_ways(setting: Setting) -> list[tuple[str, str]]:
+    """Ways that train alike; on several ranks those with a cache have training nodes of their own."""
+    return [(PLAIN, CACHED), (PP, BOTH)] if setting.ranks == 1 else []
+
+
+def ways(cfg: Config) -> Result:
+    """The epoch by the way in which features are loaded."""
+    result = _epochs(cfg, cfg.chosen_ways, "way", presets_of, _same_ways)
+    result.columns = WAYS
+    title, group = ("{1}, {2}", 0) if len(result.cases) > 1 else ("{0}, {1}", 2)  # one graph is drawn by its draws
+    result.panels += bars_by_origin(title, "speed-up over plain", result.rows, WAYS, group=group)
+    return result
 
 
 def same_losses(times: Measured, presets: dict[str, str], pairs: Iterable[tuple[str, str]]) -> list[bool]:
@@ -247,24 +259,9 @@ def same_losses(times: Measured, presets: dict[str, str], pairs: Iterable[tuple[
     return same
 
 
-def same_notes(same: list[bool]) -> list[str]:
-    """A sentence, if anything has been compared."""
-    if not same:
-        return []
-    return [f"The losses of a cached training and of the same one without are equal to the bit in {sum(same)} of"
-            f" {len(same)} pairs."]  # fmt: skip
-
-
 STEPS = (
-    "sample",
-    "gather",
-    "transfer",
-    "compute",
-    "loading",
-    "gather of loading",
-    "loading saved",
-    "computing",
-    "memory",
+    *("sample", "gather", "transfer", "compute"),
+    *("loading", "gather of loading", "loading saved", "computing", "memory"),
 )
 UNCACHED = {CACHED: PLAIN, BOTH: PP}
 """Way with a cache -> the same one without."""
@@ -272,16 +269,16 @@ UNCACHED = {CACHED: PLAIN, BOTH: PP}
 
 def steps(cfg: Config) -> Result:
     """The epoch by step."""
-    found, rows, details = cases(cfg, data=cfg.data), [], dict[str, Any]()
-    for one in settings(cfg, found):
+    result = Result(("graph", "model", "draws", "features"), STEPS, cases=cases(cfg, data=cfg.data), notes=cfg.notes)
+    for one in settings(cfg, result.cases):
         presets = presets_of(cfg, one)
         times, count = measured(cfg, one, presets.values()), num_batches(cfg, one)
         loading: dict[str, float] = {}
         for way, name in presets.items():
             labels = *one.labels(cfg), way
-            details[", ".join(labels)] = times.record(name)
+            result.details[", ".join(labels)] = times.record(name)
             if name not in times.ms:
-                rows.append(TableRow(labels, {STEPS[0]: times.cell(name)}))
+                result.add(labels, {STEPS[0]: times.cell(name)})
                 continue
             here, own = batch_here(times, name), simulated(cfg, one, counted(times, presets, way))
             loading[way], base = own.loading, loading.get(UNCACHED.get(way, ""))
@@ -289,32 +286,24 @@ def steps(cfg: Config) -> Result:
                 continue
             batch_bytes = times.details[name]["counts"]["input_rows"] * row_bytes(cfg, one, way in (PP, BOTH))
             memory = batch_bytes / one.case.scale + 4 * times.details[name]["parameter_bytes"]
-            paper = {column: cfg.published(column, **one.row(way=way)) for column in STEPS}
             others = {"memory": memory / (1e9 * cfg.device_gigabytes)}
             if base:
                 others["loading saved"] = 1 - own.loading / base
             if own.loading:
                 others["gather of loading"] = own.gather / own.loading
-            rows.append(TableRow(labels, _step_cells(here, count, MEASURED)))
-            rows.append(TableRow(labels, _step_cells(own, count, SIMULATED, others, paper)))
-    drawn = [row for row in rows if row.cells.get("loading") and row.cells["loading"].origin == SIMULATED]
-    title, group = ("{1}, {2}, {3}", 0) if len(found) > 1 else ("{0}, {1}, {2}", 3)
-    panels = bars(f"{title}: simulated", "seconds of an epoch", drawn, STEPS[:4], ("ours",), group)
-    return Result(("graph", "model", "draws", "features"), STEPS, rows, panels, found, cfg.notes, details)
+            result.add(labels, _step_cells(here, count, MEASURED, {}))
+            result.add(labels, _step_cells(own, count, SIMULATED, others), cfg.paper, **one.row(way=way))
+    drawn = [row for row in result.rows if row.cells.get("loading") and row.cells["loading"].origin == SIMULATED]
+    title, group = ("{1}, {2}, {3}", 0) if len(result.cases) > 1 else ("{0}, {1}, {2}", 3)
+    result.panels += bars(f"{title}: simulated", "seconds of an epoch", drawn, STEPS[:4], ("ours",), group)
+    return result
 
 
-def _step_cells(
-    batch: Batch,
-    count: int,
-    origin: Origin,
-    others: Mapping[str, float] | None = None,
-    paper: Mapping[str, Any] | None = None,
-) -> dict[str, Cell]:
+def _step_cells(batch: Batch, count: int, origin: Origin, others: Mapping[str, float]) -> dict[str, Cell]:
     """Cells of an epoch of ``count`` batches.
 
     Args:
         others: further shares.
-        paper: the paper's values.
     """
     seconds = {"sample": batch.sample, "gather": batch.gather + batch.decode, "transfer": batch.transfer}
     seconds["compute"] = batch.compute
@@ -322,56 +311,52 @@ def _step_cells(
     if origin == MEASURED:
         cells["transfer"] = Cell("none", unit="s", origin=origin)
     shares = {"loading": batch.loading / batch.in_turn, "computing": batch.compute / batch.in_turn}
-    found = {name: 100 * value for name, value in (shares | dict(others or {})).items()}
-    return cells | {name: Cell(value, (paper or {}).get(name), "%", origin) for name, value in found.items()}
+    return cells | {name: Cell(100 * value, unit="%", origin=origin) for name, value in {**shares, **others}.items()}
 
 
-def shares(cfg: Config) -> Result:
+RULES = ("degree", "random", "AliGraph")
+
+
+def shares(result: Result, cfg: Config, case: Case) -> None:
     """The epoch by the share of the rows that the cache holds, and by the rule that chooses them."""
-    found, rows, panels, details = cases(cfg, data=cfg.data), [], [], dict[str, Any]()
-    names = ("degree", "random", "AliGraph")
-    for one in settings(cfg, found):
-        structure, count = Structure(cfg, one.case, list(one.draws)), num_batches(cfg, one)
+    for one in settings(cfg, [case]):
+        structure, count = Structure(cfg, case, list(one.draws)), num_batches(cfg, one)
         presets = presets_of(cfg, one)
         times, plain = measured(cfg, one, presets.values()), presets[PLAIN]
         batch = simulated(cfg, one, counted(times, presets, PLAIN))
         reads, scores = structure.reads(range(1, cfg.epochs + 1)), rules(cfg, structure)
-        labels = one.labels(cfg)[:2]
-        details[", ".join(labels)] = times.record(plain)
-        own = []
+        labels, first = one.labels(cfg)[:2], len(result.rows)
+        result.details[", ".join(labels)] = times.record(plain)
         for share in cfg.shares:
             cells = {}
-            for name in names:
+            for name in RULES:
                 kept = most(structure.rows(share), *scores[name])
                 misses = 1 - reads[kept].sum() / max(1, reads.sum())
                 seconds = (batch.in_turn - batch.loading * (1 - misses)) * count
-                paper = cfg.published("seconds", **one.row(rule=name, share=share))
+                paper = published(cfg.paper, "seconds", **one.row(rule=name, share=share))
                 cells[name] = Cell(float(seconds), paper, "s", SIMULATED)
             if structure.is_symmetric:
                 cells["AliGraph"] = Cell("ties", unit="s")
-            own.append(TableRow((*labels, f"{share:g} % of the rows"), speedups(cells, "AliGraph")))
-        rows += own
-        heights = {name: [number(row.cells[name].ours) for row in own] for name in names}
-        curves = [Curve(name, list(cfg.shares), ys) for name, ys in heights.items() if None not in ys]  # type: ignore
-        panels.append(Curves(", ".join(labels), "rows on the device, %", "seconds of an epoch, simulated", curves))
-    return Result(("graph", "model", "cache"), names, rows, panels, found, cfg.notes, details)
+            result.add((*labels, f"{share:g} % of the rows"), speedups(cells, "AliGraph"))
+        heights = {name: numbers(result.rows[first:], name) for name in RULES}
+        curves = [Curve(name, list(cfg.shares), ys) for name, ys in heights.items() if len(ys) == len(cfg.shares)]
+        result.panels.append(
+            Curves(", ".join(labels), "rows on the device, %", "seconds of an epoch, simulated", curves)
+        )
 
 
 STAGES = (PP, "+ cache", "+ partition", "+ pipeline")
 
 
+def _stages(cfg: Config, one: Setting) -> dict[str, str]:
+    """Stage -> its preset, with the keys of all stages before it."""
+    keys: list[dict[str, Any]] = [{}, {"share": cfg.shares[0] / 100}, {"split": one.ranks > 1}, {"workers": 1}]
+    joined = itertools.accumulate(keys, operator.or_)
+    return {stage: preset(cfg, one, precomputed=True, **own) for stage, own in zip(STAGES, joined)}
+
+
 def ablation(cfg: Config) -> Result:
     """The epoch with one stage of the paper after the other; each can be switched off by its key."""
-    found, rows, details, same = cases(cfg, data=cfg.data), [], dict[str, Any](), list[bool]()
-    for one in settings(cfg, found):
-        share = cfg.shares[0] / 100
-        keys: list[dict[str, Any]] = [{}, {"share": share}, {"split": one.ranks > 1}, {"workers": 1}]
-        joined = [functools.reduce(lambda a, b: a | b, keys[: stage + 1]) for stage in range(len(keys))]
-        presets = {stage: preset(cfg, one, precomputed=True, **own) for stage, own in zip(STAGES, joined)}
-        times = measured(cfg, one, presets.values())
-        same += same_losses(times, presets, [(STAGES[0], STAGES[1]), (STAGES[2], STAGES[3])])
-        rows += _epoch_rows(cfg, one, times, presets, {stage: {"stage": stage} for stage in STAGES}, PP)
-        details[", ".join(one.labels(cfg))] = {stage: times.record(name) for stage, name in presets.items()}
-    panels = bars_by_origin("{0}, {2}", "speed-up over PP", rows, STAGES, group=1)
-    notes = [*cfg.notes, *same_notes(same)]
-    return Result(("graph", "model", "draws"), STAGES, rows, panels, found, notes, details)
+    result = _epochs(cfg, STAGES, "stage", _stages, lambda setting: [STAGES[:2], STAGES[2:]])
+    result.panels += bars_by_origin("{0}, {2}", "speed-up over PP", result.rows, STAGES, group=1)
+    return result

@@ -1,26 +1,30 @@
-"""The targets of accuracy: each is a row of ``CASES``, a function that fills the table."""
+"""The targets of accuracy: each is a row of ``CASES``."""
 
-from collections.abc import Callable
+from functools import partial
 
-from fullgnn.config.keys import check_choices
-from fullgnn.reproduce.result import Result
-from fullgnn.reproduce.sparsification import curves, losses, similarity
+from fullgnn.reproduce.graphs import Case
+from fullgnn.reproduce.sparsification import curves, data, losses, similarity
 from fullgnn.reproduce.sparsification.accuracy_config import Config, check
+from fullgnn.reproduce.sparsification.training import kept_ways
+from fullgnn.reproduce.target import Target, family
 
-CASES: dict[str, Callable[[Config], Result]] = {
-    "losses": losses.run,
-    "similarity": similarity.run,
-    "curves": curves.run,
+__all__ = ["CASES", "Config", "run"]
+
+
+def cases(cfg: Config, features: bool = True) -> list[Case]:
+    """The graphs, of which all codecs have taken their keys, before hours of training."""
+    chosen = data.cases(cfg)
+    for case in chosen:
+        kept_ways(cfg, case)
+    return chosen
+
+
+_target = partial(Target, cases=cases)
+CASES = {
+    "losses": _target(("graph", "model", "features"), losses.run, losses.COLUMNS),
+    "similarity": _target(("graph", "model", "features", "weights"), similarity.run),
+    "curves": _target(("graph", "model", "features"), curves.run),
 }
 """What these targets measure, by their key ``case``."""
 
-
-def run(cfg: Config) -> Result:
-    """Run the case of ``cfg``.
-
-    Raises:
-        ConfigError: there is no such case, or a number is out of range.
-    """
-    check_choices("case", [cfg.case], CASES)
-    check(cfg)
-    return CASES[cfg.case](cfg)
+run = family(CASES, check)

@@ -7,7 +7,7 @@ from omegaconf import MISSING
 
 from fullgnn.config.keys import check_choices, check_minima
 from fullgnn.errors import ConfigError
-from fullgnn.reproduce.config import TargetConfig, check_not_empty, entry
+from fullgnn.reproduce.config import TargetConfig, check_not_empty
 
 
 @dataclass
@@ -73,17 +73,6 @@ class Config(TargetConfig):
     best_at: list[int] = field(default_factory=list)
     aims: list[dict[str, Any]] = field(default_factory=list)
     paper: list[dict[str, Any]] = field(default_factory=list)
-
-    def published(self, value: str, **row: Any) -> Any:
-        """The paper's ``value`` of a row; None: it has none.
-
-        An entry of ``paper`` is that of all rows that have what it names: graph, model, codec, ratio and such.
-        """
-        return entry(self.paper, value, row)
-
-    def aim(self, **row: Any) -> float | None:
-        """The largest loss that the best codec should have in a row; None: there is none."""
-        return entry(self.aims, "loss", row)
 
 
 def check(cfg: Config) -> None:

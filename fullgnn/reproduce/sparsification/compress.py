@@ -13,7 +13,7 @@ import numpy as np
 from fullgnn.codecs import EncodedRows, Features
 from fullgnn.codecs.topk import TopK
 from fullgnn.reproduce.graphs import full_size
-from fullgnn.reproduce.result import Cell, Result, TableRow
+from fullgnn.reproduce.result import Cell, Result
 from fullgnn.reproduce.sparsification.config import Config
 from fullgnn.reproduce.sparsification.fresh import call_fresh, seconds_of
 from fullgnn.storage.arrays import map_npy, write_npy
@@ -23,8 +23,6 @@ log = logging.getLogger(__name__)
 
 _ROWS = 1 << 14
 """Rows of features that are made at a time."""
-
-COLUMNS = ("file", "time", "rate", "peak memory", "compressed", "full size")
 
 
 class Gaussian:
@@ -44,7 +42,8 @@ class Gaussian:
 
 def run(cfg: Config) -> Result:
     """Compress a file of the features of each graph."""
-    rows, details, threads = [], {}, cfg.threads or 1
+    columns = ("file", "time", "rate", "peak memory", "compressed", "full size")
+    result, threads = Result(("graph", "codec"), columns, notes=cfg.notes), cfg.threads or 1
     for name in cfg.chosen:
         full, kind, title = full_size(name), cfg.kinds[name], cfg.graphs[name].title
         with temporary_folder() as folder:
@@ -62,12 +61,12 @@ def run(cfg: Config) -> Result:
             "rate": Cell(size / seconds / 1e9, unit="GB/s"),
             "peak memory": Cell(found.peak_bytes / 1e9, unit="GB"),
             "compressed": Cell(codes / 1e9, unit="GB"),
-            "full size": Cell(estimate, cfg.published("full size", graph=name), "s", "simulated"),
+            "full size": Cell(estimate, unit="s", origin="simulated"),
         }
-        rows.append(TableRow((title, f"k={kind.k}"), cells))
-        details[title] = {"libraries_bytes": found.before_bytes, "full_bytes": whole}
+        result.add((title, f"k={kind.k}"), cells, cfg.paper, graph=name)
+        result.details[title] = {"libraries_bytes": found.before_bytes, "full_bytes": whole}
         log.info("%s: %.1f s", title, seconds)
-    return Result(("graph", "codec"), COLUMNS, rows, [], [], cfg.notes, details)
+    return result
 
 
 def compressed(source: Path, target: Path, k: int) -> float:

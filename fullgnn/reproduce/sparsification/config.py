@@ -8,7 +8,7 @@ from omegaconf import MISSING
 from fullgnn.codecs.topk import GROUP
 from fullgnn.config.keys import check_choices, check_minima
 from fullgnn.errors import ConfigError
-from fullgnn.reproduce.config import check_fraction, check_not_empty
+from fullgnn.reproduce.config import check_fraction, check_not_empty, check_range
 from fullgnn.reproduce.graphs import Case, case
 from fullgnn.reproduce.graphs import full_size as size_of
 from fullgnn.reproduce.sampled import SampledConfig
@@ -67,21 +67,6 @@ class Config(SampledConfig):
     subgraph_share: float = MISSING
     paper: list[dict[str, Any]] = field(default_factory=list)
 
-    def published(self, value: str, **row: Any) -> Any:
-        """The paper's ``value`` of a row; None: it has none.
-
-        An entry of ``paper`` is that of the rows that have all that it names: graph, model, way, ranks and such.
-        """
-        for one in self.paper:
-            names = {key: wanted for key, wanted in one.items() if key in ROW}
-            if value in one and all(row.get(key) == wanted for key, wanted in names.items()):
-                return one[value]
-        return None
-
-
-ROW = ("graph", "model", "way", "ranks", "compression", "share", "what")
-"""What an entry of ``paper`` may name its rows by."""
-
 
 def check(cfg: Config) -> None:
     """Refuse values that no key can have.
@@ -97,9 +82,7 @@ def check(cfg: Config) -> None:
     for ratio in cfg.ratios:
         if ratio != 1 and (2 * GROUP % ratio or not 4 <= ratio <= 2 * GROUP):
             raise ConfigError(f"ratios has {ratio}: give 1, or powers of two from 4 to {2 * GROUP}, which are 512 / k")
-    for share in cfg.cache_shares:
-        if not 0 <= share <= 100:
-            raise ConfigError(f"cache_shares={share:g} is out of range: give 0 to 100")
+    check_range(cfg, "cache_shares", 0, 100)
     check_fraction(cfg, "subgraph_share")
 
 
@@ -109,12 +92,13 @@ def cases(cfg: Config, features: bool = True) -> list[Case]:
     Args:
         features: see ``graphs.cases``.
     """
-    found = []
-    for name in cfg.chosen:
-        share = cfg.kinds[name].train_nodes / size_of(name).num_nodes
-        rest = min(0.1, 1 - share)
-        found.append(case(cfg, name, features, [f"dataset.train_fraction={share!r}", f"dataset.val_fraction={rest!r}"]))
-    return found
+    return [case(cfg, name, features, split_of(cfg, name)) for name in cfg.chosen]
+
+
+def split_of(cfg: Config, name: str) -> list[str]:
+    """Overrides of a look-alike with the real share of training nodes."""
+    share = cfg.kinds[name].train_nodes / size_of(name).num_nodes
+    return [f"dataset.train_fraction={share!r}", f"dataset.val_fraction={min(0.1, 1 - share)!r}"]
 
 
 def batch_size(cfg: Config, one: Case) -> int:

@@ -4,32 +4,28 @@ Without a GPU nothing is transferred, so most of what the codec saves cannot be 
 model of a machine like the paper's.
 """
 
-import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from fullgnn.codecs.topk import GROUP
+from fullgnn.reproduce.config import published
 from fullgnn.reproduce.graphs import Case
-from fullgnn.reproduce.modelled import MEASURED, SIMULATED, Batch, bars_by_origin, batch_here
+from fullgnn.reproduce.modelled import MEASURED, SIMULATED, Batch, add_epochs, batch_here
 from fullgnn.reproduce.result import (
-    Bars,
     Cell,
     Curve,
     Curves,
-    Labels,
     Origin,
     Result,
-    Series,
     TableRow,
-    bars,
+    bars_by_column,
     number,
     over,
-    speedups,
 )
 from fullgnn.reproduce.sampled import Measured, measure
 from fullgnn.reproduce.sparsification import machine
-from fullgnn.reproduce.sparsification.config import CLUSTER, Config, batch_size, cases
+from fullgnn.reproduce.sparsification.config import CLUSTER, Config, batch_size
 from fullgnn.reproduce.sparsification.machine import Setting, num_batches
 from fullgnn.reproduce.sparsification.sizes import ID_BYTES, code_bytes
 
@@ -37,12 +33,6 @@ FULL, SPARSE = "full", "sparse"
 WAYS = (FULL, SPARSE)
 
 _MEGA = 1e6
-
-
-def settings(cfg: Config, found: Iterable[Case]) -> Iterator[Setting]:
-    """All that a target trains on one rank."""
-    for case, model in itertools.product(found, cfg.chosen_models):
-        yield Setting(case, model)
 
 
 def preset(cfg: Config, one: Setting, k: int | None = None, gathered: bool = False) -> str:
@@ -79,26 +69,24 @@ def simulated_way(cfg: Config, one: Setting, times: Measured, full: str, k: int 
     return machine.simulated(cfg, one, times.details[full], None if k is None else code_bytes(width, k))
 
 
-def simulated_ways(cfg: Config, setting: Setting, times: Measured, presets: dict[str, str]) -> dict[str, Batch | None]:
+def simulated_ways(cfg: Config, setting: Setting, presets: dict[str, str], times: Measured) -> dict[str, Batch | None]:
     """A batch of the whole graph by way, with the paper's k."""
     by_way = {FULL: None, SPARSE: cfg.kinds[setting.case.dataset].k}
     return {way: simulated_way(cfg, setting, times, presets[FULL], k) for way, k in by_way.items()}
 
 
-Comparison = tuple[Setting, Labels, dict[str, str], Measured]
-"""What is trained, the labels of its rows, its preset by way, and the benchmark of the presets."""
+Comparison = tuple[Setting, dict[str, str], Measured]
+"""What is trained, its preset by way, and the benchmark of the presets."""
 
 
-def comparisons(
-    cfg: Config, chosen: Iterable[Case], details: dict[str, Any], gathered: bool = False
-) -> Iterator[Comparison]:
-    """Measure all that a target trains on one rank, in both ways; ``details`` get what the record keeps."""
-    for setting in settings(cfg, chosen):
+def comparisons(result: Result, cfg: Config, case: Case, gathered: bool = False) -> Iterator[Comparison]:
+    """Measure all that a target trains on a graph and one rank, in both ways."""
+    for model in cfg.chosen_models:
+        setting = Setting(case, model)
         presets = presets_of(cfg, setting, gathered)
         times = measured(cfg, setting, presets.values())
-        labels = setting.case.title, cfg.models[setting.model].title
-        details[", ".join(labels)] = record(times, presets)
-        yield setting, labels, presets, times
+        result.details[", ".join(setting.labels(cfg))] = record(times, presets)
+        yield setting, presets, times
 
 
 def record(times: Measured, presets: dict[str, str]) -> dict[str, Any]:
@@ -106,76 +94,75 @@ def record(times: Measured, presets: dict[str, str]) -> dict[str, Any]:
     return {way: times.record(name) for way, name in presets.items()}
 
 
-def epochs(cfg: Config) -> Result:
+def _add_epochs(
+    result: Result,
+    cfg: Config,
+    comparison: Comparison,
+    batches: Mapping[str, Batch | None],
+    labels: tuple[str, ...],
+    names: Mapping[str, dict[str, Any]],
+) -> None:
+    """See ``modelled.add_epochs``. Speed-ups are over the first column.
+
+    Args:
+        batches: of the whole graph, by column.
+    """
+    setting, presets, times = comparison
+    scale, count = batches_here(cfg, setting, times) / 1e3, num_batches(cfg, setting)
+    here = {name: times.cell(presets[name], scale, "s") for name in batches}
+    seconds = {name: None if batch is None else batch.in_turn * count for name, batch in batches.items()}
+    about = {"graph": setting.case.dataset, "model": setting.model}
+    names = {name: about | own for name, own in names.items()}
+    add_epochs(result, labels, here, seconds, next(iter(batches)), cfg.paper, names)
+
+
+def epochs(result: Result, cfg: Config, case: Case) -> None:
     """The epoch, with full and with compressed features."""
-    found, rows, details = cases(cfg), [], dict[str, Any]()
-    for one, labels, presets, times in comparisons(cfg, found, details):
-        scale = batches_here(cfg, one, times) / 1e3
-        rows.append(TableRow(labels, speedups({way: times.cell(presets[way], scale, "s") for way in WAYS}, FULL)))
-        cells = {}
-        for way, batch in simulated_ways(cfg, one, times, presets).items():
-            seconds = None if batch is None else batch.in_turn * num_batches(cfg, one)
-            paper = cfg.published("seconds", graph=one.case.dataset, model=one.model, way=way)
-            cells[way] = Cell(seconds, paper, "s", SIMULATED)
-        rows.append(TableRow(labels, speedups(cells, FULL)))
-    panels = bars_by_origin("{1}", "speed-up of the codec", rows, [SPARSE])
-    return Result(("graph", "model"), WAYS, rows, panels, found, cfg.notes, details)
+    for comparison in comparisons(result, cfg, case):
+        setting = comparison[0]
+        batches = simulated_ways(cfg, *comparison)
+        _add_epochs(result, cfg, comparison, batches, setting.labels(cfg), {way: {"way": way} for way in WAYS})
 
 
-def ratios(cfg: Config) -> Result:
+def ratios(result: Result, cfg: Config, case: Case) -> None:
     """The epoch by the ratio of the codec; 1: full features."""
-    found, rows, panels, details = cases(cfg), [], [], dict[str, Any]()
-    columns = [f"{ratio} x" for ratio in cfg.ratios]
-    by_column = {name: None if ratio == 1 else 2 * GROUP // ratio for name, ratio in zip(columns, cfg.ratios)}
-    for one in settings(cfg, found):
-        full = preset(cfg, one)
-        presets = {name: preset(cfg, one, k) for name, k in by_column.items()}
-        times = measured(cfg, one, dict.fromkeys([full, *presets.values()]))
-        labels = one.case.title, cfg.models[one.model].title
-        width, scale = one.case.full.num_features, batches_here(cfg, one, times) / 1e3
-        own = {name: 4 * width if k is None else code_bytes(width, k) for name, k in by_column.items()}
-        true = {name: Cell(4 * width / row, unit="x", origin="derived") for name, row in own.items()}
-        rows.append(TableRow((*labels, "true ratio"), true))
-        here = {name: times.cell(presets[name], scale, "s") for name in columns}
-        rows.append(TableRow((*labels, "epoch"), speedups(here, columns[0])))
-        cells = {}
-        for ratio, (name, k) in zip(cfg.ratios, by_column.items()):
-            batch = simulated_way(cfg, one, times, full, k)
-            seconds = None if batch is None else batch.in_turn * num_batches(cfg, one)
-            paper = cfg.published("seconds", graph=one.case.dataset, model=one.model, compression=ratio)
-            cells[name] = Cell(seconds, paper, "s", SIMULATED)
-        rows.append(TableRow((*labels, "epoch"), speedups(cells, columns[0])))
-        details[", ".join(labels)] = record(times, presets)
-        for line in rows[-2:]:
+    by_column = {f"{ratio} x": None if ratio == 1 else 2 * GROUP // ratio for ratio in cfg.ratios}
+    columns, width = list(by_column), case.full.num_features
+    for model in cfg.chosen_models:
+        setting = Setting(case, model)
+        labels, full = setting.labels(cfg), preset(cfg, setting)
+        presets = {name: preset(cfg, setting, k) for name, k in by_column.items()}
+        times = measured(cfg, setting, dict.fromkeys([full, *presets.values()]))
+        sizes = {name: 4 * width if k is None else code_bytes(width, k) for name, k in by_column.items()}
+        true = {name: Cell(4 * width / row, unit="x", origin="derived") for name, row in sizes.items()}
+        result.add((*labels, "true ratio"), true)
+        batches = {name: simulated_way(cfg, setting, times, full, k) for name, k in by_column.items()}
+        names = {name: {"compression": ratio} for name, ratio in zip(columns, cfg.ratios)}
+        _add_epochs(result, cfg, (setting, presets, times), batches, (*labels, "epoch"), names)
+        result.details[", ".join(labels)] = record(times, presets)
+        for line in result.rows[-2:]:
             origin = line.cells[columns[0]].origin
-            heights = [[number(getattr(line.cells[name], field)) for name in columns] for field in _RATIOS]
-            series = [Series(f"over {columns[0]}", *heights)]
-            panels.append(Bars(f"{', '.join(labels)}: {origin}", "speed-up", columns, series))
-    return Result(("graph", "model", "what"), columns, rows, panels, found, cfg.notes, details)
+            rows = {f"over {columns[0]}": line}
+            result.panels.append(bars_by_column(f"{', '.join(labels)}: {origin}", "speed-up", rows, columns))
 
-
-_RATIOS = "ratio", "paper_ratio"
 
 STEPS = ("sample", "gather", "transfer", "decode", "compute", "gather and transfer saved", "features", "structure")
 
 
-def steps(cfg: Config) -> Result:
+def steps(result: Result, cfg: Config, case: Case) -> None:
     """An iteration by step."""
-    found, rows, details = cases(cfg), [], dict[str, Any]()
-    for one, labels, presets, times in comparisons(cfg, found, details, gathered=True):
+    for setting, presets, times in comparisons(result, cfg, case, gathered=True):
         whole: dict[str, Batch] = {}
-        for way, batch in simulated_ways(cfg, one, times, presets).items():
-            name = presets[way]
+        for way, batch in simulated_ways(cfg, setting, presets, times).items():
+            name, labels = presets[way], (*setting.labels(cfg), way)
             if name not in times.ms:
-                rows.append(TableRow((*labels, way), {STEPS[0]: times.cell(name)}))
+                result.add(labels, {STEPS[0]: times.cell(name)})
                 continue
-            rows.append(TableRow((*labels, way), _cells_here(times, name)))
+            result.add(labels, _cells_here(times, name))
             assert batch is not None
             whole[way] = batch
-            rows.append(TableRow((*labels, way), _cells_whole(cfg, one, times, presets[FULL], way, whole)))
-    drawn = [row for row in rows if row.cells[STEPS[0]].origin == SIMULATED]
-    panels = bars("{0}, {1}: simulated", "ms of an iteration", drawn, STEPS[:5], ("ours",), 2)
-    return Result(("graph", "model", "features are"), STEPS, rows, panels, found, cfg.notes, details)
+            cells = _cells_whole(cfg, setting, times, presets[FULL], way, whole)
+            result.add(labels, cells, cfg.paper, graph=case.dataset, way=way)
 
 
 def _cells_here(times: Measured, name: str) -> dict[str, Cell]:
@@ -201,25 +188,19 @@ def _cells_whole(
         base = whole[FULL]
         saved = 1 - (batch.gather + batch.transfer) / (base.gather + base.transfer)
         values["gather and transfer saved"] = 100 * saved, "%"
-    return {
-        name: Cell(value, cfg.published(name, graph=one.case.dataset, way=way), unit, SIMULATED)
-        for name, (value, unit) in values.items()
-    }
+    return {name: Cell(value, unit=unit, origin=SIMULATED) for name, (value, unit) in values.items()}
 
 
-def loading(cfg: Config) -> Result:
+def loading(result: Result, cfg: Config, case: Case) -> None:
     """The share of an iteration in which the features are loaded."""
-    found, rows, details = cases(cfg), [], dict[str, Any]()
-    for one, labels, presets, times in comparisons(cfg, found, details, gathered=True):
-        batches = {way: batch_here(times, name) if name in times.ms else None for way, name in presets.items()}
-        rows.append(TableRow(labels, {way: _share(batch, MEASURED) for way, batch in batches.items()}))
+    for setting, presets, times in comparisons(result, cfg, case, gathered=True):
+        here = {way: batch_here(times, name) if name in times.ms else None for way, name in presets.items()}
+        result.add(setting.labels(cfg), {way: _share(batch, MEASURED) for way, batch in here.items()})
         cells = {}
-        for way, batch in simulated_ways(cfg, one, times, presets).items():
-            paper = cfg.published("loading", graph=one.case.dataset, model=one.model, way=way)
+        for way, batch in simulated_ways(cfg, setting, presets, times).items():
+            paper = published(cfg.paper, "loading", graph=case.dataset, model=setting.model, way=way)
             cells[way] = replace(_share(batch, SIMULATED), paper=paper)
-        rows.append(TableRow(labels, cells))
-    panels = bars_by_origin("{1}", "loading, % of an iteration", rows, WAYS, heights=("ours", "paper"))
-    return Result(("graph", "model"), WAYS, rows, panels, found, cfg.notes, details)
+        result.add(setting.labels(cfg), cells)
 
 
 def _share(batch: Batch | None, origin: Origin) -> Cell:
@@ -227,58 +208,52 @@ def _share(batch: Batch | None, origin: Origin) -> Cell:
     return Cell(share, unit="%", origin=origin)
 
 
-THROUGHPUT = ("full", "sparse", "full, scaling", "sparse, scaling", "sparse over full")
 OWN, SHARED, THIS = "one a rank", "shared", "this one"
 """Hosts: a simulated rank gathers as fast as if it were alone, or waits until the other ranks have gathered."""
 
 
-def throughput(cfg: Config) -> Result:
+def throughput(result: Result, cfg: Config, case: Case) -> None:
     """Training nodes a second by the number of ranks."""
-    found, rows, panels, details = cases(cfg), [], [], dict[str, Any]()
-    for one in settings(cfg, found):
-        presets = presets_of(cfg, one)
-        labels = one.case.title, cfg.models[one.model].title
-        alone = measured(cfg, one, presets.values())
+    assert cfg.nproc is not None
+    for model in cfg.chosen_models:
+        setting = Setting(case, model)
+        presets, labels = presets_of(cfg, setting), setting.labels(cfg)
+        alone = measured(cfg, setting, presets.values())
         speeds: dict[str, dict[int, dict[str, float | None]]] = {THIS: {}, OWN: {}, SHARED: {}}
-        assert cfg.nproc is not None
         for ranks in cfg.ranks:
-            several = replace(one, ranks=ranks)
+            several = replace(setting, ranks=ranks)
             if ranks <= cfg.nproc:
                 times = alone if ranks == 1 else measured(cfg, several, presets.values())
-                nodes = ranks * batch_size(cfg, one.case)
+                nodes = ranks * batch_size(cfg, case)
                 speeds[THIS][ranks] = {way: over(1e3 * nodes, times.ms.get(presets[way])) for way in WAYS}
-                details[", ".join((*labels, f"p={ranks}"))] = record(times, presets)
-            batches = simulated_ways(cfg, several, alone, presets)
-            for host, turns in ((OWN, 1), (SHARED, ranks)):
+                result.details[", ".join((*labels, f"p={ranks}"))] = record(times, presets)
+            batches = simulated_ways(cfg, several, presets, alone)
+            for host, turns in ((OWN, 1), (SHARED, ranks)):  # the last rank gathers after ``turns`` - 1 other ones
                 speeds[host][ranks] = {
-                    way: None if batch is None else ranks * cfg.batch_size / _waiting(batch, turns).in_turn
+                    way: None
+                    if batch is None
+                    else ranks * cfg.batch_size / replace(batch, gather=turns * batch.gather).in_turn
                     for way, batch in batches.items()
                 }
         for host, by_ranks in speeds.items():
-            own = [
-                TableRow((*labels, f"p={ranks}", host), _throughput(cfg, one, host, ranks, by_ranks))
-                for ranks in by_ranks
-            ]
-            rows += own
-            panels.append(_scaling(f"{', '.join(labels)}, host: {host}", list(by_ranks), own))
-    return Result(("graph", "model", "ranks", "host"), THROUGHPUT, rows, panels, found, cfg.notes, details)
+            names = {"graph": case.dataset, "model": model}
+            for ranks in by_ranks:
+                cells = _throughput(MEASURED if host == THIS else SIMULATED, by_ranks[ranks], by_ranks[min(by_ranks)])
+                result.add((*labels, f"p={ranks}", host), cells, cfg.paper, ranks=ranks, **names)
+            own = result.rows[len(result.rows) - len(by_ranks) :]
+            result.panels.append(_scaling(f"{', '.join(labels)}, host: {host}", list(by_ranks), own))
 
 
-def _waiting(batch: Batch, turns: int) -> Batch:
-    """The batch of a rank that gathers after ``turns`` - 1 other ones."""
-    return replace(batch, gather=turns * batch.gather)
+def _throughput(origin: Origin, own: dict[str, float | None], first: dict[str, float | None]) -> dict[str, Cell]:
+    """Cells of some ranks.
 
-
-def _throughput(
-    cfg: Config, one: Setting, host: str, ranks: int, speeds: dict[int, dict[str, float | None]]
-) -> dict[str, Cell]:
-    """Cells of so many ranks; ``speeds`` are by ranks and way."""
-    origin, own, first = MEASURED if host == THIS else SIMULATED, speeds[ranks], speeds[min(speeds)]
-    values: dict[str, tuple[float | None, str]] = {way: (own[way], "nodes/s") for way in WAYS}
+    Args:
+        own, first: nodes a second by way, of these ranks and of the fewest.
+    """
+    values = {way: (own[way], "nodes/s") for way in WAYS}
     values |= {f"{way}, scaling": (over(own[way], first[way]), "x") for way in WAYS}
     values["sparse over full"] = over(own[SPARSE], own[FULL]), "x"
-    names = {"graph": one.case.dataset, "model": one.model, "ranks": ranks}
-    return {name: Cell(value, cfg.published(name, **names), unit, origin) for name, (value, unit) in values.items()}
+    return {name: Cell(value, unit=unit, origin=origin) for name, (value, unit) in values.items()}
 
 
 def _scaling(title: str, ranks: list[int], rows: list[TableRow]) -> Curves:

@@ -1,18 +1,16 @@
 """The accuracy that codecs cost: means over pairs of runs that have the same split and the same first weights."""
 
-import itertools
 import logging
 import math
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from fullgnn.reproduce.config import published
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.result import Bars, Cell, Curve, Curves, Result, Series, TableRow, number
 from fullgnn.reproduce.sparsification.accuracy_config import Config
-from fullgnn.reproduce.sparsification.data import cases
 from fullgnn.reproduce.sparsification.training import FLOAT_BYTES, FULL, Kept, Trained, encode, kept_ways, train_one
 
 log = logging.getLogger(__name__)
@@ -46,56 +44,34 @@ def paired(full: Sequence[float], kept: Sequence[float]) -> Loss:
     return Loss(statistics.fmean(differences), error)
 
 
-def run(cfg: Config) -> Result:
+def run(result: Result, cfg: Config, case: Case) -> None:
     """Train every model on full features, and on what each codec keeps, with every seed."""
-    found, said, details = cases(cfg), list[str](), dict[str, Any]()
-    rows, panels = list[TableRow](), list[Bars | Curves]()
-    ways = [kept_ways(cfg, case) for case in found]
-    for case, of_case in zip(found, ways, strict=True):
-        tables: list[list[TableRow]] = []
-        for name in cfg.chosen_models:
-            of_model, runs = _rows(cfg, case, name, of_case)
-            tables.append(of_model)
-            said += [*_too_easy(cfg, of_model), *_best(cfg, case, name, of_model)]
-            details |= {
-                f"{case.title}, {cfg.models[name].title}, {label}": [vars(one) for one in seeds]
-                for label, seeds in runs.items()
-            }
-        rows += itertools.chain(*tables)
-        panels += _panels(case.title, tables)
-    return Result(("graph", "model", "features"), COLUMNS, rows, panels, found, [*said, *cfg.notes], details)
-
-
-Runs = dict[str, list[Trained]]
-"""The runs of a model on a graph by the label of what is kept, one for each seed."""
-
-
-def _rows(cfg: Config, case: Case, name: str, ways: list[Kept]) -> tuple[list[TableRow], Runs]:
-    """The rows of a model, full features first."""
-    model, rows, runs = cfg.models[name], [], Runs()
-    for kept in (FULL, *ways):
-        begin = time.perf_counter()
-        own = [train_one(cfg, case, model, kept, seed) for seed in cfg.seeds]
-        runs[kept.label] = own
-        full = [one.accuracy for one in runs[FULL.label]]
-        rows.append(TableRow((case.title, model.title, kept.label), _cells(cfg, case, name, kept, own, full)))
-        log.info(
-            "%s, %s, %s: %.1f %%, %.0f s",
-            *(case.title, model.title, kept.label),
-            statistics.fmean(one.accuracy for one in own),
-            time.perf_counter() - begin,
-        )
-    return rows, runs
+    tables = []
+    for name in cfg.chosen_models:
+        model, first = cfg.models[name], len(result.rows)
+        full: list[float] = []
+        for kept in (FULL, *kept_ways(cfg, case)):
+            begin = time.perf_counter()
+            own = [train_one(cfg, case, model, kept, seed) for seed in cfg.seeds]
+            accuracies = [one.accuracy for one in own]
+            full = full or accuracies
+            labels = (case.title, model.title, kept.label)
+            names = {"graph": case.dataset, "model": name, "codec": kept.name, "ratio": kept.ratio}
+            result.add(labels, _cells(cfg, case, name, kept, own, full), cfg.paper, **names)
+            result.details[", ".join(labels)] = [vars(one) for one in own]
+            seconds = time.perf_counter() - begin
+            log.info("%s, %s, %s: %.1f %%, %.0f s", *labels, statistics.fmean(accuracies), seconds)
+        tables.append(result.rows[first:])
+        result.notes += [*_too_easy(cfg, tables[-1]), *_best(cfg, case, name, tables[-1])]
+    result.panels += _panels(case.title, tables)
 
 
 def _cells(cfg: Config, case: Case, name: str, kept: Kept, own: list[Trained], full: list[float]) -> dict[str, Cell]:
-    row = {"graph": case.dataset, "model": name, "codec": kept.name, "ratio": kept.ratio}
-    paper = {key: cfg.published(key, **row) for key in (ACCURACY, LOSS, EPOCH)}
     cells = {
         RATIO: Cell(1.0, origin="derived"),
         BYTES: Cell(FLOAT_BYTES * case.graph.num_features, origin="derived"),
-        ACCURACY: Cell(statistics.fmean(one.accuracy for one in own), paper[ACCURACY], "%"),
-        EPOCH: Cell(statistics.median(one.epoch_s for one in own), paper[EPOCH], "s"),
+        ACCURACY: Cell(statistics.fmean(one.accuracy for one in own), unit="%"),
+        EPOCH: Cell(statistics.median(one.epoch_s for one in own), unit="s"),
     }
     encoding = encode(cfg, case, cfg.models[name], kept)
     if encoding is None:
@@ -106,7 +82,7 @@ def _cells(cfg: Config, case: Case, name: str, kept: Kept, own: list[Trained], f
         RATIO: Cell(FLOAT_BYTES * case.graph.num_features / encoding.row_bytes, origin="derived"),
         BYTES: Cell(encoding.row_bytes, origin="derived"),
         LEARNT: Cell(encoding.learnt_bytes / case.graph.num_nodes, origin="derived"),
-        LOSS: Cell(loss.mean if counts else TOO_EASY, paper[LOSS], "points"),
+        LOSS: Cell(loss.mean if counts else TOO_EASY, unit="points"),
         ERROR: Cell(loss.standard_error if counts else None, unit="points"),
         ENCODING: Cell(encoding.seconds, unit="s"),
     }
@@ -131,7 +107,10 @@ def _best(cfg: Config, case: Case, model: str, rows: list[TableRow]) -> list[str
         losses = [(loss, row) for row in near if (loss := number(row.cells[LOSS].ours)) is not None]
         if losses:
             loss, best = min(losses, key=lambda one: one[0])
-            error, aim = number(best.cells[ERROR].ours), cfg.aim(graph=case.dataset, model=model, ratio=ratio)
+            error, aim = (
+                number(best.cells[ERROR].ours),
+                published(cfg.aims, "loss", graph=case.dataset, model=model, ratio=ratio),
+            )
             spread = "" if error is None else f", standard error {error:.2f}"
             within = "" if aim is None else f", {'within' if loss <= aim else 'beyond'} the aim of {aim:g}"
             told = f"near {ratio} x {codec_title(best)} loses least, {loss:.2f} points{spread}{within}"

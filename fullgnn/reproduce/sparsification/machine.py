@@ -8,6 +8,7 @@ What is counted in a batch of the shrunk graph is multiplied by how many times a
 steps come one after the other.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +17,7 @@ import numpy as np
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.modelled import Batch, draw_s, layer_widths, modelled, row_s, waiting_s
 from fullgnn.reproduce.sparsification.config import CLUSTER, Config, Model, batch_size
-from fullgnn.reproduce.sparsification.sizes import ID_BYTES
-from fullgnn.sampling.batches import batch_of, epoch_order
-from fullgnn.sampling.neighbors import NeighborSampler
+from fullgnn.reproduce.sparsification.sizes import ID_BYTES, draws_of
 
 UPDATE_PASSES = 9
 """How many arrays as large as the parameters a step goes through, whatever its batch: Adam reads four, zeroing the
@@ -38,6 +37,10 @@ class Setting:
     case: Case
     model: str
     ranks: int = 1
+
+    def labels(self, cfg: Config) -> tuple[str, str]:
+        """The cells that name a row of a table: the graph and the model."""
+        return self.case.title, cfg.models[self.model].title
 
 
 def clusters_here(cfg: Config, case: Case) -> int:
@@ -122,11 +125,8 @@ def gather_s(cfg: Config, num_nodes: int, row_bytes: int) -> float:
 
 def drawn_by_layer(cfg: Config, case: Case) -> list[float]:
     """The mean edges that each layer reads of a batch of the first epoch, the first layer's first."""
-    graph, train, size = case.graph, np.flatnonzero(case.graph.train_mask), batch_size(cfg, case)
-    sampler = NeighborSampler(graph.indptr.astype(np.int64), graph.indices, cfg.fanouts, seed=cfg.seed)
-    order, turns = epoch_order(train, cfg.seed, 1), range(min(cfg.batches, -(-len(train) // size)))
-    drawn = [[hop.num_edges for hop in sampler.sample(np.sort(batch_of(order, size, turn)), 1)] for turn in turns]
-    return np.mean(drawn, axis=0)[::-1].tolist()
+    batches = itertools.islice(draws_of(cfg, case).batches(1), cfg.batches)
+    return np.mean([[hop.num_edges for hop in hops] for hops in batches], axis=0)[::-1].tolist()
 
 
 def overrides(cfg: Config, one: Setting, k: int | None, gathered: bool) -> list[str]:

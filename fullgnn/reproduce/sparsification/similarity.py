@@ -17,9 +17,9 @@ from fullgnn.graph import Graph
 from fullgnn.models.stack import Stack
 from fullgnn.prepare.source import Preparation
 from fullgnn.reproduce.graphs import Case
-from fullgnn.reproduce.result import Bars, Cell, Result, Series, TableRow, number
+from fullgnn.reproduce.result import OURS_AND_PAPER, Cell, Result, TableRow, bars_by_column
 from fullgnn.reproduce.sparsification.accuracy_config import Config, Model
-from fullgnn.reproduce.sparsification.data import cases, with_split
+from fullgnn.reproduce.sparsification.data import with_split
 from fullgnn.reproduce.sparsification.training import (
     FLOAT_BYTES,
     FULL,
@@ -81,22 +81,30 @@ def outputs(
     return found
 
 
-def run(cfg: Config) -> Result:
+def run(result: Result, cfg: Config, case: Case) -> None:
     """Compare the outputs at every ratio, with the first weights and after training."""
-    found, rows, panels = cases(cfg), [], []
-    for case in found:
-        for name in cfg.chosen_models:
-            for weights, own in _rows(cfg, case, name).items():
-                rows += own
-                panels.append(_panel(f"{case.title}, {cfg.models[name].title}, {weights} weights", own))
-    columns = dict.fromkeys(column for row in rows for column in row.cells if column != SAME)
-    labels = ("graph", "model", "features", "weights")
-    return Result(labels, [*columns, SAME], rows, panels, found, cfg.notes)
+    for model in map(cfg.models.__getitem__, cfg.chosen_models):
+        rows: dict[str, dict[str, TableRow]] = {}  # by the weights and by what is kept
+        for (weights, kept), seeds in _similarities(cfg, case, model).items():
+            *means, same = (statistics.fmean(column) for column in zip(*seeds))
+            encoding = encode(cfg, case, model, kept)
+            assert encoding is not None
+            cells = {RATIO: Cell(FLOAT_BYTES * case.graph.num_features / encoding.row_bytes, origin="derived")}
+            cells |= {f"layer {layer}" if layer else INPUT: Cell(mean) for layer, mean in enumerate(means)}
+            names = {"codec": kept.name, "ratio": kept.ratio, "weights": weights, "graph": case.dataset}
+            labels = (case.title, model.title, kept.label, weights)
+            result.add(labels, cells | {SAME: Cell(same, unit="%")}, cfg.paper, **names)
+            rows.setdefault(weights, {})[kept.label] = result.rows[-1]
+        for weights, own in rows.items():
+            columns = [column for column in result.rows[-1].cells if column not in (RATIO, SAME)]
+            title = f"{case.title}, {model.title}, {weights} weights"
+            result.panels.append(bars_by_column(title, "cosine similarity", own, columns, OURS_AND_PAPER))
+    result.columns = [*dict.fromkeys(name for row in result.rows for name in row.cells if name != SAME), SAME]
 
 
-def _rows(cfg: Config, case: Case, name: str) -> dict[str, list[TableRow]]:
-    """The rows of a model, by the weights."""
-    model, ways = cfg.models[name], kept_ways(cfg, case)
+def _similarities(cfg: Config, case: Case, model: Model) -> dict[tuple[str, Kept], list[list[float]]]:
+    """By the weights and by what is kept: of each seed, the similarity of each layer and the part of the predictions
+    that are the same."""
     found: dict[tuple[str, Kept], list[list[float]]] = {}
     for seed in cfg.seeds:
         graph, begin = with_split(case.graph, cfg, seed), time.perf_counter()
@@ -105,31 +113,14 @@ def _rows(cfg: Config, case: Case, name: str) -> dict[str, list[TableRow]]:
         for weights in WEIGHTS if trains else (FIRST,):
             of_full = None if weights == FIRST else trained
             full = _outputs(cfg, case, graph, model, FULL, seed, of_full)
-            for kept in ways:
+            for kept in kept_ways(cfg, case):
                 own_weights = _weights(cfg, case, graph, model, kept, seed) if weights == OWN else of_full
                 own = _outputs(cfg, case, graph, model, kept, seed, own_weights)
                 values = [similarity(before, after) for before, after in zip(full, own, strict=True)]
                 same = 100 * float(np.mean(full[-1].argmax(1) == own[-1].argmax(1)))
                 found.setdefault((weights, kept), []).append([*values, same])
         log.info("%s, %s, seed %d: %.0f s", case.title, model.title, seed, time.perf_counter() - begin)
-    rows: dict[str, list[TableRow]] = {}
-    for (weights, kept), seeds in found.items():
-        *means, same = (statistics.fmean(column) for column in zip(*seeds))
-        labels = (case.title, model.title, kept.label, weights)
-        cells = _cells(cfg, case, model, kept, weights, means) | {SAME: Cell(same, unit="%")}
-        rows.setdefault(weights, []).append(TableRow(labels, cells))
-    return rows
-
-
-def _cells(cfg: Config, case: Case, model: Model, kept: Kept, weights: str, means: list[float]) -> dict[str, Cell]:
-    encoding = encode(cfg, case, model, kept)
-    assert encoding is not None
-    cells = {RATIO: Cell(FLOAT_BYTES * case.graph.num_features / encoding.row_bytes, origin="derived")}
-    for layer, mean in enumerate(means):
-        column = INPUT if layer == 0 else f"layer {layer}"
-        paper = cfg.published(column, codec=kept.name, ratio=kept.ratio, weights=weights, graph=case.dataset)
-        cells[column] = Cell(mean, paper)
-    return cells
+    return found
 
 
 def _weights(cfg: Config, case: Case, graph: Graph, model: Model, kept: Kept, seed: int) -> Mapping[str, Tensor]:
@@ -143,15 +134,3 @@ def _outputs(
     cfg: Config, case: Case, graph: Graph, model: Model, kept: Kept, seed: int, weights: Mapping[str, Tensor] | None
 ) -> list[np.ndarray]:
     return outputs(graph, training_keys(cfg, case, model, kept, seed), told(cfg, case, model, kept), weights)
-
-
-def _panel(title: str, rows: list[TableRow]) -> Bars:
-    """The similarity by layer, a colour for each ratio."""
-    groups = [name for name in rows[0].cells if name not in (RATIO, SAME)]
-    series = [
-        Series(
-            row.labels[2], *([number(getattr(row.cells[name], key)) for name in groups] for key in ("ours", "paper"))
-        )
-        for row in rows
-    ]
-    return Bars(title, "cosine similarity", groups, series)

@@ -9,7 +9,7 @@ import logging
 import math
 import statistics
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -59,37 +59,10 @@ class Trained:
     epoch_s: float  # the median, without evaluations
 
 
-class TrainedBefore:
-    """A training in the folder of the cache. It is of one commit: other code may train to another accuracy.
-
-    Args:
-        cache_dir: None: nothing is kept.
-        known: what the training depends on.
-    """
-
-    def __init__(self, cache_dir: str | None, known: Iterable[object]):
-        commit = _commit() if cache_dir is not None else None
-        is_known = commit is not None and not commit.endswith(DIRTY)
-        self._cache = Cache(cache_dir if is_known else None)
-        self._key = self._cache.key(commit=commit, torch=torch.__version__, training=[str(one) for one in known])
-
-    def load(self) -> Trained | None:
-        """The training; None: it is not there."""
-        return self._cache.load(KIND, self._key, _stored)
-
-    def store(self, trained: Trained) -> None:
-        """Keep it."""
-        self._cache.store(KIND, self._key, {name: np.array(value) for name, value in vars(trained).items()})
-
-
 @functools.cache
 def _commit() -> str | None:
     """The commit when this process trains for the first time: a later one is not what the process runs."""
     return git_commit()
-
-
-def _stored(arrays: dict[str, np.ndarray]) -> Trained:
-    return Trained(**{name: array.tolist() for name, array in arrays.items()})
 
 
 @dataclass(frozen=True)
@@ -163,12 +136,15 @@ def train_one(cfg: Config, case: Case, model: Model, kept: Kept, seed: int) -> T
     split = cfg.train_fraction, cfg.val_fraction
     known = (*identity(cfg, case), *split, *training_keys(cfg, case, model, FULL, seed), read)
     if known not in _KNOWN:
-        cache = TrainedBefore(cfg.cache_dir, known)
-        found = cache.load()
-        if found is None:
-            found = _train(cfg, case, model, kept, seed)
-            cache.store(found)
-        _KNOWN[known] = found
+        commit = None if cfg.cache_dir is None else _commit()
+        # A training that is kept is of one commit: other code may train to another accuracy.
+        cache = Cache(None if commit is None or commit.endswith(DIRTY) else cfg.cache_dir)
+        key = cache.key(commit=commit, torch=torch.__version__, training=list(map(str, known)))
+        trained = cache.load(KIND, key, lambda arrays: Trained(**{name: one.tolist() for name, one in arrays.items()}))
+        if trained is None:
+            trained = _train(cfg, case, model, kept, seed)
+            cache.store(KIND, key, {name: np.array(value) for name, value in vars(trained).items()})
+        _KNOWN[known] = trained
     return _KNOWN[known]
 
 
