@@ -13,9 +13,8 @@ from fullgnn.distributed import world_of_one
 from fullgnn.graph import load_dataset
 from fullgnn.reproduce.config import RunsConfig
 from fullgnn.reproduce.jobs import train_by_command
-from fullgnn.reproduce.result import Cell, Result, Value, number
+from fullgnn.reproduce.result import Cell, Result, Value
 from fullgnn.reproduce.sampled import DGL, OURS, why_missing
-from fullgnn.storage.folder import temporary_folder
 
 FULL, SPREAD = "full batch", "spread of ours"
 COLUMNS = (FULL, DGL, OURS, SPREAD)
@@ -99,11 +98,9 @@ def _accuracy(cfg: Config, one: Dataset, seed: int, p: int) -> float:
             f"sampler.fanouts=[{','.join(map(str, cfg.fanouts))}]",
             f"loader.batch_size={one.batch_size}",
         ]
-    with temporary_folder() as folder:
-        record, _ = train_by_command(folder / "run", overrides, sampled=p > 0)
-    found = number(record.test_accuracy)
-    assert found is not None
-    return 100 * found
+    accuracy = train_by_command(overrides, sampled=p > 0)[0].test_accuracy
+    assert accuracy is not None
+    return 100 * accuracy
 
 
 def _dgl(cfg: Config, one: Dataset) -> tuple[list[float], Value]:

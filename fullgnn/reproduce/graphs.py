@@ -115,10 +115,10 @@ def case(cfg: TargetConfig, dataset: str, features: bool = True, data: Sequence[
     """Find or make one graph of :func:`cases`."""
     known, size, full = cfg.graphs[dataset], cfg.sizes[dataset], full_size(dataset)
     path = None if cfg.data_root is None else (Path(cfg.data_root).expanduser() / f"{known.file}.npz").absolute()
-    real = path is not None and path.is_file()
-    if real:
-        scale = degree_scale = 1.0
-        graph = load("dataset=npz", f"dataset.path={quote(str(path))}")
+    real = False
+    if path is not None and path.is_file():
+        real, scale, degree_scale = True, 1.0, 1.0
+        graph = load(*in_file(path))
     else:
         scale = size.scale if cfg.scale is None else cfg.scale
         degree_scale = 1.0 if size.density is None else degree_scale_for(size.density, scale, full)
@@ -157,6 +157,11 @@ def degree_scale_for(density: float, scale: float, full: GraphSize) -> float:
 def full_size(dataset: str) -> GraphSize:
     """Return the sizes that a look-alike has at full size."""
     return GraphSize.published(compose(f"dataset={dataset}").dataset)
+
+
+def in_file(path: Path) -> list[str]:
+    """Overrides of a run that choose the graph in the .npz ``path``."""
+    return ["dataset=npz", f"dataset.path={quote(str(path))}"]
 
 
 @functools.lru_cache(maxsize=8)

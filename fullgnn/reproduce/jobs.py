@@ -5,7 +5,6 @@ import gc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,18 +176,15 @@ def train_processes(
         return record, read_epochs(folder)[0]
 
 
-def train_by_command(folder: Path, overrides: Sequence[str], sampled: bool) -> tuple[RunRecord, list[dict[str, Any]]]:
-    """Train as the command does, by batches or full-batch; return the record and the lines of ``epochs.jsonl``.
-
-    Args:
-        folder: of the run; there is none yet.
-    """
-    given = [*overrides, f"run_dir={quote(str(folder))}"]
-    if sampled:
-        record = train_minibatch.start(load_config(compose(*given, name="minibatch")), given)
-    else:
-        record = train.start(load_config(compose(*given)), given)
-    return record, read_epochs(folder)[0]
+def train_by_command(overrides: Sequence[str], sampled: bool) -> tuple[RunRecord, list[dict[str, Any]]]:
+    """Train as the command does, by batches or full-batch; return the record and the lines of ``epochs.jsonl``."""
+    with temporary_folder() as folder:
+        given = [*overrides, f"run_dir={quote(str(folder / 'run'))}"]
+        if sampled:
+            record = train_minibatch.start(load_config(compose(*given, name="minibatch")), given)
+        else:
+            record = train.start(load_config(compose(*given)), given)
+        return record, read_epochs(folder / "run")[0]
 
 
 @contextmanager

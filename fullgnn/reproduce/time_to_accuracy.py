@@ -13,10 +13,9 @@ from omegaconf import MISSING
 
 from fullgnn.config.compose import compose
 from fullgnn.config.keys import check_choices, check_minima
-from fullgnn.config.overrides import quote
 from fullgnn.errors import ConfigError
 from fullgnn.reproduce.config import RunsConfig, check_fraction, check_not_empty
-from fullgnn.reproduce.graphs import Case, given_case, load
+from fullgnn.reproduce.graphs import Case, given_case, in_file, load
 from fullgnn.reproduce.jobs import train_by_command
 from fullgnn.reproduce.result import Cell, Curve, Curves, Result, TableRow, Value, number, over
 from fullgnn.storage.folder import temporary_folder
@@ -148,16 +147,15 @@ def _train_all(cfg: Config, name: str, one: Run, case: Case) -> Trained:
     """Train one graph. The ways take turns, so that other work of the machine disturbs all alike."""
     found: Trained = {(way, p): [] for p in _processes(cfg) for way in one.ways}
     with temporary_folder() as folder:
-        file, number_of_run = folder / "graph.npz", itertools.count()
+        file = folder / "graph.npz"
         case.graph.save(file)
         for way in one.ways:  # compiles what is kept on disk, and shows whether the graph can be evaluated
-            run_dir = folder / str(next(number_of_run))
-            if not _train(cfg, one, way, _processes(cfg)[0], cfg.seeds[0], file, run_dir, "train.epochs=1").evaluations:
+            if not _train(cfg, one, way, _processes(cfg)[0], cfg.seeds[0], file, "train.epochs=1").evaluations:
                 raise ConfigError(
                     f"runs.{name} has no {_METRIC}: choose a graph whose validation nodes have one class each"
                 )
         for seed, (way, p) in itertools.product(cfg.seeds, found):
-            found[way, p].append(_train(cfg, one, way, p, seed, file, folder / str(next(number_of_run))))
+            found[way, p].append(_train(cfg, one, way, p, seed, file))
     return found
 
 
@@ -166,21 +164,20 @@ def _processes(cfg: Config) -> list[int]:
     return [p for p in cfg.processes if cfg.device == "cpu" or p <= torch.cuda.device_count()]
 
 
-def _train(cfg: Config, one: Run, way: str, p: int, seed: int, graph: Path, run_dir: Path, *own: str) -> Training:
+def _train(cfg: Config, one: Run, way: str, p: int, seed: int, graph: Path, *own: str) -> Training:
     """Train the graph in a file on ``p`` ranks, which divide the CPU threads of the target among them."""
     assert cfg.threads is not None and cfg.nproc is not None
     overrides = [
         *one.shared,
         *one.ways[way],
         *own,
-        "dataset=npz",
-        f"dataset.path={quote(str(graph))}",
+        *in_file(graph),
         f"seed={seed}",
         f"runtime.nproc={p}",
         f"runtime.threads={max(1, cfg.threads * cfg.nproc // p)}",
         f"runtime.device={cfg.device}",
     ]
-    record, lines = train_by_command(run_dir, overrides, sampled=way != FULL)
+    record, lines = train_by_command(overrides, sampled=way != FULL)
     steps = 1 if record.sampling is None else record.sampling["num_batches"]
     first_epoch_s = lines[0]["time_ms"]["epoch"] / 1e3
     return Training(evaluations(lines), first_epoch_s, record.epoch_time_ms["median"], steps, record.setup_time_s)

@@ -4,9 +4,8 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
-from fullgnn.config.overrides import quote
 from fullgnn.reproduce.config import published
-from fullgnn.reproduce.graphs import Case
+from fullgnn.reproduce.graphs import Case, in_file
 from fullgnn.reproduce.jobs import train_by_command
 from fullgnn.reproduce.pagraph.config import Config, batch_size
 from fullgnn.reproduce.pagraph.epochs import Setting, preset, settings
@@ -71,8 +70,7 @@ def _train(cfg: Config, one: Setting, keys: dict[str, Any], seed: int) -> Traini
     with temporary_folder() as folder:
         one.case.graph.save(folder / "graph.npz")
         overrides = [
-            "dataset=npz",
-            f"dataset.path={quote(str(folder / 'graph.npz'))}",
+            *in_file(folder / "graph.npz"),
             f"model.num_layers={len(one.draws)}",
             f"model.hidden_channels={one.case.hidden}",
             "optimizer.weight_decay=0",
@@ -84,6 +82,6 @@ def _train(cfg: Config, one: Setting, keys: dict[str, Any], seed: int) -> Traini
             f"seed={seed}",
             *preset(cfg, one, **keys).split()[1:],
         ]
-        _, epochs = train_by_command(folder / "run", overrides, sampled=True)
+        _, epochs = train_by_command(overrides, sampled=True)
     accuracy = [100 * epoch["val_accuracy"] for epoch in epochs]
     return Training(accuracy, [epoch["time_ms"]["epoch"] / 1e3 for epoch in epochs])
