@@ -20,9 +20,9 @@ from fullgnn.reproduce.page import csv_text, table_text
 from fullgnn.reproduce.plot import draw
 from fullgnn.reproduce.result import Bars, Curves, Result, mean_curve, number, reaching
 from fullgnn.reproduce.sparsification import accuracy_cases, training
+from fullgnn.reproduce.sparsification.accuracies import TOO_EASY, paired
 from fullgnn.reproduce.sparsification.accuracy_config import Config
 from fullgnn.reproduce.sparsification.data import case, projected, with_split
-from fullgnn.reproduce.sparsification.losses import TOO_EASY, paired
 from fullgnn.reproduce.sparsification.similarity import outputs, similarity
 from fullgnn.reproduce.sparsification.training import FULL, Trained, codec_keys, kept_ways, nearest_k, training_keys
 
@@ -159,7 +159,7 @@ def test_losses_of_every_codec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def known(cfg: Config, one: Any, model: Any, kept: training.Kept, seed: int) -> Trained:
         return Trained(accuracies[kept.name][seed], 1, [50.0], 0.5)
 
-    monkeypatch.setattr(accuracy_cases.losses, "train_one", known)
+    monkeypatch.setattr(accuracy_cases.accuracies, "train_one", known)
     keys = "chosen_codecs=[topk,bfloat16]", "chosen_models=[sage,mlp]", "ratios=[2,16]"
     found = result("sp_codecs", *keys, "aims=[{graph:reddit,model:sage,ratio:16,loss:1}]")
     assert [row.labels[1:] for row in found.rows] == [
@@ -196,7 +196,7 @@ def test_figures_have_the_papers_losses(tmp_path: Path, monkeypatch: pytest.Monk
     def known(cfg: Config, one: Any, model: Any, kept: training.Kept, seed: int) -> Trained:
         return Trained(accuracies[kept.label][seed] - (kept is not FULL and model.title == "GAT"), 1, [50.0], 0.5)
 
-    monkeypatch.setattr(accuracy_cases.losses, "train_one", known)
+    monkeypatch.setattr(accuracy_cases.accuracies, "train_one", known)
     (panel,) = result("sp_table4", "ratios=[16,64]", "datasets=[reddit]").panels
     assert isinstance(panel, Curves) and panel.title == "Reddit, GraphSAGE"
     ours, paper = panel.curves
@@ -314,7 +314,7 @@ def test_fig6_has_a_curve_for_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
     def trained(cfg: Config, one: Any, model: Any, kept: training.Kept, seed: int) -> Trained:
         return Trained(80.0, 1, curves[kept.name][seed], 0.5)
 
-    monkeypatch.setattr(accuracy_cases.curves, "train_one", trained)
+    monkeypatch.setattr(accuracy_cases.accuracies, "train_one", trained)
     found = result("sp_fig6", "ratios=[50]")
     full, topk = (row.cells for row in found.rows)
     assert (full["best accuracy"].ours, topk["best accuracy"].ours) == (90, 89.5)

@@ -16,9 +16,9 @@ Each target is a row of a table. Those of ``CASES`` are about bytes and time.
     accuracy_cases.py   the targets of accuracy
     data.py             graphs on which an accuracy can fall: words, projected to dense features
     training.py         one training, with features as a codec keeps them, and what is kept of it for later commands
-    losses.py           accuracy that codecs cost, in pairs of runs with the same split and the same first weights
+    accuracies.py       accuracy that codecs cost, in pairs of runs with the same split and the same first weights, and
+                        accuracy by epoch
     similarity.py       how much the outputs of the layers resemble those of full features
-    curves.py           accuracy by epoch
 """
 
 from collections.abc import Callable

@@ -3,7 +3,7 @@
 from functools import partial
 
 from fullgnn.reproduce.graphs import Case
-from fullgnn.reproduce.sparsification import curves, data, losses, similarity
+from fullgnn.reproduce.sparsification import accuracies, data, similarity
 from fullgnn.reproduce.sparsification.accuracy_config import Config, check
 from fullgnn.reproduce.sparsification.training import kept_ways
 from fullgnn.reproduce.target import Target, family
@@ -21,9 +21,9 @@ def cases(cfg: Config, features: bool = True) -> list[Case]:
 
 _target = partial(Target, cases=cases)
 CASES = {
-    "losses": _target(("graph", "model", "features"), losses.run, losses.COLUMNS),
+    "losses": _target(("graph", "model", "features"), accuracies.losses, accuracies.COLUMNS),
     "similarity": _target(("graph", "model", "features", "weights"), similarity.run),
-    "curves": _target(("graph", "model", "features"), curves.run),
+    "curves": _target(("graph", "model", "features"), accuracies.curves),
 }
 """What these targets measure, by their key ``case``."""
 

@@ -9,15 +9,17 @@ import logging
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from fullgnn.codecs import EncodedRows, Features
 from fullgnn.codecs.topk import TopK
 from fullgnn.reproduce.graphs import full_size
 from fullgnn.reproduce.result import Cell, Result
 from fullgnn.reproduce.sparsification.config import Config
-from fullgnn.reproduce.sparsification.fresh import call_fresh, seconds_of
+from fullgnn.reproduce.sparsification.fresh import call_fresh
 from fullgnn.storage.arrays import map_npy, write_npy
 from fullgnn.storage.folder import temporary_folder
+from fullgnn.telemetry.timing import wall_ms
 
 log = logging.getLogger(__name__)
 
@@ -82,4 +84,4 @@ def compressed(source: Path, target: Path, k: int) -> float:
         assert rows is not None
         write_npy(target, rows)
 
-    return seconds_of(encode)
+    return wall_ms(encode, torch.device("cpu")) / 1e3

@@ -3,7 +3,6 @@
 import multiprocessing
 import resource
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,10 +92,3 @@ def _written_bytes() -> int:
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
     return 0
-
-
-def seconds_of(function: Callable[[], Any]) -> float:
-    """How long a call takes."""
-    begin = time.perf_counter()
-    function()
-    return time.perf_counter() - begin

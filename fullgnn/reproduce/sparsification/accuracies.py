@@ -1,15 +1,19 @@
-"""The accuracy that codecs cost: means over pairs of runs that have the same split and the same first weights."""
+"""Accuracy on full features, and on what codecs keep.
+
+``losses`` has what codecs cost: means over pairs of runs that have the same split and the same first weights.
+``curves`` has the accuracy by epoch: figure 6 of the paper.
+"""
 
 import logging
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fullgnn.reproduce.config import published
 from fullgnn.reproduce.graphs import Case
-from fullgnn.reproduce.result import Bars, Cell, Curve, Curves, Result, Series, TableRow, number
+from fullgnn.reproduce.result import Bars, Cell, Curve, Curves, Result, Series, TableRow, mean_curve, number, reaching
 from fullgnn.reproduce.sparsification.accuracy_config import Config
 from fullgnn.reproduce.sparsification.training import FLOAT_BYTES, FULL, Kept, Trained, encode, kept_ways, train_one
 
@@ -44,23 +48,34 @@ def paired(full: Sequence[float], kept: Sequence[float]) -> Loss:
     return Loss(statistics.fmean(differences), error)
 
 
-def run(result: Result, cfg: Config, case: Case) -> None:
-    """Train every model on full features, and on what each codec keeps, with every seed."""
+def _runs(result: Result, cfg: Config, case: Case, name: str) -> Iterator[tuple[Kept, list[Trained]]]:
+    """Train a model with every seed, on full features first, and then on what each codec keeps."""
+    for kept in (FULL, *kept_ways(cfg, case)):
+        begin = time.perf_counter()
+        own = [train_one(cfg, case, cfg.models[name], kept, seed) for seed in cfg.seeds]
+        labels, accuracy = _labels(cfg, case, name, kept), statistics.fmean(one.accuracy for one in own)
+        result.details[", ".join(labels)] = [vars(one) for one in own]
+        log.info("%s, %s, %s: %.1f %%, %.0f s", *labels, accuracy, time.perf_counter() - begin)
+        yield kept, own
+
+
+def _labels(cfg: Config, case: Case, name: str, kept: Kept) -> tuple[str, str, str]:
+    return case.title, cfg.models[name].title, kept.label
+
+
+def _add(result: Result, cfg: Config, case: Case, name: str, kept: Kept, cells: dict[str, Cell]) -> None:
+    names = {"graph": case.dataset, "model": name, "codec": kept.name, "ratio": kept.ratio}
+    result.add(_labels(cfg, case, name, kept), cells, cfg.paper, **names)
+
+
+def losses(result: Result, cfg: Config, case: Case) -> None:
+    """What codecs cost every model."""
     tables = []
     for name in cfg.chosen_models:
-        model, first = cfg.models[name], len(result.rows)
-        full: list[float] = []
-        for kept in (FULL, *kept_ways(cfg, case)):
-            begin = time.perf_counter()
-            own = [train_one(cfg, case, model, kept, seed) for seed in cfg.seeds]
-            accuracies = [one.accuracy for one in own]
-            full = full or accuracies
-            labels = (case.title, model.title, kept.label)
-            names = {"graph": case.dataset, "model": name, "codec": kept.name, "ratio": kept.ratio}
-            result.add(labels, _cells(cfg, case, name, kept, own, full), cfg.paper, **names)
-            result.details[", ".join(labels)] = [vars(one) for one in own]
-            seconds = time.perf_counter() - begin
-            log.info("%s, %s, %s: %.1f %%, %.0f s", *labels, statistics.fmean(accuracies), seconds)
+        first, full = len(result.rows), list[float]()
+        for kept, own in _runs(result, cfg, case, name):
+            full = full or [one.accuracy for one in own]
+            _add(result, cfg, case, name, kept, _cells(cfg, case, name, kept, own, full))
         tables.append(result.rows[first:])
         result.notes += [*_too_easy(cfg, tables[-1]), *_best(cfg, case, name, tables[-1])]
     result.panels += _panels(case.title, tables)
@@ -160,3 +175,24 @@ def _curves(rows: list[TableRow]) -> Curves:
     lines = {name: [list(column) for column in zip(*sorted(some))] for name, some in points.items()}
     curves = [Curve(name, x, y, dashed, [] if dashed else error) for (name, dashed), (x, y, error) in lines.items()]
     return Curves(_name(rows), "bytes of a node's features", YLABEL, curves, log_x=True)
+
+
+SHARE = 0.99
+"""The accuracy whose epoch is told is this part of the one that every run reaches at its best."""
+
+
+def curves(result: Result, cfg: Config, case: Case) -> None:
+    """The accuracy of every model by epoch."""
+    for name in cfg.chosen_models:
+        runs = dict(_runs(result, cfg, case, name))
+        wanted = SHARE * min(max(one.curve) for own in runs.values() for one in own)
+        for kept, own in runs.items():
+            cells = {
+                "best accuracy": Cell(statistics.fmean(max(one.curve) for one in own), unit="%"),
+                "epochs": Cell(statistics.fmean(reaching(one.curve, wanted) or math.inf for one in own)),
+                "all epochs": Cell(statistics.fmean(len(one.curve) for one in own)),
+            }
+            _add(result, cfg, case, name, kept, cells)
+        means = [mean_curve(kept.label, [one.curve for one in own]) for kept, own in runs.items()]
+        title = f"{case.title}, {cfg.models[name].title}"
+        result.panels.append(Curves(title, "epochs", "accuracy of validation nodes, %", means))
