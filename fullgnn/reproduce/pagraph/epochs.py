@@ -64,7 +64,7 @@ class Setting:
         return self.case.title, cfg.models[self.model].title, self.name
 
     def row(self, **others: Any) -> dict[str, Any]:
-        """What ``Config.published`` is asked by."""
+        """What the paper's numbers name a row by."""
         own = {"graph": self.case.dataset, "model": self.model, "sampler": self.sampler, "ranks": self.ranks}
         return own | {"draws": self.draws[-1]} | others
 

@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from fullgnn.codecs import NOTHING, Features, Learning, State, Told, build_codec
+from fullgnn.codecs import NOTHING, Codec, Features, Learning, State, Told, build_codec
 from fullgnn.codecs.encoded import has_state, rows_in_memory
 from fullgnn.codecs.topk import GROUP
 from fullgnn.config import MinibatchConfig
@@ -262,10 +262,10 @@ _ENCODED: dict[tuple[object, ...], Encoding | None] = {}
 
 
 def _encode(node: Mapping[str, Any], asked: Told, case: Case) -> Encoding | None:
+    if build_codec(node, asked) is None:
+        return None
     for _ in range(2):
-        codec, begin = build_codec(node, asked), time.perf_counter()
-        if codec is None:
-            return None
+        codec, begin = cast(Codec, build_codec(node, asked)), time.perf_counter()
         with quiet():
             rows = rows_in_memory(codec, Features(case.graph.features, "float32", case.graph))
         seconds = time.perf_counter() - begin
