@@ -212,7 +212,7 @@ def bars(
             ylabel,
             [row.labels[group] for row in own],
             [
-                Series(column, *(_heights([row.cells.get(column) for row in own], key) for key in heights))
+                Series(column, *([_height(row, column, key) for row in own] for key in heights))
                 for column in columns or own[0].cells
             ],
         )
@@ -220,20 +220,10 @@ def bars(
     ]
 
 
-def bars_by_column(
-    title: str,
-    ylabel: str,
-    rows: Mapping[str, TableRow],
-    columns: Sequence[str],
-    heights: Sequence[str] = ("ratio", "paper_ratio"),
-) -> Bars:
-    """Make a panel with a group of bars for each of ``columns`` and a colour for each row, by its name."""
-    series = [
-        Series(name, *(_heights([row.cells.get(column) for column in columns], key) for key in heights))
-        for name, row in rows.items()
-    ]
-    return Bars(title, ylabel, list(columns), series)
+def _height(row: TableRow, column: str, key: str) -> float | None:
+    return number(getattr(row.cells.get(column, Cell(None)), key))
 
 
-def _heights(cells: Iterable[Cell | None], key: str) -> list[float | None]:
-    return [number(getattr(cell or Cell(None), key)) for cell in cells]
+def transposed(rows: Mapping[str, TableRow]) -> list[TableRow]:
+    """A row for each column, with the cells of all ``rows`` by their names."""
+    return rows_of({name: {(column,): cell for column, cell in row.cells.items()} for name, row in rows.items()})

@@ -19,9 +19,10 @@ from fullgnn.reproduce.result import (
     Origin,
     Result,
     TableRow,
-    bars_by_column,
+    bars,
     number,
     over,
+    transposed,
 )
 from fullgnn.reproduce.sampled import Measured, measure
 from fullgnn.reproduce.sparsification import machine
@@ -142,8 +143,8 @@ def ratios(result: Result, cfg: Config, case: Case) -> None:
         result.details[", ".join(labels)] = record(times, presets)
         for line in result.rows[-2:]:
             origin = line.cells[columns[0]].origin
-            rows = {f"over {columns[0]}": line}
-            result.panels.append(bars_by_column(f"{', '.join(labels)}: {origin}", "speed-up", rows, columns))
+            rows = transposed({f"over {columns[0]}": line})
+            result.panels += bars(f"{', '.join(labels)}: {origin}", "speed-up", rows)
 
 
 STEPS = ("sample", "gather", "transfer", "decode", "compute", "gather and transfer saved", "features", "structure")

@@ -17,7 +17,7 @@ from fullgnn.graph import Graph
 from fullgnn.models.stack import Stack
 from fullgnn.prepare.source import Preparation
 from fullgnn.reproduce.graphs import Case
-from fullgnn.reproduce.result import OURS_AND_PAPER, Cell, Result, TableRow, bars_by_column
+from fullgnn.reproduce.result import OURS_AND_PAPER, Cell, Result, TableRow, bars, transposed
 from fullgnn.reproduce.sparsification.accuracy_config import Config, Model
 from fullgnn.reproduce.sparsification.data import with_split
 from fullgnn.reproduce.sparsification.training import (
@@ -96,9 +96,9 @@ def run(result: Result, cfg: Config, case: Case) -> None:
             result.add(labels, cells | {SAME: Cell(same, unit="%")}, cfg.paper, **names)
             rows.setdefault(weights, {})[kept.label] = result.rows[-1]
         for weights, own in rows.items():
-            columns = [column for column in result.rows[-1].cells if column not in (RATIO, SAME)]
+            layers = [row for row in transposed(own) if row.labels[0] not in (RATIO, SAME)]
             title = f"{case.title}, {model.title}, {weights} weights"
-            result.panels.append(bars_by_column(title, "cosine similarity", own, columns, OURS_AND_PAPER))
+            result.panels += bars(title, "cosine similarity", layers, list(own), OURS_AND_PAPER)
     result.columns = [*dict.fromkeys(name for row in result.rows for name in row.cells if name != SAME), SAME]
 
 

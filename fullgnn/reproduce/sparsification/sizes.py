@@ -8,7 +8,7 @@ from fullgnn.codecs.topk import TopK
 from fullgnn.reproduce.config import published
 from fullgnn.reproduce.draws import Draws
 from fullgnn.reproduce.graphs import Case, GraphSize
-from fullgnn.reproduce.result import Bars, Cell, Result, Series, TableRow, number
+from fullgnn.reproduce.result import OURS_AND_PAPER, Cell, Result, TableRow, bars, rows_of
 from fullgnn.reproduce.sparsification.config import Config, Kind, batch_size
 from fullgnn.sampling.caches import Accesses, Cache, CacheByDegree, CacheByPresampling, CacheExactly
 from fullgnn.sampling.host_graph import HostGraph
@@ -108,14 +108,12 @@ def hits(result: Result, cfg: Config, case: Case) -> None:
                 cells[f"fetched, {way}"] = Cell(fetched / 1e9, unit="GB")
             own.append(TableRow((case.title, f"{share:g} %", name), cells))
     result.rows += own
-    series = [_series(own, name, way) for name in cfg.caches for way in CACHED]
-    result.panels.append(Bars(case.title, "hits, %", [f"{share:g} %" for share in cfg.cache_shares], series))
-
-
-def _series(rows: list[TableRow], name: str, way: str) -> Series:
-    """The hits of a cache by its memory."""
-    cells = [row.cells[f"hits, {way}"] for row in rows if row.labels[2] == name]
-    return Series(f"{name}, {way}", [number(cell.ours) for cell in cells], [number(cell.paper) for cell in cells])
+    columns = {
+        f"{name}, {way}": {row.labels[1:2]: row.cells[f"hits, {way}"] for row in own if row.labels[2] == name}
+        for name in cfg.caches
+        for way in CACHED
+    }
+    result.panels += bars(case.title, "hits, %", rows_of(columns), list(columns), OURS_AND_PAPER)
 
 
 def _count(
