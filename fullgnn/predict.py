@@ -36,7 +36,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fullgnn.codecs import Told
+from fullgnn.codecs import CodecContext
 from fullgnn.config import Config, RuntimeConfig
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.keys import CONFIG_FLAGS, check_choices, config_folders, help_with_keys, load_keys
@@ -396,7 +396,8 @@ def trained_run(
         FullGNNError: a user error, such as a graph that does not fit, or an unknown ``layer``; the same on every rank.
     """
     parts, meter = num_parts(cfg.scheme, world.size), Meter(world.device)
-    with prepared_graph(Preparation(cfg, parts, told=Told(trained.codec_state)), world, worker) as prepared:
+    preparation = Preparation(cfg, parts, codec_context=CodecContext(trained.codec_state))
+    with prepared_graph(preparation, world, worker) as prepared:
         facts = prepared.facts.nodes
         links = facts.links and replace(facts.links, num_train=max(1, facts.links.num_train))  # none are trained with
         run = learn(cfg, world, meter, replace(facts, labels=trained.labels, links=links))

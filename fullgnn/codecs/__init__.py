@@ -15,10 +15,10 @@ from fullgnn.room import import_on_use
 if TYPE_CHECKING:
     from fullgnn.codecs.codec import BFloat16, Codec, Learning, Unencoded
     from fullgnn.codecs.encoded import (
-        NOTHING,
+        NO_CONTEXT,
+        CodecContext,
         EncodedRows,
         State,
-        Told,
         asks_for_first_layer,
         build_codec,
         encoded,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fullgnn.codecs.first_layer import FirstLayer, Loss
 
 __all__ = [
-    "NOTHING",
+    "NO_CONTEXT",
     "BFloat16",
     "Codec",
     "EncodedRows",
@@ -40,7 +40,7 @@ __all__ = [
     "Learning",
     "Loss",
     "State",
-    "Told",
+    "CodecContext",
     "Unencoded",
     "asks_for_first_layer",
     "build_codec",

@@ -28,8 +28,8 @@ State = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
-    """What a codec is told before it encodes."""
+class CodecContext:
+    """What a codec knows before it encodes."""
 
     state: State | None = None  # what it has learnt before; None: it learns from the features that it encodes
     of_these_features: bool = False  # whether it has learnt the state from the features that it encodes
@@ -46,12 +46,12 @@ class Told:
         return learnt | ({"first_layer": asdict(self.first_layer)} if asks_for_first_layer(node) and not learnt else {})
 
 
-NOTHING = Told()
+NO_CONTEXT = CodecContext()
 
 
-def build_codec(node: Mapping[str, Any], told: Told = NOTHING) -> Codec | None:
+def build_codec(node: Mapping[str, Any], context: CodecContext = NO_CONTEXT) -> Codec | None:
     """The codec of a configuration node; None: features are kept as they are."""
-    codec = build(node, first_layer=told.first_layer) if asks_for_first_layer(node) else build(node)
+    codec = build(node, first_layer=context.first_layer) if asks_for_first_layer(node) else build(node)
     return None if type(codec) is Unencoded else codec
 
 

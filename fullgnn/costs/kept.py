@@ -13,7 +13,7 @@ import numpy as np
 from fullgnn.config import Config
 from fullgnn.costs.layout import PlannedLayout
 from fullgnn.costs.statistics import GraphStatistics, PlannedJob, counted_job
-from fullgnn.engine.run import told
+from fullgnn.engine.run import codec_context
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.prepare.source import Preparation
 from fullgnn.schemes.options import SchemeOptions
@@ -38,7 +38,8 @@ def key_of_job(cfg: Config, world_size: int, near_bytes: int, cache: Cache) -> s
     Args:
         near_bytes: see ``Hardware``; the cache for which the order of the nodes was judged.
     """
-    graph = Preparation(cfg, world_size // cfg.scheme["replication"], told=told(cfg)).key_of_files(cache)
+    num_parts = world_size // cfg.scheme["replication"]
+    graph = Preparation(cfg, num_parts, codec_context=codec_context(cfg)).key_of_files(cache)
     if not graph:
         return ""
     return cache.key(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fullgnn.codecs import NOTHING, FirstLayer, State, Told, asks_for_first_layer, build_codec
+from fullgnn.codecs import NO_CONTEXT, CodecContext, FirstLayer, State, asks_for_first_layer, build_codec
 from fullgnn.config import Config, OptimizationConfig, build, is_encoded
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.distributed.collectives import NOT_WITHOUT_OTHERS
@@ -155,7 +155,7 @@ def set_up(
     cfg = planner.with_scheme(cfg, world, worker)
     parts = num_parts(cfg.scheme, world.size)
     opened: AbstractContextManager[PreparedGraph] = (
-        prepared_graph(Preparation(cfg, parts, graph, trains, told=told(cfg)), world, worker)
+        prepared_graph(Preparation(cfg, parts, graph, trains, codec_context=codec_context(cfg)), world, worker)
         if prepared is None
         else nullcontext(prepared)
     )
@@ -284,13 +284,14 @@ def aggregation_key(cfg: Config, prepared_key: str, cache: Cache) -> str:
     )
 
 
-def told(cfg: Config) -> Told:
-    """What the codec of ``cfg`` is told: if it asks for that, what the first layer of the model reads."""
+def codec_context(cfg: Config) -> CodecContext:
+    """What the codec of ``cfg`` knows: if it asks for that, what the first layer of the model reads."""
     if not (is_encoded(cfg.codec) and asks_for_first_layer(cfg.codec)):
-        return NOTHING
+        return NO_CONTEXT
     contract = contract_of(build_model(cfg, 1, 1, torch.device("cpu")))
-    propagation = contract.input_propagation
-    return NOTHING if propagation is None else Told(first_layer=FirstLayer(propagation, contract.input_powers))
+    if contract.input_propagation is None:
+        return NO_CONTEXT
+    return CodecContext(first_layer=FirstLayer(contract.input_propagation, contract.input_powers))
 
 
 def with_supported_optimizations(cfg: Config) -> Config:

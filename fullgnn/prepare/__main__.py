@@ -17,7 +17,7 @@ from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import check_tasks, default_nproc
 from fullgnn.distributed.command import run_command
-from fullgnn.engine.run import told
+from fullgnn.engine.run import codec_context
 from fullgnn.errors import ConfigError
 from fullgnn.graph.datasets import check_dataset
 from fullgnn.graph.remarks import say
@@ -44,7 +44,7 @@ def run(arguments: list[str]) -> None:
     check_dataset(cfg.dataset)
     torch.set_num_threads(cfg.runtime.threads or len(os.sched_getaffinity(0)))
     with Places() as places:
-        path, _ = Preparation(cfg, num_parts_of(cfg), told=told(cfg)).in_folder(places.new())
+        path, _ = Preparation(cfg, num_parts_of(cfg), codec_context=codec_context(cfg)).in_folder(places.new())
         facts = open_folder(path).facts
         kept = path.is_relative_to(os.path.abspath(os.path.expanduser(cfg.runtime.cache_dir)))
     say(facts.nodes.name, facts.remarks)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from fullgnn.codecs import Features, State, Told, build_codec, encoded, num_bytes, packed
+from fullgnn.codecs import CodecContext, Features, State, build_codec, encoded, num_bytes, packed
 from fullgnn.config import Config, build, is_encoded
 from fullgnn.graph import Graph
 from fullgnn.graph.csr import csr_from_arrays
@@ -32,7 +32,6 @@ from fullgnn.prepare.prepared import LISTS, LazyArrays, Part, PreparedGraph, Sto
 from fullgnn.reorder import two_level
 from fullgnn.reorder.two_level import NodeOrder
 from fullgnn.storage.cache import Cache
-from fullgnn.tasks.task import takes_links
 from fullgnn.telemetry.log import announce
 
 if TYPE_CHECKING:
@@ -52,9 +51,9 @@ def arrange(preparation: "Preparation", graph: Graph, load_time_s: float) -> Pre
     """
     begin, cfg = time.perf_counter(), preparation.cfg
     order = _order(cfg, preparation.num_parts, graph, preparation.cache)
-    links = LinkPairs.of(graph) if takes_links(cfg.task) else None
+    links = LinkPairs.of(graph) if preparation.has_pairs else None
     nodes = NodeFacts.of(graph, None if links is None else links.facts)
-    prepared = cut(graph, order, nodes, links, _encoded(cfg, graph, preparation.told))
+    prepared = cut(graph, order, nodes, links, _encoded(cfg, graph, preparation.codec_context))
     facts = replace(prepared.facts, load_time_s=load_time_s, prepare_time_s=time.perf_counter() - begin)
     return replace(prepared, facts=facts)
 
@@ -205,13 +204,13 @@ def _remarks(whole: _Arranged, counts: BlockCounts, nodes: NodeFacts, finds_link
     return remarks
 
 
-def _encoded(cfg: Config, graph: Graph, told: Told) -> tuple[np.ndarray, State] | None:
+def _encoded(cfg: Config, graph: Graph, context: CodecContext) -> tuple[np.ndarray, State] | None:
     """The features of ``graph`` as the codec of ``cfg`` keeps them, and its state; None: as they are."""
-    codec = build_codec(cfg.codec, told) if is_encoded(cfg.codec) else None
+    codec = build_codec(cfg.codec, context) if is_encoded(cfg.codec) else None
     if codec is None:
         return None
     features = Features(graph.features, cfg.runtime.dtype, graph)
-    return encoded(codec, Cache(None), dict(cfg.codec), features, told.state)
+    return encoded(codec, Cache(None), dict(cfg.codec), features, context.state)
 
 
 def _transposed(rows: StoredRows) -> StoredRows:

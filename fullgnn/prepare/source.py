@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fullgnn.codecs import NOTHING, Told
+from fullgnn.codecs import NO_CONTEXT, CodecContext
 from fullgnn.config import Config, build, is_encoded
 from fullgnn.distributed import (
     World,
@@ -73,12 +73,17 @@ class Preparation:
     identity: dict[str, Any] | None = None
     """On rank 0, ``dataset_identity`` before ``graph`` was loaded, if that is the graph of ``cfg.dataset``; None:
     ``graph`` is known by its arrays."""
-    told: Told = NOTHING
-    """On rank 0, what the codec of ``cfg`` is told."""
+    codec_context: CodecContext = NO_CONTEXT
+    """On rank 0, what the codec of ``cfg`` knows."""
 
     @property
     def cache(self) -> Cache:
         return Cache(self.cfg.runtime.cache_dir)
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether the parts hold the pairs of a task that finds links."""
+        return takes_links(self.cfg.task)
 
     def here(self) -> PreparedGraph:
         """The prepared graph, for this process alone. With a cache it is a folder there; otherwise it is in memory."""
@@ -173,16 +178,16 @@ class Preparation:
             "reorder_node": asdict(cfg.reorder),
             "num_parts": self.num_parts,
             "order_seed": None if all(function in without_seed for function in functions) else cfg.seed,
-            "task_node": [PAIRS, cfg.task] if takes_links(cfg.task) else None,
+            "task_node": [PAIRS, cfg.task] if self.has_pairs else None,
         }
         if not is_encoded(cfg.codec):
             return settings
-        return settings | {"codec_node": cfg.codec, "dtype": cfg.runtime.dtype} | self.told.identity(cfg.codec)
+        return settings | {"codec_node": cfg.codec, "dtype": cfg.runtime.dtype} | self.codec_context.identity(cfg.codec)
 
     def _key_of_paths(self, identity: dict[str, Any]) -> str:
         """The key of what was last prepared of the same files with the same settings, whatever the files held."""
         paths = [path for path, *_ in identity["files"]]
-        return replace(self, told=NOTHING)._key(dataset=identity["dataset"], paths=paths)
+        return replace(self, codec_context=NO_CONTEXT)._key(dataset=identity["dataset"], paths=paths)
 
     def _say_what_changed(self, identity: dict[str, Any]) -> None:
         """Log which files have changed since the graph was prepared with the same settings, if it was."""

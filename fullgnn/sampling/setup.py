@@ -14,7 +14,7 @@ import torch
 from fullgnn.codecs import Codec, Unencoded, build_codec, encoded, num_bytes
 from fullgnn.config import MinibatchConfig, build, target_of
 from fullgnn.distributed import World, broadcast_object, from_rank0
-from fullgnn.engine.run import Run, distribute, learn, make_scheme, prepare_input, told
+from fullgnn.engine.run import Run, codec_context, distribute, learn, make_scheme, prepare_input
 from fullgnn.engine.state import sharded_names
 from fullgnn.engine.summary import codec_record, log_inexact
 from fullgnn.errors import ConfigError, UnsupportedError
@@ -87,14 +87,14 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     model, task, request = run.model, cast(NodeTask, run.task), run.request
     _check_model(cfg, model, world)
     _check_task(cfg, task)
-    is_told = told(cfg)
-    codec = build_codec(cfg.codec, is_told) or Unencoded()
+    context = codec_context(cfg)
+    codec = build_codec(cfg.codec, context) or Unencoded()
     contract = contract_of(model)
     num_hops, num_rows = request.num_blocks - contract.num_row_blocks, contract.num_row_blocks
     precomputed = Precomputed.of(model, cfg.model["name"]) if cfg.loader.precompute else None
     if precomputed is not None:
         num_hops, num_rows = num_hops - 1, 1
-    keys = dict(cfg.codec) | is_told.identity(cfg.codec)
+    keys = dict(cfg.codec) | context.identity(cfg.codec)
     host = _host_graph(run, graph, codec, keys, num_hops, precomputed)
     look = getattr(target_of(cfg.sampler), "remarks", None)
     remarks = {} if look is None else noted(look(host.extra))
@@ -135,13 +135,13 @@ def _distributor(
     # Evaluation computes the output of all nodes.
     full.optimizations = replace(run.optimizations, loss_rows_only=False)
     full.request = replace(full.request, loss_rows=False)
-    known, given = replace(told(full.cfg), of_these_features=True, state=state), [graph]
+    context, given = replace(codec_context(full.cfg), of_these_features=True, state=state), [graph]
 
     def distributed() -> Run:
         whole = given.pop()  # it is not held any longer
         said = () if whole is None else whole.remarks.keys()
         parts = full.scheme.num_parts
-        preparation = Preparation(full.cfg, parts, whole, identity=identity, told=known)
+        preparation = Preparation(full.cfg, parts, whole, identity=identity, codec_context=context)
         with prepared_graph(preparation, full.world, said=said) as prepared:
             distribute(full, prepared)
         del whole, preparation

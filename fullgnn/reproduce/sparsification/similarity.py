@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
-from fullgnn.codecs import NOTHING, Told
+from fullgnn.codecs import NO_CONTEXT, CodecContext
 from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import world_of_one
 from fullgnn.engine.passes import predict
@@ -24,11 +24,11 @@ from fullgnn.reproduce.sparsification.training import (
     FLOAT_BYTES,
     FULL,
     Kept,
+    context_of,
     encode,
     full_batch,
     kept_ways,
     quiet,
-    told,
     training_keys,
 )
 from fullgnn.telemetry.meter import Meter
@@ -58,18 +58,18 @@ def similarity(full: np.ndarray, kept: np.ndarray) -> float:
 def outputs(
     graph: Graph,
     overrides: Sequence[str],
-    known: Told = NOTHING,
+    context: CodecContext = NO_CONTEXT,
     weights: Mapping[str, Tensor] | None = None,
 ) -> list[np.ndarray]:
     """The input of a layered model, and the (num_nodes, F) output of each layer without dropout.
 
     Args:
-        known: what the codec has learnt.
+        context: what the codec has learnt.
         weights: the parameters of the model by name; None: the first ones.
     """
     config = load_config(compose(*overrides, "optimizations.cache_aggregation=false"))
     with quiet(), world_of_one(config.runtime) as world:
-        prepared = Preparation(config, 1, graph, told=known).in_memory()
+        prepared = Preparation(config, 1, graph, codec_context=context).in_memory()
         run = set_up(config, world, Meter(world.device), prepared=prepared)
         if weights is not None:
             run.model.load_state_dict(weights)
@@ -125,7 +125,7 @@ def _similarities(cfg: Config, case: Case, model: Model) -> dict[tuple[str, Kept
 
 def _weights(cfg: Config, case: Case, graph: Graph, model: Model, kept: Kept, seed: int) -> Mapping[str, Tensor]:
     """The parameters after training, at the epoch with the best validation."""
-    best = full_batch(graph, training_keys(cfg, case, model, kept, seed), told(cfg, case, model, kept)).best
+    best = full_batch(graph, training_keys(cfg, case, model, kept, seed), context_of(cfg, case, model, kept)).best
     assert best is not None, "there are validation nodes"
     return best.model
 
@@ -133,4 +133,4 @@ def _weights(cfg: Config, case: Case, graph: Graph, model: Model, kept: Kept, se
 def _outputs(
     cfg: Config, case: Case, graph: Graph, model: Model, kept: Kept, seed: int, weights: Mapping[str, Tensor] | None
 ) -> list[np.ndarray]:
-    return outputs(graph, training_keys(cfg, case, model, kept, seed), told(cfg, case, model, kept), weights)
+    return outputs(graph, training_keys(cfg, case, model, kept, seed), context_of(cfg, case, model, kept), weights)

@@ -17,15 +17,14 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from fullgnn.codecs import NOTHING, Codec, Features, Learning, State, Told, build_codec
+from fullgnn.codecs import NO_CONTEXT, Codec, CodecContext, Features, Learning, State, build_codec
 from fullgnn.codecs.encoded import has_state, rows_in_memory
 from fullgnn.codecs.topk import GROUP
 from fullgnn.config import MinibatchConfig
 from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import world_of_one
 from fullgnn.engine.fit import FitResult, fit
-from fullgnn.engine.run import set_up
-from fullgnn.engine.run import told as told_by_model
+from fullgnn.engine.run import codec_context, set_up
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Graph
 from fullgnn.prepare.source import Preparation
@@ -155,7 +154,7 @@ _KNOWN: dict[tuple[object, ...], Trained] = {}
 def _train(cfg: Config, case: Case, model: Model, kept: Kept, seed: int) -> Trained:
     graph, overrides = with_split(case.graph, cfg, seed), training_keys(cfg, case, model, kept, seed)
     if not model.sampled:
-        return _trained(full_batch(graph, overrides, told(cfg, case, model, kept)))
+        return _trained(full_batch(graph, overrides, context_of(cfg, case, model, kept)))
     config = cast(MinibatchConfig, load_config(compose(*overrides, name="minibatch")))
     with quiet(), world_of_one(config.runtime) as world:
         return _trained(fit(set_up_sampled(config, world, Meter(world.device), graph)))
@@ -183,15 +182,15 @@ def training_keys(cfg: Config, case: Case, model: Model, kept: Kept, seed: int) 
     ]
 
 
-def full_batch(graph: Graph, overrides: Sequence[str], known: Told) -> FitResult:
+def full_batch(graph: Graph, overrides: Sequence[str], context: CodecContext) -> FitResult:
     """Train full-batch.
 
     Args:
-        known: what the codec has learnt, see ``told``.
+        context: what the codec has learnt, see ``context_of``.
     """
     config = load_config(compose(*overrides))
     with quiet(), world_of_one(config.runtime) as world:
-        prepared = Preparation(config, 1, graph, told=known).in_memory()
+        prepared = Preparation(config, 1, graph, codec_context=context).in_memory()
         return fit(StepRunner(set_up(config, world, Meter(world.device), prepared=prepared)))
 
 
@@ -244,28 +243,28 @@ def encode(cfg: Config, case: Case, model: Model, kept: Kept) -> Encoding | None
     """Let a codec learn and encode all features, once a process; None: there is none."""
     overrides = training_keys(cfg, case, model, kept, cfg.seeds[0])
     config = load_config(compose(*overrides, name="minibatch" if model.sampled else "config"))
-    asked = told_by_model(config)
-    about = str(asked.identity(config.codec))
+    context = codec_context(config)
+    about = str(context.identity(config.codec))
     known = (*identity(cfg, case), kept.keys, about)
     if known not in _ENCODED:
-        _ENCODED[known] = _encode(config.codec, asked, case)
+        _ENCODED[known] = _encode(config.codec, context, case)
     return _ENCODED[known]
 
 
-def told(cfg: Config, case: Case, model: Model, kept: Kept) -> Told:
+def context_of(cfg: Config, case: Case, model: Model, kept: Kept) -> CodecContext:
     """What the codec has learnt of the features of a graph, so that no training learns it anew."""
     encoding = encode(cfg, case, model, kept)
-    return NOTHING if encoding is None else Told(encoding.state or None)
+    return NO_CONTEXT if encoding is None else CodecContext(encoding.state or None)
 
 
 _ENCODED: dict[tuple[object, ...], Encoding | None] = {}
 
 
-def _encode(node: Mapping[str, Any], asked: Told, case: Case) -> Encoding | None:
-    if build_codec(node, asked) is None:
+def _encode(node: Mapping[str, Any], context: CodecContext, case: Case) -> Encoding | None:
+    if build_codec(node, context) is None:
         return None
     for _ in range(2):
-        codec, begin = cast(Codec, build_codec(node, asked)), time.perf_counter()
+        codec, begin = cast(Codec, build_codec(node, context)), time.perf_counter()
         with quiet():
             rows = rows_in_memory(codec, Features(case.graph.features, "float32", case.graph))
         seconds = time.perf_counter() - begin
