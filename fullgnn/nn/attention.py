@@ -77,9 +77,9 @@ class _Attend(torch.autograd.Function):
         for step, rows in enumerate(exchange.arrivals(x[:, : width + num_heads])):
             if rows is not None:
                 logits, arrived = rows[:, width:], rows[:, :width]
-                stage = AttentionStage(stages[step].csr, logits, arrived, attention.slope, masks[step])
+                reads = stages[step].csr, logits, arrived, attention.slope, masks[step]
                 with exchange.computing():
-                    attend(stage, all_targets, state)
+                    attend(AttentionStage(*reads), all_targets, state)  # no copy of the logits lives longer
         joined = join_states(state, block)
         out = joined.finish()
         ctx.save_for_backward(x, out, logit_target, joined.maximum, joined.total)
@@ -101,9 +101,9 @@ class _Attend(torch.autograd.Function):
             gradients = None
             if rows is not None:
                 edges, logits, arrived = stages[step], rows[:, width:], rows[:, :width]
-                stage = AttentionStage(edges.csr, logits, arrived, attention.slope, masks[step])
+                reads = edges.csr, logits, arrived, attention.slope, masks[step]
                 with exchange.computing():
-                    of_sources = attend_backward(stage, edges.transposed, rows_of)
+                    of_sources = attend_backward(AttentionStage(*reads), edges.transposed, rows_of)
                 gradients = torch.cat(of_sources, dim=1)
             push.step(gradients)
         grad_arrived, grad_logit_target = push.finish(), exchange.reduce(rows_of.grad_of_targets)

@@ -49,9 +49,9 @@ class _AttendDynamic(torch.autograd.Function):
         state = SoftmaxState.empty(len(all_targets), attention.num_heads, x.shape[1], x)
         for step, rows in enumerate(exchange.arrivals(x)):
             if rows is not None:
-                stage = AttentionStage(stages[step].csr, vector, rows, attention.slope, masks[step], dynamic=True)
+                reads = stages[step].csr, vector, rows, attention.slope, masks[step]
                 with exchange.computing():
-                    attend(stage, all_targets, state)
+                    attend(AttentionStage(*reads, dynamic=True), all_targets, state)
         joined = join_states(state, block)
         out = joined.finish()
         ctx.save_for_backward(x, x_target, vector, out, joined.maximum, joined.total)
@@ -74,9 +74,9 @@ class _AttendDynamic(torch.autograd.Function):
             gradient = None
             if rows is not None:
                 edges = stages[step]
-                stage = AttentionStage(edges.csr, vector, rows, attention.slope, masks[step], dynamic=True)
+                reads = edges.csr, vector, rows, attention.slope, masks[step]
                 with exchange.computing():
-                    (gradient,) = attend_backward(stage, edges.transposed, rows_of)
+                    (gradient,) = attend_backward(AttentionStage(*reads, dynamic=True), edges.transposed, rows_of)
             push.step(gradient)
         grad_vector = exchange.sum_partial(rows_of.vector_gradient())
         return push.finish(), exchange.reduce(rows_of.grad_of_targets), grad_vector, None, None

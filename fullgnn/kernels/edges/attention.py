@@ -28,6 +28,7 @@ Gradients of sources are pulled along the transposed index, and each target has 
 number of threads changes a bit.
 """
 
+import torch
 from torch import Tensor
 
 from fullgnn.kernels.edges.attention_rows import AttentionRows
@@ -70,8 +71,9 @@ def attend_backward(stage: AttentionStage, transposed: Transposed, rows: Attenti
     assert rows.grad.shape == (csr.num_rows, x.shape[1]) and rows.grad.dtype == x.dtype, (rows.grad.shape, x.dtype)
     assert transposed.num_sources == csr.num_cols and len(transposed.targets) == csr.nnz
     assert all(part.is_contiguous() for part in (rows.of_targets, rows.grad, *rows.outputs))
-    outputs = tuple(part.new_empty(part.shape) for part in ((x,) if stage.dynamic else (x, stage.of_sources)))
-    if csr.nnz:
-        implementation("attention_backward", x).attend_backward(stage, transposed, rows, outputs)
-        return outputs
-    return tuple(out.zero_() for out in outputs)
+    sources = (x,) if stage.dynamic else (x, stage.of_sources)
+    if not csr.nnz:
+        return tuple(map(torch.zeros_like, sources))
+    outputs = tuple(part.new_empty(part.shape) for part in sources)
+    implementation("attention_backward", x).attend_backward(stage, transposed, rows, outputs)
+    return outputs

@@ -13,7 +13,7 @@ from fullgnn.kernels.support.aligned import as_rows
 class AttentionStage:
     """A stage of an attention; shapes are local to the stage: n targets, m sources, K heads.
 
-    A copy replaces an ``of_sources`` that is not contiguous, and an ``x`` whose rows are not.
+    If there are edges, a copy replaces an ``of_sources`` that is not contiguous, and an ``x`` whose rows are not.
 
     Raises:
         ConfigError: a dropout with more than 1,024 heads.
@@ -36,8 +36,9 @@ class AttentionStage:
         if self.mask is not None:
             check_heads(num_heads)
             assert len(self.mask.target_id) == csr.num_rows and len(self.mask.source_id) == csr.num_cols
-        object.__setattr__(self, "of_sources", of_sources.contiguous())
-        object.__setattr__(self, "x", as_rows(x))
+        if csr.nnz:
+            object.__setattr__(self, "of_sources", of_sources.contiguous())
+            object.__setattr__(self, "x", as_rows(x))
 
     @property
     def num_heads(self) -> int:
