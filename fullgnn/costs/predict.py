@@ -241,7 +241,8 @@ def block_bytes(job: PlannedJob, trace: Trace, hardware: Hardware) -> int:
     """
     itemsize, symmetric, kernel = job.dtype.itemsize, job.graph.symmetric, kernel_of(job.cfg, hardware)
     value_bytes, total = 0 if job.graph.pattern else itemsize, 0.0
-    num_matrices = len({a.self_loops if job.graph.pattern else a for a in trace.request.propagations})
+    matrices = trace.request.propagations
+    num_matrices = len({matrix.self_loops for matrix in matrices} if job.graph.pattern else {*matrices})
     for name, product in job.products.items():
         if name == "adj_t" and symmetric:
             continue  # the blocks of ``adj`` serve both

@@ -85,9 +85,8 @@ def _compute_s(job: PlannedJob, row_pass: Pass, hardware: Hardware) -> np.ndarra
         return np.zeros(job.num_own_rows.shape)
     steps, targets, copy_bytes_per_s = product.steps, product.out_rows.block_sizes[:, None], hardware.copy_bytes_per_s
     if row_pass.is_product:
-        again = (
-            np.maximum(steps - 1, 0) * targets * row_pass.source_bytes * 2 / copy_bytes_per_s
-        )  # sums: read and written
+        # The sums of a step are read and written again in the next one.
+        again = np.maximum(steps - 1, 0) * targets * row_pass.source_bytes * 2 / copy_bytes_per_s
         s_per_byte = _gather_s_per_byte(job, product.in_rows, row_pass.source_bytes, hardware)
         return product.rank_nnz * row_pass.source_bytes * s_per_byte + again + steps * hardware.op_s
     tables = [(product.in_rows, row_pass.source_bytes), (product.out_rows, row_pass.target_bytes)]

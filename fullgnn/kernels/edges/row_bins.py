@@ -43,7 +43,7 @@ class RowBins:
         sum_levels(list(self.levels[1:]), self.levels[0].target, None, sums, out, accumulate, NO_EPILOGUE)
 
 
-_found: WeakKeyDictionary[LocalCSR | Transposed, RowBins] = WeakKeyDictionary()
+_bins_by_block: WeakKeyDictionary[LocalCSR | Transposed, RowBins] = WeakKeyDictionary()
 
 
 def bins_of(edges: LocalCSR | Transposed) -> RowBins:
@@ -54,9 +54,9 @@ def bins_of(edges: LocalCSR | Transposed) -> RowBins:
     if edges.single_use:
         begin, end = edges.indptr[:-1], edges.indptr[1:]
         return RowBins([EdgeItems(begin, end, None, -(-edges.nnz // max(1, len(begin))))])
-    if edges not in _found:
-        _found[edges] = _make(edges.indptr)
-    return _found[edges]
+    if edges not in _bins_by_block:
+        _bins_by_block[edges] = _make(edges.indptr)
+    return _bins_by_block[edges]
 
 
 def _make(indptr: Tensor) -> RowBins:
