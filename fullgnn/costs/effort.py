@@ -10,7 +10,7 @@ import torch
 from fullgnn.config import Config
 from fullgnn.costs.hardware import SMALL, WHOLE
 from fullgnn.costs.statistics import GraphStatistics
-from fullgnn.engine.run import build_model
+from fullgnn.engine.checks import trial_model
 from fullgnn.graph import Graph
 from fullgnn.nn.contract import block_request
 from fullgnn.prepare.source import loaded_dataset
@@ -31,7 +31,7 @@ def needed_part(cfg: Config, graph: Graph | GraphStatistics) -> str:
     row_bytes = max(1, cfg.model.get("hidden_channels", 1)) * getattr(torch, cfg.runtime.dtype).itemsize
     if nnz > MOST_NNZ or graph.num_nodes * row_bytes > MOST_TABLE_BYTES:
         return WHOLE
-    reads_edges = block_request(build_model(cfg, 1, 1, torch.device("cpu")), cfg.optimizations).edges
+    reads_edges = block_request(trial_model(cfg), cfg.optimizations).edges
     parts = [SMALL, *([EDGES] if reads_edges else []), *([DRAWS] if takes_links(cfg.task) else [])]
     return "-".join(parts)
 

@@ -14,6 +14,7 @@ from fullgnn.config import Config
 from fullgnn.config.keys import check_minima
 from fullgnn.costs.layout import PlannedLayout
 from fullgnn.costs.links import PlannedLinks, planned_links
+from fullgnn.engine.checks import trial_model
 from fullgnn.engine.run import build_model
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph.labels import LabelFacts
@@ -121,8 +122,7 @@ class PlannedJob:
 
 def why_unplannable(cfg: Config) -> str:
     """Why the planner does not know the cost of the model; empty if it does."""
-    model = build_model(cfg, 1, 1, torch.device("cpu"))
-    for layer in model.modules():
+    for layer in trial_model(cfg).modules():
         contract = contract_of(layer)
         if contract.edge_sets and contract.edge_reads is None:
             return f"reads edges in {type(layer).__name__}, which does not tell the planner what it reads for an edge"

@@ -45,15 +45,25 @@ def check_preparation(cfg: Config) -> None:
     from fullgnn.reorder import check_order
 
     check_order(build(cfg.partition), cfg.reorder.scope, cfg.reorder.num_blocks)
-    build(cfg.kernel)  # raises if one of its keys is wrong
+    build(cfg.kernel)  # on trial: raises if one of its keys is wrong
     check_model_fits(cfg, 1, 0, torch.device("cpu"))
     _check_constructor(cfg)
-    model = build(cfg.model, in_channels=1, out_channels=1, seed=cfg.seed)  # raises if a size or a rate is wrong
+    model = trial_model(cfg)
     if not isinstance(model, torch.nn.Module):
         raise ConfigError(f"model={cfg.model['name']} is a {type(model).__name__}: a model must be a torch.nn.Module")
     _check_task(cfg)
     check_contract(model)
     check_goal(cfg, model)
+
+
+def trial_model(cfg: Config) -> torch.nn.Module:
+    """A model of ``cfg`` for one feature and one output, with which nobody trains. It states what the model asks for,
+    and refuses wrong keys, before it is known how many features and outputs there are.
+
+    Raises:
+        ConfigError: a size or a rate of the model is out of range.
+    """
+    return build(cfg.model, in_channels=1, out_channels=1, seed=cfg.seed)
 
 
 def _check_constructor(cfg: Config) -> None:

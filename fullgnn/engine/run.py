@@ -22,7 +22,7 @@ from fullgnn.codecs import NO_CONTEXT, CodecContext, FirstLayer, State, asks_for
 from fullgnn.config import Config, OptimizationConfig, build, is_encoded
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.distributed.collectives import NOT_WITHOUT_OTHERS
-from fullgnn.engine.checks import applicable, check_model_fits
+from fullgnn.engine.checks import applicable, check_model_fits, trial_model
 from fullgnn.engine.state import TrainState, place_rows
 from fullgnn.errors import DataError, UnsupportedError
 from fullgnn.graph import Graph
@@ -288,7 +288,7 @@ def codec_context(cfg: Config) -> CodecContext:
     """What the codec of ``cfg`` knows: if it asks for that, what the first layer of the model reads."""
     if not (is_encoded(cfg.codec) and asks_for_first_layer(cfg.codec)):
         return NO_CONTEXT
-    contract = contract_of(build_model(cfg, 1, 1, torch.device("cpu")))
+    contract = contract_of(trial_model(cfg))
     if contract.input_propagation is None:
         return NO_CONTEXT
     return CodecContext(first_layer=FirstLayer(contract.input_propagation, contract.input_powers))
@@ -300,8 +300,8 @@ def with_supported_optimizations(cfg: Config) -> Config:
     Raises:
         ConfigError: a size or a rate of the model is out of range.
     """
-    model, every_row = build_model(cfg, 1, 1, torch.device("cpu")), takes_links(cfg.task)
-    return replace(cfg, optimizations=applicable(cfg.optimizations, model, every_row))
+    optimizations = applicable(cfg.optimizations, trial_model(cfg), every_row=takes_links(cfg.task))
+    return replace(cfg, optimizations=optimizations)
 
 
 def may_multiply_sparse(cfg: Config) -> bool:
@@ -309,7 +309,7 @@ def may_multiply_sparse(cfg: Config) -> bool:
     matrix."""
     if cfg.optimizations.sparse_features is False or is_encoded(cfg.codec):
         return False
-    return contract_of(build_model(cfg, 1, 1, torch.device("cpu"))).reads_sparse_rows
+    return contract_of(trial_model(cfg)).reads_sparse_rows
 
 
 def build_model(cfg: Config, in_channels: int, out_channels: int, device: torch.device) -> torch.nn.Module:
