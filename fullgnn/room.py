@@ -1,12 +1,21 @@
-"""The public names of a package, each imported when it is first used.
+"""The public names of a package, and modules of compiled loops, each imported when it is first used.
 
 The ``__init__.py`` of such a package imports its public names under ``if TYPE_CHECKING``, where editors and mypy read
 them, and ends with ``import_on_use(__name__)``, which reads them there too. A process then loads the modules that it
 uses and no others. scikit-image and others do this with the package ``lazy_loader``, from a file ``__init__.pyi``.
+
+A module that calls compiled loops names their modules in the same way: a process that calls none of them does not
+import numba or Triton, and a step of a training that calls them finds them imported.
+
+    if TYPE_CHECKING:
+        from fullgnn.tasks import _draws_cpu
+    else:
+        _draws_cpu = module_on_use("fullgnn.tasks._draws_cpu")
 """
 
 import ast
 import sys
+from functools import cached_property
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -19,6 +28,23 @@ def import_on_use(package: str) -> None:
         package: the ``__name__`` of the package that calls this, after it has assigned ``__all__``.
     """
     sys.modules[package].__class__ = _Room
+
+
+def module_on_use(name: str) -> Any:
+    """What stands for the module ``name``, which is imported when somebody asks for a name of it."""
+    return _ModuleOnUse(name)
+
+
+class _ModuleOnUse:
+    def __init__(self, name: str):
+        self._name = name
+
+    @cached_property
+    def _module(self) -> ModuleType:
+        return import_module(self._name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
 
 
 class _Room(ModuleType):

@@ -16,11 +16,18 @@ pairs, these give no draw.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fullgnn.graph.links import LinkFacts, Lists
 from fullgnn.kernels.dropout.philox import LOW, philox_4x32
+from fullgnn.room import module_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.tasks import _draws_cpu
+else:
+    _draws_cpu = module_on_use("fullgnn.tasks._draws_cpu")
 
 TRAINING, EVALUATION = 0x6C696E6B, 0x72616E6B
 """Tags of the random streams: what training draws, and the negatives by which held-out pairs are ranked."""
@@ -75,13 +82,13 @@ def draw(
         known: by local row, the candidates that are no negatives.
         num_pairs: how many pairs all ranks have together; None: those of training.
     """
-    from fullgnn.tasks._draws_cpu import draw_cpu
-
     epoch &= LOW
     total = facts.num_train if num_pairs is None else num_pairs
     size = batch_size or max(1, total)
     keys = round_keys(key, epoch)
-    return EpochDraws(*draw_cpu(pairs, first, known, facts.candidates, key, epoch, num_negatives, size, total, keys))
+    return EpochDraws(
+        *_draws_cpu.draw_cpu(pairs, first, known, facts.candidates, key, epoch, num_negatives, size, total, keys)
+    )
 
 
 def round_keys(key: tuple[int, int], epoch: int) -> np.ndarray:

@@ -13,6 +13,7 @@ loss of one of them counts.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,10 +23,16 @@ from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph.links import LinkFacts
 from fullgnn.kernels.pairs.scores import pair_scores
 from fullgnn.kernels.support.to_device import move
+from fullgnn.room import module_on_use
 from fullgnn.schemes.base import RowPairs, ShardedGraph
 from fullgnn.schemes.directory import Directory, StepRequest
 from fullgnn.tasks.draws import TRAINING, batch_sizes, draw, num_batches, stream_key
 from fullgnn.tasks.task import TaskContract, is_larger
+
+if TYPE_CHECKING:
+    from fullgnn.tasks import _draws_cpu
+else:
+    _draws_cpu = module_on_use("fullgnn.tasks._draws_cpu")
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,9 +173,7 @@ def find_partners(graph: ShardedGraph, ids: np.ndarray, starts: np.ndarray) -> t
         return torch.empty(0, dtype=torch.int64, device=device), []
     if directory.is_alone:
         return move(directory.own_rows(torch.from_numpy(ids)), device), [None] * (len(starts) - 1)
-    from fullgnn.tasks._draws_cpu import slots
-
-    slot, distinct, sizes = slots(starts, ids)
+    slot, distinct, sizes = _draws_cpu.slots(starts, ids)
     wanted = torch.from_numpy(distinct).to(device)
     arrival, requests = directory.find_steps(wanted, sizes.tolist())
     first = np.repeat(np.cumsum(sizes) - sizes, np.diff(starts))  # where the distinct ids of each id's step begin

@@ -12,6 +12,8 @@ of ranks. If ``better`` items have a higher score than an item, and ``equal`` on
 then the item stands on each of the places better + 1 to better + equal with the same probability.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -19,6 +21,12 @@ from torch import Tensor
 from fullgnn.graph.links import Lists
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.to_device import move
+from fullgnn.room import module_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.tasks import _ranking_cpu
+else:
+    _ranking_cpu = module_on_use("fullgnn.tasks._ranking_cpu")
 
 ITEMS_AT_ONCE, USERS_AT_ONCE, USERS_ON_GPU = 85 * 48, 1 << 8, 1 << 12
 """The largest block of scores that exists at a time, on a CPU and on a GPU."""
@@ -79,10 +87,8 @@ class BestItems:
             masked: the rows and columns of ``scores`` of the items that are not ranked; None: those of ``known``.
         """
         if gpu.runs_host_loops(scores.device) and not sorts:
-            from fullgnn.tasks._ranking_cpu import take_best
-
             kept = self.scores.numpy(), self.ids.numpy(), self.num_tied.numpy()
-            take_best(scores.numpy(), len(chunk), some.start, chunk.start, *known, *kept)
+            _ranking_cpu.take_best(scores.numpy(), len(chunk), some.start, chunk.start, *known, *kept)
             return
         stop, k = min(some.stop, len(self.ids)), self.ids.shape[1]
         if masked is None:
