@@ -9,6 +9,7 @@ else goes to torch. All implementations compute the same mathematics in the same
 """
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,6 +18,13 @@ from fullgnn.kernels.dropout.philox import drop_
 from fullgnn.kernels.epilogue.epilogue import NO_EPILOGUE, Epilogue, apply_epilogue_
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.aligned import aligned_stride, as_rows, empty_aligned, with_padding
+from fullgnn.room import module_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.kernels.dense import _dense_cpu, _gradient_gpu
+else:
+    _dense_cpu = module_on_use("fullgnn.kernels.dense._dense_cpu")
+    _gradient_gpu = module_on_use("fullgnn.kernels.dense._gradient_gpu")
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,9 +107,7 @@ def activation_gradients(
         row_scale: (n,); fused at no cost if ``scales_rows(g)``, otherwise applied in a pass over the result.
     """
     if _masks_in_triton(g) and not (output is None and row_scale is None):
-        from fullgnn.kernels.dense._gradient_gpu import activation_gradients_gpu
-
-        return activation_gradients_gpu(g, output, scale, row_scale)
+        return _gradient_gpu.activation_gradients_gpu(g, output, scale, row_scale)
     if output is None:
         masked, sums = g, g.sum(0)
     else:
@@ -131,16 +137,12 @@ def linear_gradients(
     if picked is not None and not _compiled(x, g):
         x, picked = picked.beside(x), None
     if _multiplies_tall_in_triton(x, g):
-        from fullgnn.kernels.dense._gradient_gpu import linear_gradients_gpu
-
-        return linear_gradients_gpu(x, g, output, scale, keep_masked)
+        return _gradient_gpu.linear_gradients_gpu(x, g, output, scale, keep_masked)
     if _compiled(x, g):
-        # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
-        from fullgnn.kernels.dense._dense_cpu import weight_gradient_cpu
-
         x, g = as_rows(x), as_rows(g)
         masked = torch.empty_like(g) if output is not None and keep_masked else None
-        gradient, sums = weight_gradient_cpu(x, g, None if output is None else as_rows(output), scale, masked, picked)
+        rows = None if output is None else as_rows(output)
+        gradient, sums = _dense_cpu.weight_gradient_cpu(x, g, rows, scale, masked, picked)
         return gradient, sums, (g if output is None else masked) if keep_masked else None
     if output is not None and _masks_in_triton(g):
         g, sums = activation_gradients(g, output, scale)

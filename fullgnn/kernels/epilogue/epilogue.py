@@ -1,12 +1,19 @@
 """The operations that a kernel applies to a product as it stores it, and the activations that they compute."""
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from fullgnn.kernels.dropout.philox import Mask, drop_
 from fullgnn.kernels.support import gpu
+from fullgnn.room import module_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.kernels.epilogue import _epilogue_gpu
+else:
+    _epilogue_gpu = module_on_use("fullgnn.kernels.epilogue._epilogue_gpu")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,9 +44,7 @@ def apply_epilogue_(y: Tensor, epilogue: Epilogue) -> Tensor:
     On a GPU this is one pass over ``y``, elsewhere separate operations.
     """
     if gpu.runs_triton(y.device) and y.dtype in (torch.float32, torch.float64) and not epilogue.is_empty:
-        from fullgnn.kernels.epilogue._epilogue_gpu import apply_gpu
-
-        return apply_gpu(y, epilogue)
+        return _epilogue_gpu.apply_gpu(y, epilogue)
     if epilogue.scale is not None:
         y.mul_(epilogue.scale[:, None])
     if epilogue.bias is not None:

@@ -4,13 +4,20 @@ On a CPU, compiled code reads the rows where they are, and on a GPU a kernel doe
 expression would copy both rows of each pair, in the forward and in the backward pass.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from fullgnn.kernels.edges.paths import path_of
 from fullgnn.kernels.support.aligned import as_rows
+from fullgnn.room import module_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.kernels.pairs import _scores_cpu, _scores_gpu
+else:
+    _scores_cpu = module_on_use("fullgnn.kernels.pairs._scores_cpu")
+    _scores_gpu = module_on_use("fullgnn.kernels.pairs._scores_gpu")
 
 
 def pair_scores(left: Tensor, left_index: Tensor, right: Tensor | None, right_index: Tensor) -> Tensor:
@@ -38,13 +45,9 @@ class _PairScores(torch.autograd.Function):
         other = left if right is None else right
         ctx.save_for_backward(left, left_index, right, right_index)
         if path == "compiled":
-            from fullgnn.kernels.pairs._scores_cpu import scores_cpu
-
-            return scores_cpu(left, left_index, other.contiguous(), right_index)
+            return _scores_cpu.scores_cpu(left, left_index, other.contiguous(), right_index)
         if path == "triton":
-            from fullgnn.kernels.pairs._scores_gpu import scores_gpu
-
-            return scores_gpu(left, left_index, as_rows(other), right_index)
+            return _scores_gpu.scores_gpu(left, left_index, as_rows(other), right_index)
         return torch.einsum("kf,kf->k", left[left_index], other[right_index])
 
     @staticmethod
@@ -54,9 +57,8 @@ class _PairScores(torch.autograd.Function):
         of_left = torch.zeros_like(left)
         of_right = of_left if right is None else torch.zeros_like(right)
         if path_of(left) == "compiled":
-            from fullgnn.kernels.pairs._scores_cpu import gradients_cpu
-
-            gradients_cpu(left.contiguous(), left_index, other.contiguous(), right_index, grad, of_left, of_right)
+            rows = left.contiguous(), left_index, other.contiguous(), right_index
+            _scores_cpu.gradients_cpu(*rows, grad, of_left, of_right)
         else:  # index_put_ adds repeated rows in a fixed order
             of_left.index_put_((left_index,), other[right_index].mul_(grad[:, None]), accumulate=True)
             of_right.index_put_((right_index,), left[left_index].mul_(grad[:, None]), accumulate=True)

@@ -1,5 +1,7 @@
 """How a GPU multiplies panels: which groups a program gets, and the arguments of the kernels."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
@@ -11,6 +13,12 @@ from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.aligned import empty_aligned
 from fullgnn.kernels.support.gpu import vector_unit
 from fullgnn.kernels.support.tuning import PanelTuning, tuning_for
+from fullgnn.room import module_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.kernels.spmm import _planes_gpu
+else:
+    _planes_gpu = module_on_use("fullgnn.kernels.spmm._planes_gpu")
 
 SPLIT_GROUPS, PART_GROUPS = 96, 64  # panels with more groups are cut into parts; 64 groups read 2,048 rows of X
 CHAIN_GROUPS = 4
@@ -55,10 +63,7 @@ class PanelPlan:
 
     def multiply(self, x: Tensor, out: Tensor, accumulate: bool) -> None:
         """Write panels @ x to ``out``, or with ``accumulate`` add it to ``out``. The planes of X are freed then."""
-        # Imported here, since it imports Triton, which only GPUs need.
-        from fullgnn.kernels.spmm._planes_gpu import split_rows
-
-        planes = split_rows(x)
+        planes = _planes_gpu.split_rows(x)
         if self._parts is not None:  # the longest first
             sums = empty_aligned(len(self._parts.target) * PANEL, out.shape[1], like=out)
             self._launch(self._parts, planes, sums, False)
@@ -72,12 +77,10 @@ class PanelPlan:
         Args:
             planes: (num_cols, 3, columns) bfloat16, from ``split_rows``.
         """
-        from fullgnn.kernels.spmm._planes_gpu import multiply_planes
-
         panels, unit = self._panels, vector_unit(out, out.stride(0), out.shape[1])
         tuning = tuning_for(out.device).panels.at(out.shape[1])
         for columns in planes_columns(out.shape[1], tuning):
-            multiply_planes[(len(items.target), columns.count)](
+            _planes_gpu.multiply_planes[(len(items.target), columns.count)](
                 items.begin,
                 items.end,
                 items.target,
