@@ -2,24 +2,27 @@
 
 Python's own unpickler calls what a file asks it to call, and even with a short list of allowed names the state that the
 file then sets can make NumPy follow pointers of the file's choosing, a tuple nested a million times ends the process
-when it is hashed, and one number of five bytes lets a table of 64 GB be filled. The machine here knows the opcodes that
-arrays, dictionaries and lists need, and leaves a ``Made`` where an object would be built: the reader of a format looks
-at it, and takes the numbers that it wants. Text and bytes of Python 2 are both ``bytes``; those of Python 3 are ``str``
-and ``bytes``.
-
-A dictionary of lists of integers, as a graph has, is read by ``IntLists``, thousands of opcodes at once.
+when it is hashed, and one number of five bytes lets a table of 64 GB be filled. Here it is the unpickler in Python,
+whose memory follows what is there, with the opcodes that arrays, dictionaries and lists need alone, and it leaves a
+``Made`` where an object or a dictionary would be built: the reader of a format looks at it, and takes the numbers that
+it wants. Text and bytes of Python 2 are both ``bytes``; those of Python 3 are ``str`` and ``bytes``.
 """
 
-import codecs
-import re
+import io
+import pickle
 import struct
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from fullgnn.errors import DataError, quoted
+
+_OPCODES = """
+    PROTO FRAME STOP MARK POP NONE NEWTRUE NEWFALSE INT LONG BININT BININT1 BININT2 LONG1 FLOAT BINFLOAT STRING
+    BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 UNICODE BINUNICODE SHORT_BINUNICODE EMPTY_TUPLE TUPLE
+    TUPLE1 TUPLE2 TUPLE3 EMPTY_LIST LIST APPEND APPENDS EMPTY_DICT DICT SETITEM SETITEMS GET BINGET LONG_BINGET PUT
+    BINPUT LONG_BINPUT MEMOIZE GLOBAL STACK_GLOBAL REDUCE NEWOBJ BUILD
+""".split()
+_ENDS_EARLY = "the file ends too early"
 
 
 class Global:
@@ -39,25 +42,7 @@ class Made:
     def __init__(self, maker: Global, args: tuple[Any, ...]) -> None:
         self.maker, self.args = maker, args
         self.state: Any = None
-        self.items: list[Any] = []  # of a dictionary: a key, its value, a key, ..., or IntLists in place of both
-
-
-@dataclass(frozen=True, eq=False)
-class IntLists:
-    """Some items of a dictionary from integers to lists of integers, in the order of the file."""
-
-    keys: np.ndarray  # (num_items,) int64
-    counts: np.ndarray  # (num_items,) int64
-    values: np.ndarray  # (counts.sum(),) int64
-
-
-_INT = rb"(?:K.|M..|J.{4})"
-_PUT = rb"(?:q.|r.{4}|\x94)?"  # BINPUT, LONG_BINPUT, MEMOIZE: such a list is not remembered
-_ITEMS = re.compile(rb"(?:%b\]%b(?:\(%b*+e|%ba)?+)++" % (_INT, _PUT, _INT, _INT), re.DOTALL)
-_TOKEN = re.compile(rb"K.|M..|J.{4}|\]|q.|r.{4}|[(ea\x94]", re.DOTALL)
-_BYTES_OF_INT = np.zeros(256, np.int64)  # by opcode; 0: it pushes no integer
-_BYTES_OF_INT[list(b"KMJ")] = 1, 2, 4
-_MARK = object()
+        self.items: list[Any] = []  # of a dictionary: a key, its value, a key, ...
 
 
 def read_pickle(content: bytes, names: Collection[tuple[str, str]], renamed: dict[str, str]) -> Any:
@@ -73,214 +58,107 @@ def read_pickle(content: bytes, names: Collection[tuple[str, str]], renamed: dic
         DataError: the file has another name.
         ValueError: the file is damaged, or has an opcode that data do not need.
     """
-    machine = _Machine(content, names, renamed, at_once=True)
+    stream = _Lines(content)
     try:
-        return machine.run()
-    except ValueError:
-        if not machine.has_skipped:
-            raise
-    # Perhaps the file takes a list of IntLists again, or appends to one once more.
-    return _Machine(content, names, renamed, at_once=False).run()
+        return _Unpickler(stream, names, renamed).load()
+    except KeyError as error:
+        code = bytes(error.args)
+        raise ValueError(f"opcode {code!r} at byte {stream.tell() - 1}, which numbers do not need") from error
+    except (EOFError, IndexError, struct.error) as error:
+        raise ValueError(_ENDS_EARLY if stream.tell() == len(content) else "a value is missing") from error
+    except pickle.UnpicklingError as error:
+        raise ValueError(str(error)) from error
 
 
-class _Machine:
-    """Reads a pickle, opcode by opcode."""
+class _Lines(io.BytesIO):
+    """The bytes of a pickle, each line of which ends."""
 
-    def __init__(
-        self, content: bytes, names: Collection[tuple[str, str]], renamed: dict[str, str], at_once: bool
-    ) -> None:
-        self.content, self.names, self.renamed, self.at_once = content, names, renamed, at_once
-        self.place = 0
-        self.stack: list[Any] = []
-        self.memo: dict[int, Any] = {}
-        self.has_skipped = False  # whether there are lists that are not remembered
+    def readline(self, size: int | None = -1, /) -> bytes:
+        line = super().readline(size)
+        if not line.endswith(b"\n"):
+            raise ValueError(_ENDS_EARLY)
+        return line
 
-    def run(self) -> Any:
-        while True:
-            if self.at_once and self.stack and self.stack[-1] is _MARK:
-                self.int_lists()
-            code = self.take(1)
-            if code == b".":
-                return self.pop()
-            do = _OPCODES.get(code)
-            if do is None:
-                raise ValueError(f"opcode {code!r} at byte {self.place - 1}, which numbers do not need")
-            do(self)
 
-    def int_lists(self) -> None:
-        """Read the items of a dictionary that begin here, if they are lists of integers."""
-        match = _ITEMS.match(self.content, self.place)
-        if match is None:
-            return
-        tokens = _TOKEN.findall(match[0])
-        length = np.fromiter(map(len, tokens), np.int32, len(tokens))
-        code = np.frombuffer(match[0] + bytes(4), np.uint8)
-        start = np.cumsum(length) - length
-        kind = code[start]
-        is_int = _BYTES_OF_INT[kind] > 0
-        at, num_bytes = start[is_int] + 1, _BYTES_OF_INT[kind[is_int]]
-        number = code[at].astype(np.int64)
-        for byte in range(1, 4):
-            longer = np.flatnonzero(num_bytes > byte)
-            number[longer] |= code[at[longer] + byte].astype(np.int64) << 8 * byte
-        number[number >= 1 << 31] -= 1 << 32  # a BININT is signed
-        # The integer before an EMPTY_LIST is the key of that list.
-        is_key = np.append(kind[1:] == ord("]"), False)[is_int]
-        first = np.flatnonzero(is_key)
-        counts = np.diff(first, append=len(number)) - 1
-        self.stack.append(IntLists(number[is_key], counts, number[~is_key]))
-        self.has_skipped = True
-        self.place = match.end()
+class _Memo(dict[int, Any]):
+    def __missing__(self, index: int) -> Any:
+        raise ValueError(f"nothing is remembered as {index}")
 
-    def take(self, size: int) -> bytes:
-        taken = self.content[self.place : self.place + size]
-        if len(taken) < size:
-            raise ValueError("the file ends too early")
-        self.place += size
-        return taken
 
-    def number(self, form: str) -> int:
-        return int(struct.unpack(form, self.take(struct.calcsize(form)))[0])
+class _Unpickler(pickle._Unpickler):
+    """Python's unpickler, whose methods that would import, call or fill something are replaced."""
 
-    def line(self) -> bytes:
-        end = self.content.find(b"\n", self.place)
-        if end < 0:
-            raise ValueError("the file ends too early")
-        taken, self.place = self.content[self.place : end], end + 1
-        return taken
+    stack: list[Any]
+    metastack: list[list[Any]]
+    append: Callable[[Any], None]
+    read: Callable[[int], bytes]
 
-    def pop(self) -> Any:
-        if not self.stack or self.stack[-1] is _MARK:
-            raise ValueError("a value is missing")
-        return self.stack.pop()
+    def __init__(self, stream: _Lines, names: Collection[tuple[str, str]], renamed: dict[str, str]) -> None:
+        super().__init__(stream, encoding="bytes")
+        self.names, self.renamed, self.memo = names, renamed, _Memo()
 
-    def pop_to_mark(self) -> list[Any]:
-        for position in range(len(self.stack) - 1, -1, -1):
-            if self.stack[position] is _MARK:
-                values = self.stack[position + 1 :]
-                del self.stack[position:]
-                return values
-        raise ValueError("a mark is missing")
-
-    def push_tuple(self, size: int) -> None:
-        values = [self.pop() for _ in range(size)]
-        self.stack.append(tuple(reversed(values)))
-
-    def get(self, index: int) -> None:
-        if self.has_skipped or index not in self.memo:
-            raise ValueError(f"nothing is remembered as {index}")
-        self.stack.append(self.memo[index])
-
-    def put(self, index: int) -> None:
-        self.memo[index] = self.stack[-1] if self.stack else self.pop()
-
-    def name(self, module: str, name: str) -> None:
-        asked, module = module, self.renamed.get(module, module)
-        if (module, name) not in self.names:
+    def find_class(self, module: str, name: str) -> Global:
+        older = self.renamed.get(module, module)
+        if (older, name) not in self.names:
             raise DataError(
-                f"refused to load {quoted(f'{asked}.{name}')}, which no such file needs: do not trust this file"
+                f"refused to load {quoted(f'{module}.{name}')}, which no such file needs: do not trust this file"
             )
-        self.stack.append(Global(module, name))
+        return Global(older, name)
 
-    def name_from_stack(self) -> None:
-        name, module = self.pop(), self.pop()
-        if not (isinstance(name, str) and isinstance(module, str)):
-            raise ValueError("a name is no text")
-        self.name(module, name)
+    def pop_mark(self) -> list[Any]:
+        if not self.metastack:
+            raise ValueError("a mark is missing")
+        return super().pop_mark()
 
-    def make(self) -> None:
-        args, maker = self.pop(), self.pop()
+    def load_frame(self) -> None:
+        self.read(8)  # its length: it is read opcode by opcode, as everything
+
+    def load_reduce(self) -> None:
+        args, maker = self.stack.pop(), self.stack.pop()
         if not (isinstance(maker, Global) and isinstance(args, tuple)):
             raise ValueError("something else than a name is called")
-        self.stack.append(Made(maker, args))
+        self.append(Made(maker, args))
 
-    def build(self) -> None:
-        state, made = self.pop(), self.pop()
-        if not isinstance(made, Made):
-            raise ValueError("something else than an object gets a state")
-        made.state = state
-        self.stack.append(made)
+    load_newobj = load_reduce
 
-    def append(self, values: list[Any]) -> None:
-        target = self.pop()
-        if not isinstance(target, list):
-            raise ValueError("something else than a list is appended to")
-        target.extend(values)
-        self.stack.append(target)
+    def load_build(self) -> None:
+        state = self.stack.pop()
+        self._last(Made, "something else than an object gets a state").state = state
 
-    def set_items(self, items: list[Any]) -> None:
-        target = self.pop()
-        if not isinstance(target, Made):
-            raise ValueError("something else than a dictionary gets items")
-        target.items.extend(items)
-        self.stack.append(target)
+    def load_append(self) -> None:
+        self._extend([self.stack.pop()])
 
-    def push_dict(self, items: list[Any]) -> None:
-        self.stack.append(Made(Global("__builtin__", "dict"), ()))
-        self.set_items(items)
+    def load_appends(self) -> None:
+        self._extend(self.pop_mark())
 
-    def push_int(self, text: bytes) -> None:
-        named = {b"00": 0, b"01": 1}  # how protocol 0 writes booleans
-        self.stack.append(named[text] if text in named else int(text.removesuffix(b"L")))
+    def load_empty_dictionary(self) -> None:
+        self.append(Made(Global("__builtin__", "dict"), ()))
 
-    def push_quoted(self, text: bytes) -> None:
-        if len(text) < 2 or text[:1] != text[-1:] or text[:1] not in (b"'", b'"'):
-            raise ValueError("a text has no quotes")
-        self.stack.append(codecs.escape_decode(text[1:-1])[0])
+    def load_dict(self) -> None:
+        items = self.pop_mark()
+        self.load_empty_dictionary()
+        self._set(items)
+
+    def load_setitem(self) -> None:
+        self._set([self.stack.pop(), self.stack.pop()][::-1])
+
+    def load_setitems(self) -> None:
+        self._set(self.pop_mark())
+
+    def _extend(self, values: list[Any]) -> None:
+        self._last(list, "something else than a list is appended to").extend(values)
+
+    def _set(self, items: list[Any]) -> None:
+        self._last(Made, "something else than a dictionary gets items").items.extend(items)
+
+    def _last(self, kind: type, problem: str) -> Any:
+        """The value on the top of the stack, if it is of this ``kind``."""
+        if not isinstance(self.stack[-1], kind):
+            raise ValueError(problem)
+        return self.stack[-1]
 
 
-def _pushes(value: Callable[[_Machine], Any]) -> Callable[[_Machine], None]:
-    return lambda machine: machine.stack.append(value(machine))
-
-
-_OPCODES: dict[bytes, Callable[[_Machine], Any]] = {
-    b"\x80": lambda m: m.take(1),  # PROTO
-    b"\x95": lambda m: m.take(8),  # FRAME
-    b"(": _pushes(lambda m: _MARK),
-    b"0": lambda m: m.pop(),
-    b"N": _pushes(lambda m: None),
-    b"\x88": _pushes(lambda m: True),
-    b"\x89": _pushes(lambda m: False),
-    b"I": lambda m: m.push_int(m.line()),
-    b"L": lambda m: m.push_int(m.line()),
-    b"K": _pushes(lambda m: m.number("B")),
-    b"M": _pushes(lambda m: m.number("<H")),
-    b"J": _pushes(lambda m: m.number("<i")),
-    b"\x8a": _pushes(lambda m: int.from_bytes(m.take(m.number("B")), "little", signed=True)),  # LONG1
-    b"F": _pushes(lambda m: float(m.line())),
-    b"G": _pushes(lambda m: struct.unpack(">d", m.take(8))[0]),
-    b"S": lambda m: m.push_quoted(m.line()),
-    b"T": _pushes(lambda m: m.take(m.number("<I"))),
-    b"U": _pushes(lambda m: m.take(m.number("B"))),
-    b"B": _pushes(lambda m: m.take(m.number("<I"))),
-    b"C": _pushes(lambda m: m.take(m.number("B"))),
-    b"\x8e": _pushes(lambda m: m.take(m.number("<Q"))),  # BINBYTES8
-    b"V": _pushes(lambda m: m.line().decode("raw_unicode_escape")),
-    b"X": _pushes(lambda m: m.take(m.number("<I")).decode()),
-    b"\x8c": _pushes(lambda m: m.take(m.number("B")).decode()),  # SHORT_BINUNICODE
-    b")": _pushes(lambda m: ()),
-    b"\x85": lambda m: m.push_tuple(1),
-    b"\x86": lambda m: m.push_tuple(2),
-    b"\x87": lambda m: m.push_tuple(3),
-    b"t": _pushes(lambda m: tuple(m.pop_to_mark())),
-    b"]": _pushes(lambda m: []),
-    b"l": _pushes(lambda m: m.pop_to_mark()),
-    b"a": lambda m: m.append([m.pop()]),
-    b"e": lambda m: m.append(m.pop_to_mark()),
-    b"}": lambda m: m.push_dict([]),
-    b"d": lambda m: m.push_dict(m.pop_to_mark()),
-    b"s": lambda m: m.set_items([m.pop(), m.pop()][::-1]),
-    b"u": lambda m: m.set_items(m.pop_to_mark()),
-    b"g": lambda m: m.get(int(m.line())),
-    b"h": lambda m: m.get(m.number("B")),
-    b"j": lambda m: m.get(m.number("<I")),
-    b"p": lambda m: m.put(int(m.line())),
-    b"q": lambda m: m.put(m.number("B")),
-    b"r": lambda m: m.put(m.number("<I")),
-    b"\x94": lambda m: m.put(len(m.memo)),  # MEMOIZE
-    b"c": lambda m: m.name(m.line().decode(), m.line().decode()),
-    b"\x93": lambda m: m.name_from_stack(),
-    b"R": lambda m: m.make(),
-    b"\x81": lambda m: m.make(),  # NEWOBJ
-    b"b": lambda m: m.build(),
+_Unpickler.dispatch = {
+    code: getattr(_Unpickler, pickle._Unpickler.dispatch[code].__name__)
+    for code in (getattr(pickle, name)[0] for name in _OPCODES)
 }

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fullgnn.errors import quoted
-from fullgnn.graph.datasets.inert_pickle import Global, IntLists, Made
+from fullgnn.graph.datasets.inert_pickle import Global, Made
 
 NAMES = (("numpy", "dtype"), ("numpy", "ndarray"), ("numpy.core.multiarray", "_reconstruct"))
 """The names in the pickle of an array."""
@@ -17,7 +17,7 @@ NAMES_OF_BYTES = (("_codecs", "encode"), ("__builtin__", "bytes"))
 RENAMED = {"builtins": "__builtin__", "numpy._core.multiarray": "numpy.core.multiarray"}
 """The older name of a module, by the one that Python 3 and later libraries write."""
 
-_KINDS = {Global: "a class", Made: "an object", IntLists: "lists"}
+_KINDS = {Global: "a class", Made: "an object"}
 _DTYPES = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 
 

@@ -11,13 +11,12 @@ semi-supervised learning with graph embeddings" (2016). The files are Python 2 p
 - ``x``: a copy of the training rows of ``allx``, which is not read.
 """
 
-from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import check_num_nodes, naming, reading, to_float32
@@ -25,7 +24,7 @@ from fullgnn.graph.csr import checked_csr, distinct
 from fullgnn.graph.datasets import pickled_arrays
 from fullgnn.graph.datasets.checksums import SHA256
 from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
-from fullgnn.graph.datasets.inert_pickle import IntLists, read_pickle
+from fullgnn.graph.datasets.inert_pickle import read_pickle
 from fullgnn.graph.datasets.integers import integers_of, read_text
 from fullgnn.graph.datasets.pickled_arrays import array_of, kind_of, name_of, shape_of, text_of
 from fullgnn.graph.graph import Graph
@@ -98,14 +97,12 @@ def load(name: str, root: str, normalize_features: bool) -> Graph:
 def _stacked(first: csr_array, others: csr_array, rows: np.ndarray) -> csr_array:
     """(max(rows) + 1, F) float32: the rows of ``first``, then those of ``others`` as the numbers ``rows``; a row that
     is not there is empty. Entries of one place are added in their own dtype, as in an array."""
-    first, others = (_added(matrix) for matrix in (first, others))
-    order = np.argsort(rows)
-    counts = np.zeros(rows.max() + 1, np.int64)
-    counts[: first.shape[0]] = np.diff(first.indptr)
-    counts[rows] = np.diff(others.indptr)
-    others = others[order]
-    data, indices = (np.concatenate([getattr(csr, part) for csr in (first, others)]) for part in ("data", "indices"))
-    return csr_array((data, indices, np.append(0, np.cumsum(counts))), shape=(len(counts), first.shape[1]))
+    nothing = csr_array((1, first.shape[1]), dtype=np.float32)
+    given = vstack([_added(first), _added(others), nothing], format="csr")
+    place = np.full(rows.max() + 1, given.shape[0] - 1)
+    place[: first.shape[0]] = np.arange(first.shape[0])
+    place[rows] = first.shape[0] + np.arange(len(rows))
+    return given[place]
 
 
 def _added(matrix: csr_array) -> csr_array:
@@ -172,41 +169,23 @@ def _read_arcs(path: Path) -> np.ndarray:
     with reading(path, _cure(path.name), OverflowError, ValueError):
         if name_of(value) not in ("dict", "defaultdict"):
             raise ValueError(f"it holds {kind_of(value)} where a dict belongs")
-        parts = list(_int_lists(value.items, path.stat().st_size))
-        keys, counts, targets = (
-            np.concatenate([np.empty(0, np.int64), *(getattr(part, name) for part in parts)])
-            for name in ("keys", "counts", "values")
-        )
-        if len(distinct(keys - keys.min(initial=0))) < len(keys):
-            raise ValueError("it lists the links of a node twice")
-    return np.stack([np.repeat(keys, counts), targets])
-
-
-def _int_lists(items: list[Any], num_bytes: int) -> Iterator[IntLists]:
-    """The items of a dictionary of integers to lists of integers, those between two ``IntLists`` as one more.
-
-    Args:
-        num_bytes: of the file. There are more integers if one list is taken many times.
-    """
-    pairs: list[Any] = []
-    for item in [*items, None]:
-        if item is not None and not isinstance(item, IntLists):
-            pairs.append(item)
-            continue
-        keys, lists = pairs[::2], pairs[1::2]
+        keys, lists = value.items[::2], value.items[1::2]
         if len(keys) != len(lists) or any(type(neighbors) is not list for neighbors in lists):
             raise ValueError("its values are no lists")
-        if sum(map(len, lists)) > num_bytes:
-            raise ValueError(f"it has {sum(map(len, lists))} links in {num_bytes} bytes, one list many times")
-        flat = list(chain.from_iterable(lists))
-        if any(type(number) is not int for values in (keys, flat) for number in values):
-            raise ValueError("its lists hold other things than integers")
-        numbers = [np.array(values, dtype=object) for values in (keys, flat)]
-        counts = np.array([len(neighbors) for neighbors in lists], dtype=np.int64)
-        yield IntLists(numbers[0].astype(np.int64), counts, numbers[1].astype(np.int64))
-        pairs = []
-        if item is not None:
-            yield item
+        counts, num_bytes = np.fromiter(map(len, lists), np.int64, len(lists)), path.stat().st_size
+        if counts.sum() > num_bytes:
+            raise ValueError(f"it has {counts.sum()} links in {num_bytes} bytes, one list many times")
+        sources, targets = _integers(keys), _integers(list(chain.from_iterable(lists)))
+        if len(distinct(sources - sources.min(initial=0))) < len(sources):
+            raise ValueError("it lists the links of a node twice")
+    return np.stack([np.repeat(sources, counts), targets])
+
+
+def _integers(values: list[Any]) -> np.ndarray:
+    """(n,) int64, of integers."""
+    if set(map(type, values)) - {int}:
+        raise ValueError("its lists hold other things than integers")
+    return np.array(values, np.int64)
 
 
 def _cure(file: str) -> str:
