@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fullgnn.errors import ConfigError, DataError, quoted
-from fullgnn.graph.datasets.table_graph import Plan, TableKeys, graph_of, grouped, groups_of, planned
+from fullgnn.graph.datasets.table_graph import Plan, TableKeys, planned
 from fullgnn.graph.datasets.table_source import Source, open_source, stem_of
 from fullgnn.graph.graph import Graph
 
@@ -48,6 +48,8 @@ def node_groups(
     """
     not_read = dict.fromkeys(("features", "feature_table", "split_columns", "mask_columns"), ())
     keys = {**locals(), **not_read, "label": [groups]}
+    from fullgnn.graph.datasets.table_read import groups_of  # imports numba
+
     try:
         return groups_of(_planned(keys))
     except ConfigError as error:  # the column is read as labels are
@@ -83,8 +85,10 @@ def load(
         ConfigError: a key is wrong, or must choose between several columns.
         DataError: a file is missing or damaged, or has a wrong value; the message names the file, row and column.
     """
-    paths = files(edges, nodes, feature_table)
-    return graph_of(_planned(locals()), name or stem_of(paths[0]))
+    keys, paths = locals(), files(edges, nodes, feature_table)
+    from fullgnn.graph.datasets.table_read import graph_of  # imports numba
+
+    return graph_of(_planned(keys), name or stem_of(paths[0]))
 
 
 @wraps(load, assigned=())  # for the keys that it takes
@@ -98,7 +102,7 @@ def lacks(**keys: Any) -> list[str]:
     """Which of ``labels`` and ``train_mask`` no column has."""
     files(keys["edges"], keys["nodes"], keys["feature_table"])
     chosen = TableKeys.of(keys | {"features": []})
-    columns = [chosen.node_columns(group[0]) for group in grouped(_sources("nodes", keys["nodes"], keys["delimiter"]))]
+    columns = chosen.node_columns(_sources("nodes", keys["nodes"], keys["delimiter"]))
     has = {
         "labels": any(cols.labels for cols in columns),
         "train_mask": any(cols.splits or cols.masks for cols in columns),

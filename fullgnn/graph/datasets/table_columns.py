@@ -5,13 +5,15 @@ are possible, the key must choose.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+import numpy as np
+
 from fullgnn.errors import ConfigError, DataError, quoted
-from fullgnn.graph.datasets.table_source import TEXTS, Source
+from fullgnn.graph.datasets.table_source import TEXTS, Piece, Source
 
 Named = Sequence[str] | None
 """Columns as a key names them: by their names, or by patterns such as ``f_*``."""
@@ -36,27 +38,26 @@ _SPLIT_NUMBERED = re.compile(r"split[_-]?\d+")
 
 
 @dataclass(frozen=True)
-class EdgeColumns:
-    """The columns of a table of edges."""
+class PairColumns:
+    """The columns of a table of edges, of which a row joins two nodes, or of features, of which it joins a node and a
+    feature."""
 
-    source: str
-    target: str
-    weight: str | None
+    table: Source
+    first: str
+    second: str
+    number: str | None
 
-
-@dataclass(frozen=True)
-class FeatureColumns:
-    """The columns of a table of features, of which each row is one number."""
-
-    node: str
-    name: str
-    value: str | None
+    def pieces(self, first: str, second: str) -> Iterator[Piece]:
+        """The rows, with values of these kinds in the first and in the second column."""
+        kinds = {self.first: first, self.second: second}
+        return self.table.pieces(kinds if self.number is None else kinds | {self.number: "number"})
 
 
 @dataclass(frozen=True)
 class NodeColumns:
-    """The columns of a table of nodes; those that are not there are empty."""
+    """The columns of tables of nodes whose rows follow each other; those that are not there are empty."""
 
+    tables: Sequence[Source]
     node: str
     features: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
@@ -65,32 +66,54 @@ class NodeColumns:
     others: tuple[str, ...] = ()  # that nothing is read from
 
 
-def edge_columns(table: Source, source: str | None, target: str | None, weight: Named) -> EdgeColumns:
-    """The columns of a table of edges.
+def pair_columns(table: Source, rows: str, **keys: Any) -> PairColumns:
+    """The columns of a table of edges or of features.
+
+    Args:
+        rows: what the table has a row for each of.
+        keys: the names of three keys, for the two columns that every row has, and for that of its number, if there is
+            one; and the columns that they name.
 
     Raises:
         ConfigError: a key names no column of it, or a column is not found, or several are.
     """
-    return EdgeColumns(*_triple(table, "edges", source=source, target=target, weight=weight))
-
-
-def feature_columns(table: Source, node: str | None, name: str | None, value: Named) -> FeatureColumns:
-    """The columns of a table of features.
-
-    Raises:
-        ConfigError: a key names no column of it, or a column is not found, or several are.
-    """
-    return FeatureColumns(*_triple(table, "features", feature_node=node, feature_name=name, feature_value=value))
+    names = list(table.types)
+    (from_key, first), (to_key, second), (number_key, number) = keys.items()
+    columns = [_column(table, key, column, names) for key, column in ((from_key, first), (to_key, second))]
+    if columns == [None, None] and len(names) == 2 and first is None and second is None:
+        columns = list(names)
+    for key, column in zip((from_key, to_key), columns):
+        if column is None:
+            raise ConfigError(
+                f"{table.name} has no column that is known as the {key.removeprefix('feature_')} of its {rows}: set"
+                f" dataset.{key} to one of {_listed(names)}"
+            )
+    begin, end = columns[0] or "", columns[1] or ""
+    if begin == end:
+        raise ConfigError(f"dataset.{from_key} and dataset.{to_key} are both {begin}: name two columns of {table.name}")
+    rest = [name for name in names if name not in columns]
+    check_named(number_key, number, rest, [table])
+    numbers = _columns(table, number_key, number, rest)
+    if len(numbers) > 1:
+        raise _ambiguous(table, number_key, numbers)
+    return PairColumns(table, begin, end, numbers[0] if numbers else None)
 
 
 def node_columns(
-    table: Source, node: str | None, features: Named, label: Named, split_columns: Named, mask_columns: Named
+    tables: Sequence[Source],
+    node: str | None,
+    features: Named,
+    label: Named,
+    split_columns: Named,
+    mask_columns: Named,
 ) -> NodeColumns:
-    """The columns of a table of nodes. Columns that a key names and the table lacks may be those of another table.
+    """The columns of tables of nodes that have the same ones. Columns that a key names and the tables lack may be those
+    of another table.
 
     Raises:
         ConfigError: no column has the ids, or several columns may be what a key has not named.
     """
+    table = tables[0]
     names = list(table.types)
     own = _column(table, "node", node, names)
     if own is None:
@@ -111,7 +134,7 @@ def node_columns(
     rest = [name for name in rest if name not in masks]
     of_features = _columns(table, "features", features, rest) or (_numbered(table, rest) if features is None else ())
     rest = [name for name in rest if name not in of_features]
-    return NodeColumns(own, of_features, labels, splits, masks, tuple(rest))
+    return NodeColumns(tables, own, of_features, labels, splits, masks, tuple(rest))
 
 
 def check_named(key: str, named: Named, columns: Iterable[str], tables: Sequence[Source]) -> None:
@@ -128,35 +151,6 @@ def check_named(key: str, named: Named, columns: Iterable[str], tables: Sequence
                 f"dataset.{key}={quoted(pattern)} is no column of {' or '.join(table.name for table in tables)}:"
                 f" choose from {_listed(names)}"
             )
-
-
-def _triple(table: Source, rows: str, **named: Any) -> tuple[str, str, str | None]:
-    """The two columns that every row has, and that of its number, if there is one.
-
-    Args:
-        rows: what the table has a row for each of.
-        named: the three keys, and the columns that they name.
-    """
-    names = list(table.types)
-    (from_key, first), (to_key, second), (number_key, number) = named.items()
-    columns = [_column(table, key, column, names) for key, column in ((from_key, first), (to_key, second))]
-    if columns == [None, None] and len(names) == 2 and first is None and second is None:
-        columns = list(names)
-    for key, column in zip((from_key, to_key), columns):
-        if column is None:
-            raise ConfigError(
-                f"{table.name} has no column that is known as the {key.removeprefix('feature_')} of its {rows}: set"
-                f" dataset.{key} to one of {_listed(names)}"
-            )
-    begin, end = columns[0] or "", columns[1] or ""
-    if begin == end:
-        raise ConfigError(f"dataset.{from_key} and dataset.{to_key} are both {begin}: name two columns of {table.name}")
-    rest = [name for name in names if name not in columns]
-    check_named(number_key, number, rest, [table])
-    numbers = _columns(table, number_key, number, rest)
-    if len(numbers) > 1:
-        raise _ambiguous(table, number_key, numbers)
-    return begin, end, numbers[0] if numbers else None
 
 
 def _column(table: Source, key: str, named: str | None, names: Sequence[str]) -> str | None:
@@ -237,17 +231,51 @@ def _listed(names: Iterable[str]) -> str:
     return quoted(", ".join(names))
 
 
-def refuse_twice(columns: Sequence[NodeColumns], tables: Sequence[Source]) -> None:
+def refuse_twice(columns: Sequence[NodeColumns]) -> None:
     """Refuse features, labels or a split that two joined tables have.
 
     Raises:
         DataError: one line with the column.
     """
     seen: dict[str, str] = {}
-    for cols, table in zip(columns, tables):
+    for cols in columns:
+        table = cols.tables[0]
         for name in (*cols.features, *cols.labels, *cols.splits, *cols.masks):
             if name in seen:
                 raise DataError(
                     f"{seen[name]} and {table.name} both have the column {quoted(name)}: rename one of them"
                 )
             seen[name] = table.name
+
+
+def dtype_of_labels(table: Source, column: str) -> Any:
+    """The dtype of a column of labels; None: they are texts, or may be.
+
+    Raises:
+        DataError: the column holds neither texts nor numbers.
+    """
+    type_ = table.types[column]
+    name = "" if type_ is None else str(type_)
+    if type_ is None or "string" in name:
+        return None
+    if name in ("float", "double", "halffloat"):
+        return np.float64
+    if "int" not in name and name not in ("bool", "null"):
+        raise DataError(
+            f"{table.name}, column {quoted(column)} has the type {quoted(name)}: a label is a text or a number"
+        )
+    return np.int64
+
+
+def place_of_split(names: Sequence[str], split: int | str | None) -> int:
+    """The place of the column that ``dataset.split`` chooses of several; null is the first.
+
+    Raises:
+        ConfigError: there is no such column.
+    """
+    if not isinstance(split, int) or isinstance(split, bool):
+        return 0
+    if not 0 <= split < len(names):
+        cure = f"choose 0 to {len(names) - 1}" if names else "name the columns of splits by dataset.split_columns"
+        raise ConfigError(f"dataset.split={split}, and the table has {len(names)} columns of splits: {cure}")
+    return split

@@ -11,8 +11,8 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array
 
 from fullgnn.errors import DataError
-from fullgnn.graph.datasets.table_columns import FeatureColumns
-from fullgnn.graph.datasets.table_source import ROWS_AT_ONCE, Piece, Source, WrongValue
+from fullgnn.graph.datasets.table_columns import PairColumns
+from fullgnn.graph.datasets.table_source import ROWS_AT_ONCE, Piece, WrongValue
 from fullgnn.graph.datasets.table_values import Ids, check_float32, codes_of, keys_of, numbers_of
 from fullgnn.graph.growing import GrowingArray
 from fullgnn.graph.ids import TextIds, ranks_in
@@ -29,15 +29,13 @@ class SparseFeatures:
     order of the texts.
 
     Args:
-        columns: of each table; all have a value, or none has.
+        columns: all have a value, or none has.
         num_columns: how many columns there are, where features are integers; None: as many as the largest one needs.
     """
 
-    def __init__(self, tables: Sequence[Source], columns: Sequence[FeatureColumns], num_columns: int | None):
-        self._tables, self._columns, self._num_columns = tables, columns, num_columns
+    def __init__(self, columns: Sequence[PairColumns], num_columns: int | None):
+        self._columns, self._num_columns, self._name = columns, num_columns, columns[0].table.name
         self._names: TextIds | None = None
-        self._node, self._feature = GrowingArray(np.int32), GrowingArray(np.int32)
-        self._value = None if columns[0].value is None else GrowingArray(np.float32)
         self.num_dropped = 0
         """Rows whose node is not known, and that were left out."""
 
@@ -52,25 +50,20 @@ class SparseFeatures:
         Raises:
             DataError: a value is missing or wrong; the message names the table, the row and the column.
         """
-        num_rows = sum(table.num_rows or 0 for table in self._tables)
-        check_fits(
-            _BYTES_OF_ROW * num_rows, f"{self._tables[0].name} with {num_rows} rows", "take a machine with more memory"
-        )
-        are_texts = any("string" in str(table.types[cols.name]) for table, cols in zip(self._tables, self._columns))
-        if not are_texts:
+        num_rows = sum(cols.table.num_rows or 0 for cols in self._columns)
+        check_fits(_BYTES_OF_ROW * num_rows, f"{self._name} with {num_rows} rows", "take a machine with more memory")
+        if not any("string" in str(cols.table.types[cols.second]) for cols in self._columns):
             try:
                 return self._read(ids, kind, unknown, lack)
             except WrongValue as error:
-                if not error.of_id or error.column not in {cols.name for cols in self._columns}:
+                if not error.of_id or error.column not in {cols.second for cols in self._columns}:
                     raise
         if self._num_columns is not None:
             raise DataError(
-                f"{self._tables[0].name} has features that are texts, and dataset.feature_channels is the number of"
-                " columns of features that are integers: leave it out"
+                f"{self._name} has features that are texts, and dataset.feature_channels is the number of columns of"
+                " features that are integers: leave it out"
             )
-        self._names, self._node.length, self._feature.length = TextIds(), 0, 0
-        if self._value is not None:
-            self._value.length = 0
+        self._names = TextIds()
         self._read(ids, kind, unknown, lack)
 
     def finish(self, num_nodes: int, number: np.ndarray | None) -> tuple[csr_array, dict[str, int]]:
@@ -96,8 +89,7 @@ class SparseFeatures:
         features = entries.tocsr()
         if not np.isfinite(features.data).all():
             raise DataError(
-                f"{self._tables[0].name} has rows of the same node and feature, whose sum is beyond float32: scale the"
-                " features"
+                f"{self._name} has rows of the same node and feature, whose sum is beyond float32: scale the features"
             )
         remarks = {
             "merged_features": len(node) - features.nnz,
@@ -109,23 +101,22 @@ class SparseFeatures:
         return features, remarks
 
     def _read(self, ids: Ids, kind: str, unknown: str, lack: str) -> None:
-        self.num_dropped = 0
-        for table, named in zip(self._tables, self._columns):
-            kinds = {named.node: kind, named.name: "integer" if self._names is None else "text"}
-            for piece in table.pieces(kinds | ({named.value: "number"} if named.value else {})):
-                node, feature = codes_of(piece, named.node, ids, unknown, lack), self._codes(piece, named.name)
-                value = None if named.value is None else numbers_of(piece, named.value, "a feature")
+        self._node, self._feature, self.num_dropped = GrowingArray(np.int32), GrowingArray(np.int32), 0
+        self._value = None if self._columns[0].number is None else GrowingArray(np.float32)
+        for cols in self._columns:
+            for piece in cols.pieces(kind, "integer" if self._names is None else "text"):
+                node, feature = codes_of(piece, cols.first, ids, unknown, lack), self._codes(piece, cols.second)
                 kept: Any = node >= 0 if unknown == "drop" else slice(None)
                 num_kept = len(node[kept])
                 self.num_dropped += len(node) - num_kept
+                if self._value is not None and cols.number is not None:
+                    value = numbers_of(piece, cols.number, "a feature")
+                    check_float32(piece, cols.number, value)
+                    self._value.add(num_kept)[:] = value[kept]
                 self._node.add(num_kept)[:] = node[kept]
                 self._feature.add(num_kept)[:] = feature[kept]
-                if self._value is not None and value is not None:
-                    check_float32(piece, named.value or "", value)
-                    self._value.add(num_kept)[:] = value[kept]
-
         if not self._node.length and not self.num_dropped:
-            raise DataError(f"{self._tables[0].name} has no row: a table of features has one for each number")
+            raise DataError(f"{self._name} has no row: a table of features has one for each number")
 
     def _codes(self, piece: Piece, column: str) -> np.ndarray:
         """(n,) the columns of integers, or the numbers of texts by the order in which they arrive."""

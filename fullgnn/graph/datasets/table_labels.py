@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fullgnn.errors import ConfigError, DataError, quoted
+from fullgnn.errors import DataError, quoted
+from fullgnn.graph.datasets.table_columns import dtype_of_labels
 from fullgnn.graph.datasets.table_source import Piece, Source
 from fullgnn.graph.datasets.table_values import text_at, texts_of
 from fullgnn.graph.growing import GrowingArray
@@ -25,20 +26,12 @@ class LabelColumn:
     """A column of labels. Its values are numbers, or texts of which each different one is kept once."""
 
     def __init__(self, table: Source, column: str):
-        type_ = table.types[column]
+        dtype = dtype_of_labels(table, column)
         self.column, self._where = column, table.name
-        self.kind = "text" if type_ is None or "string" in str(type_) else "stored"
+        self.kind = "text" if dtype is None else "stored"
         self.kinds = {column: self.kind}
         self._texts = TextIds()
-        dtype: Any = np.int32
-        if self.kind == "stored":
-            name = str(type_)
-            if "int" not in name and name not in ("bool", "null", "float", "double", "halffloat"):
-                raise DataError(
-                    f"{table.name}, column {quoted(column)} has the type {quoted(name)}: a label is a text or a number"
-                )
-            dtype = np.float64 if name in ("float", "double", "halffloat") else np.int64
-        self._values = GrowingArray(dtype)
+        self._values = GrowingArray(np.int32 if dtype is None else dtype)
         self._known = GrowingArray(bool)
 
     def add(self, piece: Piece) -> None:
@@ -244,17 +237,3 @@ class _Words:
             raise DataError(
                 f"{piece.source.name}, column {quoted(self.column)} has the type {quoted(array.type)}: {self._rule}"
             ) from error
-
-
-def place_of_split(names: Sequence[str], split: int | str | None) -> int:
-    """The place of the column that ``dataset.split`` chooses of several; null is the first.
-
-    Raises:
-        ConfigError: there is no such column.
-    """
-    if not isinstance(split, int) or isinstance(split, bool):
-        return 0
-    if not 0 <= split < len(names):
-        cure = f"choose 0 to {len(names) - 1}" if names else "name the columns of splits by dataset.split_columns"
-        raise ConfigError(f"dataset.split={split}, and the table has {len(names)} columns of splits: {cure}")
-    return split

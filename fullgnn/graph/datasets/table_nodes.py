@@ -13,7 +13,7 @@ import numpy as np
 from fullgnn.errors import DataError, quoted
 from fullgnn.graph.datasets.table_columns import NodeColumns
 from fullgnn.graph.datasets.table_labels import LabelColumn, MaskColumns, SplitColumn
-from fullgnn.graph.datasets.table_source import Piece, Source
+from fullgnn.graph.datasets.table_source import Piece
 from fullgnn.graph.datasets.table_values import Ids, check_float32, keys_of, numbers_of, text_at, vectors_of
 from fullgnn.graph.growing import GrowingArray
 
@@ -28,11 +28,10 @@ class NodeValues:
     splits: dict[str, np.ndarray]
 
 
-def read_nodes(groups: Sequence[Sequence[Source]], columns: Sequence[NodeColumns], ids: Ids, kind: str) -> NodeValues:
-    """Number the nodes of the first group, in its order, and read what all groups say of them.
+def read_nodes(columns: Sequence[NodeColumns], ids: Ids, kind: str) -> NodeValues:
+    """Number the nodes of the first tables, in their order, and read what all tables say of them.
 
     Args:
-        columns: of each group.
         ids: empty.
         kind: of the ids.
 
@@ -42,8 +41,8 @@ def read_nodes(groups: Sequence[Sequence[Source]], columns: Sequence[NodeColumns
     features: list[np.ndarray] = []
     labels: list[LabelColumn] = []
     splits: dict[str, np.ndarray] = {}
-    for number, (tables, named) in enumerate(zip(groups, columns)):
-        group = _Group(tables, named, kind)
+    for number, cols in enumerate(columns):
+        group = _Group(cols, kind)
         places = group.read(ids, joined=number > 0)
         if group.features is not None:
             features.append(_in_order(group.features.taken(), places))
@@ -60,17 +59,17 @@ def read_nodes(groups: Sequence[Sequence[Source]], columns: Sequence[NodeColumns
 class _Group:
     """Tables whose rows follow each other, and what is collected from them."""
 
-    def __init__(self, tables: Sequence[Source], columns: NodeColumns, kind: str):
-        self._tables, self._columns = tables, columns
-        self.labels = [LabelColumn(tables[0], name) for name in columns.labels]
+    def __init__(self, columns: NodeColumns, kind: str):
+        self._columns, table = columns, columns.tables[0]
+        self.labels = [LabelColumn(table, name) for name in columns.labels]
         self.splits = [SplitColumn(name) for name in columns.splits]
         self.splits += [MaskColumns(columns.masks)] if columns.masks else []
         self.features: GrowingArray | None = None
-        types = [(name, str(tables[0].types[name])) for name in columns.features]
+        types = [(name, str(table.types[name])) for name in columns.features]
         self._lists = [name for name, type_ in types if "list" in type_]
         if self._lists and len(types) > 1:
             raise DataError(
-                f"{tables[0].name}, column {quoted(self._lists[0])} has lists: it is the only column of features, or"
+                f"{table.name}, column {quoted(self._lists[0])} has lists: it is the only column of features, or"
                 " none of them"
             )
         self._kinds = {columns.node: kind} | {name: "number" for name in columns.features if name not in self._lists}
@@ -93,7 +92,7 @@ class _Group:
         """
         codes = GrowingArray(np.int32)
         seen = np.zeros(len(ids), bool)
-        for table in self._tables:
+        for table in self._columns.tables:
             for piece in table.pieces(self._kinds):
                 keys, before = keys_of(piece, self._columns.node), len(ids)
                 numbers = ids.find(*keys) if joined else ids.number(*keys)
@@ -107,8 +106,8 @@ class _Group:
             return None
         if not seen.all():
             raise DataError(
-                f"{self._tables[0].name} lacks {np.count_nonzero(~seen)} nodes of the first table of nodes: give every"
-                " node a row in both"
+                f"{self._columns.tables[0].name} lacks {np.count_nonzero(~seen)} nodes of the first table of nodes:"
+                " give every node a row in both"
             )
         places = np.empty(len(ids), np.int64)
         places[codes.rows] = np.arange(codes.length)
