@@ -13,7 +13,7 @@ import numba
 import numpy as np
 from scipy.sparse import csr_array
 
-from fullgnn.graph.csr import are_ones, ones
+from fullgnn.graph.csr import are_ones, csr_from_arrays, ones
 from fullgnn.kernels.support.process import PIECES, even_slices, parallel_for
 from fullgnn.kernels.support.vectors import compiled
 
@@ -193,11 +193,8 @@ def _new_arrays(starts: np.ndarray, matrix: csr_array) -> tuple[np.ndarray, np.n
 def _csr(
     dtype: np.dtype, indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: tuple[int, int]
 ) -> csr_array:
-    narrow = indptr.astype(np.int32) if len(indices) < 2**31 else indptr
     values = data.view(dtype) if len(data) == len(indices) else ones(len(indices))
-    matrix = csr_array((values, indices, narrow), shape=shape)
-    matrix.has_canonical_format = True  # spares scipy a pass over the indices
-    return matrix
+    return csr_from_arrays(values, indices, indptr, shape)
 
 
 @compiled()

@@ -31,6 +31,19 @@ def sort_keys(keys: np.ndarray) -> np.ndarray:
     return ordered
 
 
+def without_repeats(keys: np.ndarray) -> np.ndarray:
+    """The distinct ones of ascending ``keys``."""
+    is_new = np.ones(len(keys), bool)
+    np.not_equal(keys[1:], keys[:-1], out=is_new[1:])
+    return keys[is_new]
+
+
+def csr_of(keys: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """indptr (num_nodes + 1,) int64 and indices (num_keys,) int32 of the ascending ``keys`` of a square matrix."""
+    indptr = np.searchsorted(keys, np.arange(num_nodes + 1) * num_nodes)
+    return indptr, columns_of(keys, indptr)
+
+
 def split_keys(keys: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """The two nodes of each pair, int64."""
     first, second = np.empty_like(keys), np.empty_like(keys)

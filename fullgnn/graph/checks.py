@@ -87,6 +87,11 @@ def id_beyond(ids: np.ndarray, stop: int) -> int | None:
     return int(ids.min() if ids.min() < 0 else ids.max())
 
 
+def is_sparse(value: Any) -> bool:
+    """Whether ``value`` is a sparse matrix of scipy or of torch."""
+    return scipy.sparse.issparse(value) or str(getattr(value, "layout", "")).startswith("torch.sparse")
+
+
 def to_array(value: Any, what: str) -> np.ndarray:
     """Any dense array-like (numpy, torch on any device, nested lists) as a numpy array of its own dtype.
 

@@ -9,8 +9,7 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array, issparse
 
 from fullgnn.errors import DataError
-from fullgnn.graph.checks import check_num_nodes, id_beyond, to_integers, to_numpy
-from fullgnn.graph.sparse_features import is_sparse
+from fullgnn.graph.checks import check_num_nodes, id_beyond, is_sparse, to_integers, to_numpy
 from fullgnn.telemetry.machine import check_fits
 
 _BYTES_OF_NODE = 8 + 8 + 3  # its row start, label and masks
@@ -27,12 +26,35 @@ def are_ones(data: np.ndarray) -> bool:
     return data.dtype == np.int8 and data.strides == (0,) and len(data) > 0 and bool(data[0] == 1)
 
 
-def csr_from_arrays(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> csr_array:
-    """CSR over arrays that are known to be canonical, with int32 row starts if the number of entries allows it."""
+def csr_from_arrays(
+    data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, ...] | None = None
+) -> csr_array:
+    """CSR over arrays that are known to be canonical, with int32 row starts if the number of entries allows it: scipy
+    copies indices of another dtype than the row starts have.
+
+    Args:
+        shape: None: the matrix is square.
+    """
     indptr = indptr.astype(np.int32) if len(indices) <= MAX_INT32 else indptr
-    adj = csr_array((data, indices, indptr), shape=(len(indptr) - 1,) * 2)
-    adj.has_canonical_format = True  # spares scipy its own pass over the indices
-    return adj
+    matrix = csr_array((data, indices, indptr), shape=shape or (len(indptr) - 1,) * 2)
+    matrix.has_canonical_format = True  # spares scipy its own pass over the indices
+    return matrix
+
+
+def without_duplicates(matrix: csr_array) -> csr_array:
+    """``matrix`` with sorted indices, and entries of one place added. The argument is not changed."""
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    return matrix
+
+
+def without_zeros(matrix: csr_array) -> csr_array:
+    """``matrix`` without stored zeros. The argument is not changed."""
+    if np.count_nonzero(matrix.data) < len(matrix.data):
+        matrix = matrix.copy()
+        matrix.eliminate_zeros()
+    return matrix
 
 
 def canonical_csr(adj: Any) -> tuple[csr_array, dict[str, int]]:
@@ -51,18 +73,13 @@ def canonical_csr(adj: Any) -> tuple[csr_array, dict[str, int]]:
         cure = "number the nodes from 0 on, without gaps"
         check_fits(_BYTES_OF_NODE * adj.shape[0], f"a graph of {adj.shape[0]} nodes and {adj.nnz} edges", cure)
     stored = adj.nnz if adj.format in ("coo", "csr", "csc") else None  # the other formats store no entry by itself
-    csr = csr_array(adj.astype(np.float64) if adj.dtype.kind in "iu" else adj)  # int8 sums would overflow
-    if not csr.has_canonical_format:
-        csr = csr.copy()
-        csr.sum_duplicates()
-    num_distinct, num_arcs = csr.nnz, int(np.count_nonzero(csr.data[: csr.nnz]))
-    if num_arcs < len(csr.data):
-        csr = csr.copy()
-        csr.eliminate_zeros()
+    wide = adj.astype(np.float64) if adj.dtype.kind in "iu" else adj  # int8 sums would overflow
+    distinct_arcs = without_duplicates(csr_array(wide))
+    csr = without_zeros(distinct_arcs)
     csr.prune()
     if stored is None:
         return csr, {}
-    return csr, {"merged_arcs": stored - num_distinct, "zero_arcs": num_distinct - num_arcs}
+    return csr, {"merged_arcs": stored - distinct_arcs.nnz, "zero_arcs": distinct_arcs.nnz - csr.nnz}
 
 
 def matrix_of_arcs(

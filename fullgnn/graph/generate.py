@@ -87,12 +87,9 @@ class HostArrays:
 
     def distinct(self, keys: np.ndarray) -> np.ndarray:
         """Return the distinct values of ``keys`` in ascending order; may sort ``keys`` in place."""
-        from fullgnn.graph._keys_cpu import sort_keys  # imported here, since it imports numba
+        from fullgnn.graph._keys_cpu import sort_keys, without_repeats  # imported here, since it imports numba
 
-        keys = sort_keys(keys)
-        new = np.ones(len(keys), dtype=bool)
-        np.not_equal(keys[1:], keys[:-1], out=new[1:])
-        return keys[new]
+        return without_repeats(sort_keys(keys))
 
 
 def block_model(
@@ -331,8 +328,6 @@ def in_both_directions(keys: np.ndarray, num_nodes: int) -> np.ndarray:
 
 def csr_from_keys(keys: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Return indptr and indices of distinct keys, which may be in any order; may sort ``keys`` in place."""
-    from fullgnn.graph._keys_cpu import columns_of, sort_keys  # imported here, since it imports numba
+    from fullgnn.graph._keys_cpu import csr_of, sort_keys  # imported here, since it imports numba
 
-    keys = sort_keys(keys)
-    indptr = np.searchsorted(keys, np.arange(num_nodes + 1) * num_nodes)
-    return indptr, columns_of(keys, indptr)
+    return csr_of(sort_keys(keys), num_nodes)

@@ -21,6 +21,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fullgnn.errors import ConfigError, DataError
+from fullgnn.graph.csr import without_duplicates
 
 if TYPE_CHECKING:
     from fullgnn.graph.graph import Graph
@@ -278,10 +279,7 @@ def with_self_loops(matrix: csr_array, first: int = 0) -> csr_array:
     """
     from fullgnn.graph._csr_cpu import with_diagonal  # imported here, since it imports numba
 
-    if not matrix.has_canonical_format:
-        matrix = matrix.copy()
-        matrix.sum_duplicates()
-    return with_diagonal(matrix, first)
+    return with_diagonal(without_duplicates(matrix), first)
 
 
 def _row_blocks(indptr: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -11,7 +11,8 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from fullgnn.errors import DataError
-from fullgnn.graph.checks import check_features, features_dtype, first_line, read_only
+from fullgnn.graph.checks import check_features, features_dtype, first_line, is_sparse, read_only
+from fullgnn.graph.csr import csr_from_arrays, without_duplicates, without_zeros
 from fullgnn.telemetry.machine import check_fits
 
 NodeFeatures: TypeAlias = np.ndarray | csr_array
@@ -19,11 +20,6 @@ NodeFeatures: TypeAlias = np.ndarray | csr_array
 
 PARTS = ("indptr", "indices", "data")
 """The names of the arrays of a CSR matrix; in a file, the first one is int64."""
-
-
-def is_sparse(value: Any) -> bool:
-    """Whether ``value`` is a sparse matrix of scipy or of torch."""
-    return issparse(value) or str(getattr(value, "layout", "")).startswith("torch.sparse")
 
 
 def check_node_features(value: Any, num_nodes: int) -> NodeFeatures:
@@ -57,12 +53,7 @@ def check_sparse_features(value: Any, num_nodes: int) -> csr_array:
     dtype = features_dtype(sparse)
     # Sums of small integers, and of booleans, would overflow.
     matrix = csr_array(sparse if sparse.dtype == dtype else sparse.astype(np.promote_types(dtype, sparse.dtype)))
-    if not matrix.has_canonical_format:
-        matrix = matrix.copy()
-        matrix.sum_duplicates()
-    if np.count_nonzero(matrix.data) < len(matrix.data):
-        matrix = matrix.copy()
-        matrix.eliminate_zeros()
+    matrix = without_zeros(without_duplicates(matrix))
     data = matrix.data.astype(dtype, copy=False)
     if not np.isfinite(data).all():
         raise DataError("features hold NaN or Inf: clean or impute them first")
@@ -128,11 +119,8 @@ def density(features: NodeFeatures, step: int = 1) -> float:
 
 
 def _canonical(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: tuple[int, ...]) -> csr_array:
-    """The matrix of canonical arrays, none of which can be written to. scipy copies the indices where the row starts
-    have another dtype."""
-    indptr = indptr.astype(np.int32 if len(indices) < 1 << 31 else np.int64, copy=False)
-    matrix = csr_array((data, indices, indptr), shape=shape)
-    matrix.has_canonical_format = True
+    """The matrix of canonical arrays, none of which can be written to."""
+    matrix = csr_from_arrays(data, indices, indptr, shape)
     matrix.data, matrix.indices, matrix.indptr = (read_only(getattr(matrix, part)) for part in ("data", *PARTS[1::-1]))
     return matrix
 

@@ -39,7 +39,7 @@ def check(path: str, max_papers: int | None) -> None:
     Raises:
         ConfigError, DataError: as ``load``.
     """
-    Folder.open(path, max_papers)
+    Folder(path, max_papers)
 
 
 def load(path: str, cache_dir: str | None, max_papers: int | None) -> Graph:
@@ -54,7 +54,7 @@ def load(path: str, cache_dir: str | None, max_papers: int | None) -> Graph:
         ConfigError: ``max_papers`` is wrong, or ``cache_dir`` cannot be written.
         DataError: a file is missing, damaged or too large; the message names it.
     """
-    folder = Folder.open(path, max_papers)
+    folder = Folder(path, max_papers)
     chosen = folder.chosen()
     sizes = [int(np.count_nonzero(mask)) for mask in chosen]
     num_nodes, num_papers = sum(sizes), sizes[0]
@@ -77,12 +77,10 @@ def load(path: str, cache_dir: str | None, max_papers: int | None) -> Graph:
         indices,
         features,
         labels,
-        train_mask=masks[0],
-        val_mask=masks[1],
-        test_mask=masks[2],
         num_classes=folder.num_classes,
         name="mag240m",
         remarks={"merged_arcs": num_merged, "unlabelled_split_nodes": num_unlabelled},
+        **masks,
     )
 
 
@@ -93,7 +91,7 @@ def _structure(folder: Folder, chosen: list[np.ndarray], num_nodes: int) -> tupl
     An arc is the key ``row * num_nodes + column``: sorted keys are in the order of the matrix, and repeated ones lie
     side by side.
     """
-    from fullgnn.graph._keys_cpu import columns_of, sort_keys  # imported here, since it imports numba
+    from fullgnn.graph._keys_cpu import csr_of, sort_keys, without_repeats  # imported here, since it imports numba
 
     everything = np.concatenate(chosen)
     new_id = np.cumsum(everything, dtype=np.int32) - np.int32(1)
@@ -116,12 +114,8 @@ def _structure(folder: Folder, chosen: list[np.ndarray], num_nodes: int) -> tupl
             keys[begin:end] += column
         num_loops += int(np.count_nonzero(source == target))
     keys = sort_keys(keys)
-    is_new = np.ones(len(keys), bool)
-    np.not_equal(keys[1:], keys[:-1], out=is_new[1:])
-    num_merged = len(keys) - num_loops - int(np.count_nonzero(is_new))
-    keys = keys[is_new]
-    indptr = np.searchsorted(keys, np.arange(num_nodes + 1) * num_nodes)
-    return indptr, columns_of(keys, indptr), num_merged
+    keys = without_repeats(keys)
+    return *csr_of(keys, num_nodes), 2 * num_edges - num_loops - len(keys)
 
 
 def _edges(folder: Folder, new_id: np.ndarray, starts: np.ndarray) -> Iterator[np.ndarray]:

@@ -20,12 +20,12 @@ from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.checks import id_beyond
 from fullgnn.graph.datasets.given_files import existing, mapped
 from fullgnn.graph.datasets.torch_dict import read_torch_dict
+from fullgnn.graph.masks import MASK_OF_PART, without_unlabelled
 
 URL = "https://dgl-data.s3-accelerate.amazonaws.com/dataset/OGB-LSC/mag240m_kddcup2021.zip"
 UNPACK_AGAIN = "unpack it again from mag240m_kddcup2021.zip"
 KINDS = ("paper", "author", "institution")
 RELATIONS = ("paper___cites___paper", "author___writes___paper", "author___affiliated_with___institution")
-PARTS = ("train", "valid", "test")
 NUM_CLASSES = 153
 
 EDGES_AT_ONCE = 1 << 22
@@ -73,56 +73,38 @@ class Relation:
             yield block
 
 
-@dataclass(frozen=True, eq=False)
 class Folder:
-    """The files of MAG240M, opened and compared with each other."""
+    """The files of MAG240M, opened and compared with each other: the small ones are read, the large ones are mapped.
 
-    meta_file: Path
-    split_file: Path
-    feature_file: Path
-    label_file: Path
-    counts: tuple[int, int, int]  # nodes of each kind
-    num_classes: int
-    num_papers: int  # of the graph
-    split: dict[str, np.ndarray]  # ids of papers
-    features: np.ndarray  # (papers, F) float16, mapped
-    labels: np.ndarray  # (papers,) float32 or float64, mapped
-    relations: list[Relation]
+    Args:
+        max_papers: of the graph; None: all.
 
-    @classmethod
-    def open(cls, path: str, max_papers: int | None) -> "Folder":
-        """Read the small files, and the beginnings of the large ones.
+    Raises:
+        ConfigError: ``max_papers`` is wrong.
+        DataError: a file is missing or damaged, or has the shape of another one.
+    """
 
-        Raises:
-            ConfigError: ``max_papers`` is wrong.
-            DataError: a file is missing or damaged, or has the shape of another one.
-        """
+    def __init__(self, path: str, max_papers: int | None) -> None:
         if max_papers is not None and max_papers < 1:
             raise ConfigError(f"dataset.max_papers={max_papers}: choose 1 or more, or null for all papers")
-        meta_file, split_file, feature_file, label_file, *edge_files = files_of(path)
-        meta = read_torch_dict(meta_file, UNPACK_AGAIN)
-        counts = tuple(_count(meta_file, meta, kind) for kind in KINDS)
-        features, labels = _mapped(feature_file, "e", (counts[0], None)), _mapped(label_file, "fd", (counts[0],))
-        relations = []
+        self.meta_file, self.split_file, self.feature_file, self.label_file, *edge_files = files_of(path)
+        meta = read_torch_dict(self.meta_file, UNPACK_AGAIN)
+        self.counts = [_count(self.meta_file, meta, kind) for kind in KINDS]
+        """Nodes of each kind."""
+        num_papers = self.counts[0]
+        self.features = _mapped(self.feature_file, "e", (num_papers, None))
+        self.labels = _mapped(self.label_file, "fd", (num_papers,))
+        self.relations = []
         for file, name in zip(edge_files, RELATIONS):
             source, _, target = name.split("___")
             kinds = KINDS.index(source), KINDS.index(target)
             edges = _mapped(file, "lbhiqBHILQ", (2, None))
-            relations.append(Relation(file, edges, kinds, (counts[kinds[0]], counts[kinds[1]])))
+            self.relations.append(Relation(file, edges, kinds, (self.counts[kinds[0]], self.counts[kinds[1]])))
         num_classes = meta.get("num_classes", NUM_CLASSES)
-        return cls(
-            meta_file,
-            split_file,
-            feature_file,
-            label_file,
-            counts,  # type: ignore[arg-type]
-            num_classes if isinstance(num_classes, int) and num_classes > 0 else NUM_CLASSES,
-            min(counts[0], max_papers or counts[0]),
-            _split(split_file, counts[0]),
-            features,
-            labels,
-            relations,
-        )
+        self.num_classes = num_classes if isinstance(num_classes, int) and num_classes > 0 else NUM_CLASSES
+        self.num_papers = min(num_papers, max_papers or num_papers)
+        """Papers of the graph."""
+        self.split = _split(self.split_file, num_papers)
 
     def chosen(self) -> list[np.ndarray]:
         """By kind, (count,) bool, which nodes are in the graph: of a part of the papers, what belongs to these."""
@@ -137,9 +119,9 @@ class Folder:
             institutions[institution[authors[author]]] = True
         return [papers, authors, institutions]
 
-    def labels_and_masks(self, num_nodes: int) -> tuple[np.ndarray, list[np.ndarray], int]:
-        """(num_nodes,) int64 labels, -1 where there is none; masks for training, validation and testing; and how many
-        nodes of the split have no label, and are in no mask.
+    def labels_and_masks(self, num_nodes: int) -> tuple[np.ndarray, dict[str, np.ndarray], int]:
+        """(num_nodes,) int64 labels, -1 where there is none; the masks of a ``Graph``; and how many nodes of the split
+        have no label, and are in no mask.
 
         Raises:
             DataError: a label is no class, or two parts of the split overlap.
@@ -154,21 +136,18 @@ class Folder:
             )
         labels = np.full(num_nodes, -1, np.int64)
         labels[: self.num_papers][known] = values[known]
-        masks, taken, num_unlabelled = [], np.zeros(self.num_papers, bool), 0
-        for part in PARTS:
+        masks, taken = {}, np.zeros(num_nodes, bool)
+        for part, ids in self.split.items():
             mask = np.zeros(num_nodes, bool)
-            of_papers = mask[: self.num_papers]
-            of_papers[self.split[part][self.split[part] < self.num_papers]] = True
-            if (taken & of_papers).any():
+            mask[ids[ids < self.num_papers]] = True
+            if (taken & mask).any():
                 raise DataError(
-                    f"{self.split_file} has the paper {(taken & of_papers).argmax()} in two parts of the split:"
+                    f"{self.split_file} has the paper {(taken & mask).argmax()} in two parts of the split:"
                     f" {UNPACK_AGAIN}"
                 )
-            taken |= of_papers
-            num_unlabelled += int(np.count_nonzero(of_papers & ~known))
-            of_papers &= known
-            masks.append(mask)
-        return labels, masks, num_unlabelled
+            taken |= mask
+            masks[MASK_OF_PART[part]] = mask
+        return labels, *without_unlabelled(masks, labels >= 0)
 
 
 def _count(file: Path, meta: dict[str, Any], kind: str) -> int:
@@ -179,10 +158,10 @@ def _count(file: Path, meta: dict[str, Any], kind: str) -> int:
 
 
 def _split(file: Path, num_papers: int) -> dict[str, np.ndarray]:
-    """Ids of papers of each of ``PARTS``, int64. Those of ``test`` may be in several arrays, such as ``test-dev``."""
+    """Ids of papers of each part, int64. Those of ``test`` may be in several arrays, such as ``test-dev``."""
     given = read_torch_dict(file, UNPACK_AGAIN)
     split = {}
-    for part in PARTS:
+    for part in MASK_OF_PART:
         some = [value for name, value in given.items() if name.partition("-")[0] == part]
         if not some and part != "test":
             raise DataError(f"{file} has no array {part!r}: {UNPACK_AGAIN}")

@@ -16,17 +16,7 @@ from scipy.sparse import coo_array
 from fullgnn.errors import ConfigError, DataError, quoted
 from fullgnn.graph.checks import first_line, naming
 from fullgnn.graph.csr import reads_of_arcs
-from fullgnn.graph.datasets.ogb_files import (
-    class_names_of,
-    files_of,
-    folder_of,
-    kind_of,
-    masks_of,
-    name_files,
-    raw_of,
-    read_names,
-    species_of,
-)
+from fullgnn.graph.datasets.ogb_files import Folder, class_names_of, read_names
 from fullgnn.graph.datasets.ogb_raw import UNPACK_AGAIN, Raw
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import is_labelled
@@ -44,8 +34,8 @@ def files(name: str, root: str, split_name: str | None, names: bool) -> list[Pat
         ConfigError: there are several splits, and ``split_name`` chooses none.
         DataError: a file is missing.
     """
-    paths = files_of(name, root, split_name)
-    return [*paths, *(name_files(folder_of(name, root), kind_of(paths)) if names else [])]
+    folder = Folder.open(name, root, split_name)
+    return [*folder.raw, *folder.split, *(folder.names() if names else [])]
 
 
 def node_groups(name: str, root: str, split_name: str | None, groups: str) -> np.ndarray:
@@ -57,7 +47,7 @@ def node_groups(name: str, root: str, split_name: str | None, groups: str) -> np
     """
     if groups != "species":
         raise ConfigError(f"dataset.groups={quoted(groups)} is not known: choose species, or a .npy file")
-    return species_of(files_of(name, root, split_name), None)
+    return Folder.open(name, root, split_name).species(None)
 
 
 def check(add_inverse_edge: bool | None, edge_weight: int | None, node_features: str | None) -> None:
@@ -107,20 +97,22 @@ def load(
         DataError: a file is missing, damaged or too large; the message names it.
     """
     check(add_inverse_edge, edge_weight, node_features)
-    paths = files_of(name, root, split_name)
-    raw = raw_of(paths)
-    folder, num_columns = raw.folder, raw.num_edge_features()
+    folder = Folder.open(name, root, split_name)
+    raw = folder.graph()
+    num_columns = raw.num_edge_features()
     if edge_weight is not None and edge_weight >= num_columns:
-        raise ConfigError(f"dataset.edge_weight={edge_weight}: the edges in {folder} have {num_columns} numbers each")
+        raise ConfigError(
+            f"dataset.edge_weight={edge_weight}: the edges in {raw.folder} have {num_columns} numbers each"
+        )
     reads = _reads(raw, edge_weight, bool(add_inverse_edge))
     labels = known_labels(raw.labels(), raw.folder, UNPACK_AGAIN)
-    masks, num_unlabelled = without_unlabelled(masks_of(paths, raw.num_nodes, raw.kind), is_labelled(labels))
-    mapping = name_files(folder_of(name, root), raw.kind) if names else []
+    masks, num_unlabelled = without_unlabelled(folder.masks(raw.num_nodes), is_labelled(labels))
+    mapping = folder.names() if names else []
     are_read = edge_weight is not None or node_features == "edge_mean"
-    with naming(folder):
+    with naming(raw.folder):
         return Graph.from_scipy(
             reads,
-            features=_features(raw, paths, node_features, bool(add_inverse_edge)),
+            features=_features(raw, folder, node_features, bool(add_inverse_edge)),
             labels=labels,
             name=name,
             node_names=read_names(mapping[0], raw.num_nodes, UNPACK_AGAIN) if mapping else None,
@@ -155,23 +147,23 @@ def _reads(raw: Raw, edge_weight: int | None, both_directions: bool) -> coo_arra
     return coo_array((np.concatenate([entries, entries[again]]), ends), shape=reads.shape)
 
 
-def _features(raw: Raw, paths: list[Path], made: str | None, both_directions: bool) -> np.ndarray | None:
+def _features(raw: Raw, folder: Folder, made: str | None, both_directions: bool) -> np.ndarray | None:
     """The features in the folder, or those that are ``made``; see ``load``."""
-    folder, features = raw.folder, raw.features()
+    features = raw.features()
     if made is None:
         return features
     if features is not None:
-        raise ConfigError(f"dataset.node_features={made} would do nothing: {folder} has features, so leave it out")
+        raise ConfigError(f"dataset.node_features={made} would do nothing: {raw.folder} has features, so leave it out")
     if made == "species":
-        species, column = np.unique(species_of(paths, raw.num_nodes), return_inverse=True)
+        species, column = np.unique(folder.species(raw.num_nodes), return_inverse=True)
         check_fits(
-            4 * raw.num_nodes * len(species), f"{folder}: a column for each of {len(species)} species", UNPACK_AGAIN
+            4 * raw.num_nodes * len(species), f"{raw.folder}: a column for each of {len(species)} species", UNPACK_AGAIN
         )
         features = np.zeros((raw.num_nodes, len(species)), np.float32)
         features[np.arange(raw.num_nodes), column] = 1
         return features
     if not raw.num_edge_features():
-        raise ConfigError(f"dataset.node_features=edge_mean: the edges in {folder} have no features")
+        raise ConfigError(f"dataset.node_features=edge_mean: the edges in {raw.folder} have no features")
     return _edge_mean(raw, both_directions)
 
 

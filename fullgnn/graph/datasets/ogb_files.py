@@ -29,6 +29,7 @@ then, line by line, the id of a node or a class and its name, an integer or a te
 """
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,37 +54,95 @@ _PER_BYTE = 40  # bytes of memory, at most, that a byte of a packed file takes
 log = logging.getLogger(__name__)
 
 
-def folder_of(name: str, root: str) -> Path:
-    """The folder in which the package ``ogb`` puts a dataset."""
-    return Path(root).expanduser() / name.replace("-", "_")
+@dataclass(frozen=True)
+class Folder:
+    """The files of a dataset that are read, all of which are there."""
+
+    folder: Path
+    raw: list[Path]
+    split: list[Path]
+    """The one file of ``torch.save``, or the three of the parts."""
+    kinds: Kinds | None
+    """None: the nodes are of one kind."""
+
+    @classmethod
+    def open(cls, name: str, root: str, split_name: str | None) -> "Folder":
+        """The folder in which the package ``ogb`` has put the dataset ``name``.
+
+        Raises:
+            ConfigError: there are several splits, and ``split_name`` chooses none.
+            DataError: a file is missing.
+        """
+        folder = Path(root).expanduser() / name.replace("-", "_")
+        raw, kinds = folder / "raw", None
+        if (raw / "data.npz").is_file():
+            paths = [raw / "data.npz", raw / "node-label.npz"]
+        elif (raw / FILES_OF_KINDS[0]).is_file():
+            kinds = Kinds(raw)
+            paths = kinds.files()
+        else:
+            paths = [raw / f"{stem}.csv.gz" for stem in ("num-node-list", "num-edge-list", "edge", "node-label")]
+            more = (raw / file_name for file_name in ("node-feat.csv.gz", "edge-feat.csv.gz", *SPECIES))
+            paths += [file for file in more if file.is_file()]
+        cure = (
+            f"set dataset.root to the folder in which the package ogb has put {folder.name}, the root of its"
+            f" NodePropPredDataset(name={name!r}, root=...)"
+        )
+        return cls(folder, existing(paths, cure), _split_files(folder, split_name, kinds), kinds)
+
+    def graph(self) -> Raw:
+        """The graph in the files of ``raw``."""
+        if self.kinds is not None:
+            return self.kinds.graph()
+        raw = self.folder / "raw"
+        return BinaryRaw(raw) if self.raw[0].name == "data.npz" else TextRaw.of_one_kind(raw)
+
+    def masks(self, num_nodes: int) -> dict[str, np.ndarray]:
+        """The masks of the split."""
+        parts: dict[str, tuple[object, Any]] = {}
+        if len(self.split) == 1:
+            (file,) = self.split
+            given = read_torch_dict(file, UNPACK_AGAIN)
+            for part in MASK_OF_PART:
+                key = part if self.kinds is None else f"{part}/{self.kinds.kind}"
+                if key not in given:
+                    raise DataError(f"{file} has no array {key!r}: {UNPACK_AGAIN}")
+                parts[part] = file, given[key]
+        else:
+            for part, file in zip(MASK_OF_PART, self.split, strict=True):
+                parts[part] = file, read_numbers(file, np.int64, (None, 1), UNPACK_AGAIN)[:, 0]
+        return masks_of_ids(parts, num_nodes, UNPACK_AGAIN)
+
+    def species(self, num_nodes: int | None) -> np.ndarray:
+        """(num_nodes,) int64, the species of each node; None: of any number of nodes.
+
+        Raises:
+            DataError: there is no file of species.
+        """
+        of_species = [file for file in self.raw if file.name in SPECIES]
+        if not of_species:
+            raise DataError(f"no file {self.folder / 'raw' / SPECIES[0]}: the nodes of this dataset have no species")
+        return read_numbers(of_species[0], np.int64, (num_nodes, 1), UNPACK_AGAIN)[:, 0]
+
+    def names(self) -> list[Path]:
+        """The files of ``mapping`` that are read: one with the names of the nodes, and one of the classes if there is
+        one.
+
+        Raises:
+            DataError: there is none with the names of the nodes, or several.
+        """
+        mapping = self.folder / "mapping"
+        pattern = "nodeidx2*.csv.gz" if self.kinds is None else f"{self.kinds.kind}_entidx2name.csv.gz"
+        of_nodes, of_classes = (sorted(mapping.glob(wanted)) for wanted in (pattern, "labelidx2*.csv.gz"))
+        if len(of_nodes) != 1:
+            raise DataError(
+                f"{mapping} has {len(of_nodes)} files {pattern}, and the names of the nodes are in one: set"
+                " dataset.names=false"
+            )
+        return of_nodes + (of_classes if len(of_classes) == 1 else [])
 
 
-def files_of(name: str, root: str, split_name: str | None) -> list[Path]:
-    """The files that are read: first those of ``raw``, then that of the split, or its three.
-
-    Raises:
-        ConfigError: there are several splits, and ``split_name`` chooses none.
-        DataError: a file is missing.
-    """
-    folder = folder_of(name, root)
-    raw, kind = folder / "raw", ""
-    if (raw / "data.npz").is_file():
-        paths = [raw / "data.npz", raw / "node-label.npz"]
-    elif (raw / FILES_OF_KINDS[0]).is_file():
-        kinds = Kinds.open(raw)
-        paths, kind = kinds.files(), kinds.kind
-    else:
-        paths = [raw / f"{stem}.csv.gz" for stem in ("num-node-list", "num-edge-list", "edge", "node-label")]
-        more = (raw / file_name for file_name in ("node-feat.csv.gz", "edge-feat.csv.gz", *SPECIES))
-        paths += [file for file in more if file.is_file()]
-    cure = (
-        f"set dataset.root to the folder in which the package ogb has put {folder.name}, the root of its"
-        f" NodePropPredDataset(name={name!r}, root=...)"
-    )
-    return existing(paths, cure) + _split_files(folder, split_name, kind)
-
-
-def _split_files(folder: Path, split_name: str | None, kind: str) -> list[Path]:
+def _split_files(folder: Path, split_name: str | None, kinds: Kinds | None) -> list[Path]:
     split = folder / "split"
     names = sorted(path.name for path in split.iterdir() if path.is_dir()) if split.is_dir() else []
     if split_name is None and len(names) > 1:
@@ -92,75 +151,8 @@ def _split_files(folder: Path, split_name: str | None, kind: str) -> list[Path]:
     if (chosen / SPLIT_DICT).is_file():
         return [chosen / SPLIT_DICT]
     there = f"there are the splits {', '.join(names)}; " if names else ""
-    return existing((chosen / kind / f"{part}.csv.gz" for part in MASK_OF_PART), f"{there}{UNPACK_AGAIN}")
-
-
-def raw_of(files: list[Path]) -> Raw:
-    """The graph in the ``files`` of ``files_of``."""
-    raw = files[0].parent
-    if files[0].name == "data.npz":
-        return BinaryRaw(raw)
-    return Kinds.open(raw).graph() if _are_of_kinds(files) else TextRaw.open(raw)
-
-
-def kind_of(files: list[Path]) -> str:
-    """The kind of the nodes in the ``files`` of ``files_of``; empty: there is one."""
-    return Kinds.open(files[0].parent).kind if _are_of_kinds(files) else ""
-
-
-def _are_of_kinds(files: list[Path]) -> bool:
-    return files[0].name == FILES_OF_KINDS[0]
-
-
-def masks_of(files: list[Path], num_nodes: int, kind: str) -> dict[str, np.ndarray]:
-    """The masks of the split in the ``files`` of ``files_of``.
-
-    Args:
-        kind: of the nodes; empty: there is one.
-    """
-    parts: dict[str, tuple[object, Any]] = {}
-    if files[-1].name == SPLIT_DICT:
-        given = read_torch_dict(files[-1], UNPACK_AGAIN)
-        for part in MASK_OF_PART:
-            key = f"{part}/{kind}" if kind else part
-            if key not in given:
-                raise DataError(f"{files[-1]} has no array {key!r}: {UNPACK_AGAIN}")
-            parts[part] = files[-1], given[key]
-    else:
-        for part, file in zip(MASK_OF_PART, files[-len(MASK_OF_PART) :], strict=True):
-            parts[part] = file, read_numbers(file, np.int64, (None, 1), UNPACK_AGAIN)[:, 0]
-    return masks_of_ids(parts, num_nodes, UNPACK_AGAIN)
-
-
-def species_of(files: list[Path], num_nodes: int | None) -> np.ndarray:
-    """(num_nodes,) int64, the species of each node, in the ``files`` of ``files_of``; None: of any number of nodes.
-
-    Raises:
-        DataError: there is no file of species.
-    """
-    of_species = [file for file in files if file.name in SPECIES]
-    if not of_species:
-        raise DataError(f"no file {files[0].parent / SPECIES[0]}: the nodes of this dataset have no species")
-    return read_numbers(of_species[0], np.int64, (num_nodes, 1), UNPACK_AGAIN)[:, 0]
-
-
-def name_files(folder: Path, kind: str) -> list[Path]:
-    """The files of ``mapping`` that are read: one with the names of the nodes, and one of the classes if there is one.
-
-    Args:
-        kind: of the nodes, where the dataset has several; empty: it has one.
-
-    Raises:
-        DataError: there is none with the names of the nodes, or several.
-    """
-    pattern = f"{kind}_entidx2name.csv.gz" if kind else "nodeidx2*.csv.gz"
-    of_nodes, of_classes = (sorted((folder / "mapping").glob(wanted)) for wanted in (pattern, "labelidx2*.csv.gz"))
-    if len(of_nodes) != 1:
-        raise DataError(
-            f"{folder / 'mapping'} has {len(of_nodes)} files {pattern}, and the names of the nodes are in one:"
-            " set dataset.names=false"
-        )
-    return of_nodes + (of_classes if len(of_classes) == 1 else [])
+    chosen = chosen if kinds is None else chosen / kinds.kind
+    return existing((chosen / f"{part}.csv.gz" for part in MASK_OF_PART), f"{there}{UNPACK_AGAIN}")
 
 
 def read_names(file: Path, count: int, cure: str) -> NodeNames:

@@ -46,11 +46,10 @@ class TextRaw:
     edge_folder: Path
     label_folder: Path
     feature_folder: Path
-    kind: str = ""  # of the nodes, where the folder has several; empty: it has one
     remarks: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, folder: Path) -> "TextRaw":
+    def of_one_kind(cls, folder: Path) -> "TextRaw":
         """The graph of a folder whose nodes are of one kind."""
         return cls(folder, read_count(folder / "num-node-list.csv.gz"), folder, folder, folder)
 
@@ -96,7 +95,6 @@ class BinaryRaw:
     and not read into memory."""
 
     folder: Path
-    kind: str = ""
     remarks: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -117,14 +115,8 @@ class BinaryRaw:
         return array[0], array[1]
 
     def labels(self) -> np.ndarray:
-        file = self.folder / "node-label.npz"
-        array = _ArraysOfOGB(file, UNPACK_AGAIN).mapped("node_label")
-        if array.ndim != 2 or len(array) != self.num_nodes or array.dtype.kind not in "biuf":
-            raise DataError(
-                f"{file}: array 'node_label' has shape {array.shape} and dtype {array.dtype}, and takes numbers, a row"
-                f" for each of {self.num_nodes} nodes: {UNPACK_AGAIN}"
-            )
-        return array
+        arrays = _ArraysOfOGB(self.folder / "node-label.npz", UNPACK_AGAIN)
+        return _rows(arrays, "node_label", self.num_nodes, "nodes")
 
     def features(self) -> np.ndarray | None:
         return self._arrays.mapped("node_feat") if "node_feat" in self._arrays else None
@@ -133,13 +125,18 @@ class BinaryRaw:
         return int(self.edge_features().shape[1]) if "edge_feat" in self._arrays else 0
 
     def edge_features(self) -> np.ndarray:
-        array = self._arrays.mapped("edge_feat")
-        if array.ndim != 2 or len(array) != self.num_edges or array.dtype.kind not in "biuf":
-            raise DataError(
-                f"{self.file}: array 'edge_feat' has shape {array.shape} and dtype {array.dtype}, and takes numbers, a"
-                f" row for each of {self.num_edges} edges: {UNPACK_AGAIN}"
-            )
-        return array
+        return _rows(self._arrays, "edge_feat", self.num_edges, "edges")
+
+
+def _rows(arrays: NamedArrays, name: str, count: int, what: str) -> np.ndarray:
+    """The array ``name``, which has a row for each of ``count`` nodes or edges."""
+    array = arrays.mapped(name)
+    if array.ndim != 2 or len(array) != count or array.dtype.kind not in "biuf":
+        raise DataError(
+            f"{arrays.file}: array {name!r} has shape {array.shape} and dtype {array.dtype}, and takes numbers, a row"
+            f" for each of {count} {what}: {UNPACK_AGAIN}"
+        )
+    return array
 
 
 Raw = TextRaw | BinaryRaw
@@ -161,26 +158,17 @@ def _one_count(counts: np.ndarray, file: Path) -> int:
     return count
 
 
-@dataclass(frozen=True)
 class Kinds:
-    """What the small files of a folder ``raw`` say of its kinds of nodes and of its relations."""
+    """What the small files of a folder ``raw`` say of its kinds of nodes and of its relations.
 
-    raw: Path
-    sizes: dict[str, int]  # the number of nodes of each kind
-    kind: str  # that has labels
-    relation: str  # its name, from nodes of this kind to nodes of this kind
-    others: tuple[str, ...]  # the names of the other relations
+    Raises:
+        DataError: a file is missing or damaged; or several kinds have labels; or not just one relation joins nodes of
+            the kind that has them.
+    """
 
-    @classmethod
-    def open(cls, raw: Path) -> "Kinds":
-        """Read the small files.
-
-        Raises:
-            DataError: a file is missing or damaged; or several kinds have labels; or not just one relation joins nodes
-                of the kind that has them.
-        """
+    def __init__(self, raw: Path) -> None:
         list_file, size_file, label_file = (raw / name for name in FILES_OF_KINDS)
-        relations = _rows(list_file)
+        relations = _cells(list_file)
         for relation in relations:
             if len(relation) != 3 or not all(map(_NAME.fullmatch, relation)):
                 raise _wrong(list_file, relation, "source, relation and target")
@@ -198,39 +186,36 @@ class Kinds:
                 f"{list_file}: {len(within)} relations lead from {kind} to {kind}, and a Graph is read of one:"
                 f" {UNPACK_AGAIN}"
             )
-        others = tuple("___".join(relation) for relation in relations if relation != within[0])
-        return cls(raw, {name: int(size) for name, size in sizes.items()}, kind, "___".join(within[0]), others)
+        self.kind, self._raw = kind, raw
+        self._sizes = {name: int(size) for name, size in sizes.items()}
+        self._relation = self._folder(within[0])
+        self._others = [self._folder(relation) for relation in relations if relation != within[0]]
 
     def files(self) -> list[Path]:
         """All files that ``graph`` reads; the first one is of a folder in this layout alone."""
-        sizes = [self._of(relation) / "num-edge-list.csv.gz" for relation in (self.relation, *self.others)]
-        label = self.raw / "node-label" / self.kind / "node-label.csv.gz"
-        needed = [*(self.raw / name for name in FILES_OF_KINDS), *sizes, self._of(self.relation) / "edge.csv.gz", label]
-        feature = self.raw / "node-feat" / self.kind / "node-feat.csv.gz"
-        return needed + [file for file in (feature, self._of(self.relation) / "edge-feat.csv.gz") if file.is_file()]
+        sizes = [relation / "num-edge-list.csv.gz" for relation in (self._relation, *self._others)]
+        label = self._raw / "node-label" / self.kind / "node-label.csv.gz"
+        needed = [*(self._raw / name for name in FILES_OF_KINDS), *sizes, self._relation / "edge.csv.gz", label]
+        feature = self._raw / "node-feat" / self.kind / "node-feat.csv.gz"
+        return needed + [file for file in (feature, self._relation / "edge-feat.csv.gz") if file.is_file()]
 
     def graph(self) -> TextRaw:
         """The graph of the nodes that have labels."""
-        return TextRaw(
-            self.raw,
-            self.sizes[self.kind],
-            self._of(self.relation),
-            self.raw / "node-label" / self.kind,
-            self.raw / "node-feat" / self.kind,
-            self.kind,
-            {
-                "other_relations": sum(read_count(self._of(other) / "num-edge-list.csv.gz") for other in self.others),
-                "other_kinds": sum(self.sizes.values()) - self.sizes[self.kind],
-            },
-        )
+        num_nodes = self._sizes[self.kind]
+        label, feature = (self._raw / folder / self.kind for folder in ("node-label", "node-feat"))
+        remarks = {
+            "other_relations": sum(read_count(other / "num-edge-list.csv.gz") for other in self._others),
+            "other_kinds": sum(self._sizes.values()) - num_nodes,
+        }
+        return TextRaw(self._raw, num_nodes, self._relation, label, feature, remarks)
 
-    def _of(self, relation: str) -> Path:
-        return self.raw / "relations" / relation
+    def _folder(self, relation: list[str]) -> Path:
+        return self._raw / "relations" / "___".join(relation)
 
 
 def _by_kind(file: Path, cell: re.Pattern[str], what: str) -> dict[str, str]:
     """The one cell of each kind, in a file with a header of kinds."""
-    rows = _rows(file)
+    rows = _cells(file)
     if len(rows) != 2 or len(rows[0]) != len(rows[1]) or len(set(rows[0])) < len(rows[0]):
         raise DataError(f"{file} has {len(rows)} rows, and takes a header of kinds and a row below it: {UNPACK_AGAIN}")
     for row, pattern, wanted in zip(rows, (_NAME, cell), ("kinds of nodes", what)):
@@ -243,7 +228,7 @@ def _wrong(file: Path, row: list[str], what: str) -> DataError:
     return DataError(f"{file} has the row {quoted(','.join(row))!r}, and takes {what}: {UNPACK_AGAIN}")
 
 
-def _rows(file: Path) -> list[list[str]]:
+def _cells(file: Path) -> list[list[str]]:
     """The cells of a small packed text, row by row; empty lines do not count.
 
     Raises:

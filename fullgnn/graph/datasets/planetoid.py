@@ -20,7 +20,7 @@ from scipy.sparse import csr_array, vstack
 
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import check_num_nodes, naming, reading, to_float32
-from fullgnn.graph.csr import checked_csr, distinct
+from fullgnn.graph.csr import checked_csr, distinct, without_duplicates
 from fullgnn.graph.datasets import pickled_arrays
 from fullgnn.graph.datasets.checksums import SHA256
 from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
@@ -98,18 +98,11 @@ def _stacked(first: csr_array, others: csr_array, rows: np.ndarray) -> csr_array
     """(max(rows) + 1, F) float32: the rows of ``first``, then those of ``others`` as the numbers ``rows``; a row that
     is not there is empty. Entries of one place are added in their own dtype, as in an array."""
     nothing = csr_array((1, first.shape[1]), dtype=np.float32)
-    given = vstack([_added(first), _added(others), nothing], format="csr")
+    given = vstack([*(to_float32(without_duplicates(some)) for some in (first, others)), nothing], format="csr")
     place = np.full(rows.max() + 1, given.shape[0] - 1)
     place[: first.shape[0]] = np.arange(first.shape[0])
     place[rows] = first.shape[0] + np.arange(len(rows))
     return given[place]
-
-
-def _added(matrix: csr_array) -> csr_array:
-    """``matrix`` in float32, with one entry at a place."""
-    matrix = matrix if matrix.has_canonical_format else matrix.copy()
-    matrix.sum_duplicates()
-    return to_float32(matrix)
 
 
 _NAMES = (
