@@ -20,100 +20,87 @@ _LOAD = 0.6  # ids by slot, at most
 _LEAST_PIECE = 1 << 12  # ids that are worth a thread
 
 
-class IntegerIds:
-    """int64 ids and their numbers."""
+class _Ids:
+    """Ids and their numbers.
 
-    def __init__(self) -> None:
-        self._ids = GrowingArray(np.int64)
+    Args:
+        utf8: where the bytes of texts are collected; None: ids are integers.
+    """
+
+    def __init__(self, utf8: GrowingArray | None) -> None:
+        self._keys, self._utf8 = GrowingArray(np.int64), utf8
+        self._num_starts = 0 if utf8 is None else 1  # where the first text begins, before the end of each text
+        self._keys.add(self._num_starts)[:] = 0
         self._slots = np.full(_LEAST_SLOTS, -1, np.int32)
 
     def __len__(self) -> int:
-        return self._ids.length
+        return self._keys.length - self._num_starts
+
+    def find(self, keys: np.ndarray, utf8: np.ndarray | None = None) -> np.ndarray:
+        """(n,) int32, the number of each id; -1: it has none.
+
+        Args:
+            keys: (n,) int64 integers; of texts, (n + 1,) int32 or int64, text i is ``utf8[keys[i] : keys[i + 1]]``.
+            utf8: uint8.
+        """
+        codes, known = np.empty(len(keys) - self._num_starts, np.int32), self._known()
+        pieces = even_slices(len(codes), max(1, min(PIECES, len(codes) // _LEAST_PIECE)))
+        parallel_for(lambda some: compiled.find(keys, utf8, *known, self._slots, codes, some.start, some.stop), pieces)
+        return codes
+
+    def number(self, keys: np.ndarray, utf8: np.ndarray | None = None) -> np.ndarray:
+        """(n,) int32, the number of each id; new ones get the next numbers. See ``find``."""
+        codes, place = self.find(keys, utf8), 0
+        while True:
+            limit = int(_LOAD * len(self._slots))
+            most = min(limit, len(self) + len(codes) - place)
+            self._keys.reserve(most + self._num_starts)
+            place, count = compiled.add(keys, utf8, *self._known(), self._slots, codes, place, len(self), most)
+            self._keys.length = count + self._num_starts
+            if self._utf8 is not None:
+                self._utf8.length = int(self._keys.rows[-1])
+            if place == len(codes):
+                return codes
+            if self._utf8 is not None:
+                needed = max(keys[place + 1] - keys[place], (keys[-1] - keys[place]) // 8)
+                self._utf8.reserve(self._utf8.length + int(needed))
+            if count == limit:
+                check_num_nodes(count + 1)
+                self._slots = np.full(2 * len(self._slots), -1, np.int32)
+                compiled.fill(*self._known(), count, self._slots)
+
+    def _known(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """The keys and the bytes of all ids that have a number, with the room behind them."""
+        return self._keys.space, None if self._utf8 is None else self._utf8.space
+
+
+class IntegerIds(_Ids):
+    """int64 ids and their numbers."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
 
     @property
     def names(self) -> np.ndarray:
         """(num_ids,) int64, by number."""
-        return self._ids.rows
-
-    def find(self, values: np.ndarray) -> np.ndarray:
-        """(n,) int32, the number of each of the int64 ``values``; -1: it has none."""
-        codes, ids = np.empty(len(values), np.int32), self._ids.space
-
-        def find(some: slice) -> None:
-            compiled.find_integers(values[some], ids, self._slots, codes[some])
-
-        parallel_for(find, _pieces(len(values)))
-        return codes
-
-    def number(self, values: np.ndarray) -> np.ndarray:
-        """(n,) int32, the number of each of the int64 ``values``; new ones get the next numbers."""
-        codes, place = self.find(values), 0
-        while True:
-            most = min(int(_LOAD * len(self._slots)), len(self) + len(values) - place)
-            self._ids.reserve(most)
-            arrays = self._ids.space, self._slots, codes
-            place, self._ids.length = compiled.add_integers(values, *arrays, place, len(self), most)
-            if place == len(values):
-                return codes
-            check_num_nodes(len(self) + 1)
-            self._slots = np.full(2 * len(self._slots), -1, np.int32)
-            compiled.fill_integers(self._ids.rows, self._slots)
+        return self._keys.rows
 
     def in_order(self) -> np.ndarray:
         """(num_ids,) int64, the numbers of the ids, ascending by id."""
         return np.argsort(self.names)
 
 
-class TextIds:
+class TextIds(_Ids):
     """Texts and their numbers. A list of texts comes as Arrow keeps it: starts, and the bytes of all texts."""
 
     def __init__(self) -> None:
-        self._ends = GrowingArray(np.int64)
-        self._ends.add(1)[:] = 0
-        self._utf8 = GrowingArray(np.uint8)
-        self._slots = np.full(_LEAST_SLOTS, -1, np.int32)
-
-    def __len__(self) -> int:
-        return self._ends.length - 1
+        self._bytes = GrowingArray(np.uint8)
+        super().__init__(self._bytes)
 
     @property
     def names(self) -> Texts:
         """The texts, by number."""
-        return Texts(self._ends.rows, self._utf8.rows)
-
-    def find(self, starts: np.ndarray, utf8: np.ndarray) -> np.ndarray:
-        """(n,) int32, the number of each text; -1: it has none.
-
-        Args:
-            starts: (n + 1,) int32 or int64, text i is ``utf8[starts[i] : starts[i + 1]]``.
-            utf8: uint8.
-        """
-        codes, known = np.empty(len(starts) - 1, np.int32), (self._ends.space, self._utf8.space)
-
-        def find(some: slice) -> None:
-            compiled.find_texts(starts[some.start : some.stop + 1], utf8, *known, self._slots, codes[some])
-
-        parallel_for(find, _pieces(len(codes)))
-        return codes
-
-    def number(self, starts: np.ndarray, utf8: np.ndarray) -> np.ndarray:
-        """(n,) int32, the number of each text; new ones get the next numbers. See ``find``."""
-        codes, place = self.find(starts, utf8), 0
-        while True:
-            most = min(int(_LOAD * len(self._slots)), len(self) + len(codes) - place)
-            self._ends.reserve(most + 1)
-            arrays = self._ends.space, self._utf8.space, self._slots, codes
-            place, count = compiled.add_texts(starts, utf8, *arrays, place, len(self), most)
-            self._ends.length = count + 1
-            self._utf8.length = int(self._ends.rows[-1])
-            if place == len(codes):
-                return codes
-            size = int(starts[place + 1] - starts[place])
-            self._utf8.reserve(self._utf8.length + max(size, int(starts[-1] - starts[place]) // 8))
-            if count == int(_LOAD * len(self._slots)):
-                check_num_nodes(count + 1)
-                self._slots = np.full(2 * len(self._slots), -1, np.int32)
-                compiled.fill_texts(self._ends.rows, self._utf8.space, self._slots)
+        return Texts(self._keys.rows, self._bytes.rows)
 
     def in_order(self) -> np.ndarray:
         """(num_ids,) int64, the numbers of the texts, ascending by their bytes, which is the order of Unicode."""
@@ -137,7 +124,3 @@ def as_node_names(names: NodeNames) -> NodeNames | None:
     if isinstance(names, np.ndarray) and np.array_equal(names, np.arange(len(names))):
         return None
     return names
-
-
-def _pieces(length: int) -> list[slice]:
-    return even_slices(length, max(1, min(PIECES, length // _LEAST_PIECE)))
