@@ -106,10 +106,7 @@ class TextIds(_Ids):
         """(num_ids,) int64, the numbers of the texts, ascending by their bytes, which is the order of Unicode."""
         import pyarrow.compute
 
-        names = self.names
-        buffers = [None, pyarrow.py_buffer(names.ends), pyarrow.py_buffer(names.utf8)]
-        array = pyarrow.LargeBinaryArray.from_buffers(pyarrow.large_binary(), len(names), buffers)
-        return pyarrow.compute.array_sort_indices(array).to_numpy().astype(np.int64, copy=False)
+        return pyarrow.compute.array_sort_indices(self.names.to_arrow()).to_numpy().astype(np.int64, copy=False)
 
 
 def ranks_in(order: np.ndarray, dtype: Any = np.int32) -> np.ndarray:

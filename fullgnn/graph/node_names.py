@@ -61,6 +61,13 @@ class Texts:
             utf8[begin:stop] = self.utf8[np.arange(begin, stop) + np.repeat(shift, sizes[part])]
         return Texts(ends, utf8)
 
+    def to_arrow(self) -> Any:
+        """The texts as a pyarrow large_string, which shares their memory."""
+        import pyarrow
+
+        buffers = pyarrow.py_buffer(self.ends), pyarrow.py_buffer(self.utf8)
+        return pyarrow.LargeStringArray.from_buffers(len(self), *buffers)
+
     def tolist(self) -> list[str]:
         """The texts as Python strings."""
         data, ends = self.utf8.tobytes(), self.ends.tolist()

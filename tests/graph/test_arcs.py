@@ -11,7 +11,7 @@ import pytest
 from scipy.sparse import coo_array
 
 from fullgnn.graph.arcs import ArcBuilder
-from fullgnn.graph.datasets.table_values import texts_of
+from fullgnn.graph.datasets.words import arrow_texts
 from fullgnn.graph.ids import IntegerIds, TextIds, ranks_in
 
 PIECE = 777
@@ -71,8 +71,8 @@ def test_ids_that_are_texts(large: bool) -> None:
     ids, codes = TextIds(), []
     for first in range(0, len(texts), PIECE if large else 3):
         piece = array.slice(first, PIECE if large else 3)
-        codes.append(ids.number(*texts_of(piece)))
-        np.testing.assert_array_equal(ids.find(*texts_of(piece)), codes[-1])
+        codes.append(ids.number(*arrow_texts(piece)))
+        np.testing.assert_array_equal(ids.find(*arrow_texts(piece)), codes[-1])
         if first > 2000 and not large:
             break
     found = np.concatenate(codes)
@@ -80,7 +80,7 @@ def test_ids_that_are_texts(large: bool) -> None:
     order = ids.in_order()
     assert ids.names[order].tolist() == expected.tolist()
     np.testing.assert_array_equal(ranks_in(order)[found], inverse)
-    assert ids.find(*texts_of(pyarrow.array(["nobody", "\u00fc"], kind))).tolist() == [-1, -1]
+    assert ids.find(*arrow_texts(pyarrow.array(["nobody", "\u00fc"], kind))).tolist() == [-1, -1]
 
 
 MEASURE = """

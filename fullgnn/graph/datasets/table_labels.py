@@ -9,7 +9,8 @@ import numpy as np
 from fullgnn.errors import DataError, quoted
 from fullgnn.graph.datasets.table_columns import dtype_of_labels
 from fullgnn.graph.datasets.table_source import Piece, Source
-from fullgnn.graph.datasets.table_values import text_at, texts_of
+from fullgnn.graph.datasets.table_values import text_at
+from fullgnn.graph.datasets.words import arrow_texts
 from fullgnn.graph.growing import GrowingArray
 from fullgnn.graph.ids import TextIds, ranks_in
 from fullgnn.graph.labels import MAX_CLASSES
@@ -39,7 +40,7 @@ class LabelColumn:
         array = piece.columns[self.column]
         self._known.add(len(array))[:] = array.is_valid().to_numpy(zero_copy_only=False)
         if self.kind == "text":
-            self._values.add(len(array))[:] = self._texts.number(*texts_of(array))
+            self._values.add(len(array))[:] = self._texts.number(*arrow_texts(array))
             return
         if str(array.type) == "null":
             self._values.add(len(array))[:] = 0
@@ -129,11 +130,8 @@ def _numbers_of_texts(texts: TextIds) -> tuple[np.ndarray, np.ndarray] | None:
     import pyarrow
     import pyarrow.compute as compute
 
-    names = texts.names
-    buffers = [None, pyarrow.py_buffer(names.ends), pyarrow.py_buffer(names.utf8)]
-    array = pyarrow.LargeStringArray.from_buffers(len(names), buffers[1], buffers[2])
     try:
-        array = compute.utf8_trim_whitespace(array)
+        array = compute.utf8_trim_whitespace(texts.names.to_arrow())
         unknown = compute.is_in(compute.utf8_lower(array), pyarrow.array(UNKNOWN, array.type))
         array = compute.if_else(unknown, pyarrow.scalar(None, array.type), array)
         if array.null_count == len(array):
@@ -218,7 +216,7 @@ class _Words:
             DataError: a word stands for no number.
         """
         array = self._as_texts(piece)
-        codes, missing = self._texts.number(*texts_of(array)), array.is_null().to_numpy(zero_copy_only=False)
+        codes, missing = self._texts.number(*arrow_texts(array)), array.is_null().to_numpy(zero_copy_only=False)
         for code in range(len(self._known), len(self._texts)):
             row = int((codes == code).argmax())
             text = str(array[row].as_py() or "").strip().lower()

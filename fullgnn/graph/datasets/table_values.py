@@ -6,6 +6,7 @@ import numpy as np
 
 from fullgnn.errors import DataError, quoted
 from fullgnn.graph.datasets.table_source import Piece
+from fullgnn.graph.datasets.words import arrow_texts
 from fullgnn.graph.ids import IntegerIds, TextIds
 
 NO_NODE = "the table of nodes does not have"
@@ -35,7 +36,7 @@ def keys_of(piece: Piece, column: str, what: str = "id") -> tuple[np.ndarray, ..
     if str(array.type) == "int64":
         keys = (array.fill_null(0).to_numpy(zero_copy_only=False),)
     else:
-        keys = texts_of(array)
+        keys = arrow_texts(array)
         empty = np.diff(keys[0]) == 0
         missing = missing | empty if len(missing) else empty
     if missing.any():
@@ -64,15 +65,6 @@ def codes_of(piece: Piece, column: str, ids: Ids, unknown: str, lack: str) -> np
             " or choose dataset.unknown_nodes=drop (such rows) or add (such nodes)"
         )
     return codes
-
-
-def texts_of(array: Any) -> tuple[np.ndarray, np.ndarray]:
-    """(n + 1,) int64 starts of Arrow's large texts, and the uint8 bytes of all of them."""
-    _, starts, utf8 = array.buffers()
-    if not len(array):
-        return np.zeros(1, np.int64), np.empty(0, np.uint8)
-    ends = np.frombuffer(starts, np.int64)[array.offset : array.offset + len(array) + 1]
-    return ends, np.empty(0, np.uint8) if utf8 is None else np.frombuffer(utf8, np.uint8)
 
 
 def text_at(array: Any, row: int) -> str:

@@ -10,7 +10,6 @@ There are neither features nor labels.
 
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,8 +17,9 @@ from fullgnn.errors import DataError
 from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.datasets.given_files import existing_file
 from fullgnn.graph.datasets.named import node_names_of
-from fullgnn.graph.datasets.words import Rows, read_rows
+from fullgnn.graph.datasets.words import Rows, arrow_texts, read_rows
 from fullgnn.graph.graph import Graph
+from fullgnn.graph.ids import TextIds
 from fullgnn.telemetry.machine import check_fits
 
 _BYTES_OF_ARC = 40
@@ -58,8 +58,7 @@ def load(name: str | None, path: str, header: bool | None) -> Graph:
     skipped = first is not None and (_has_header(first) if header is None else header)
     if first is not None and skipped:
         first = first[1:]
-    texts: list[Any] = []
-    weights = []
+    ids, codes, weights = TextIds(), [], []
     columns, num_arcs = 0, 0
     for rows in chain([] if first is None else [first], pieces):
         if not len(rows):
@@ -67,38 +66,23 @@ def load(name: str | None, path: str, header: bool | None) -> Graph:
         columns = rows.columns({columns: _WANTED[columns]} if columns else _WANTED)
         words = np.arange(len(rows.start)).reshape(-1, columns)
         _check_names(rows, words[:, :2].ravel())
-        texts.append(rows.texts(words[:, :2].ravel()).dictionary_encode())
+        codes.append(ids.number(*arrow_texts(rows.texts(words[:, :2].ravel()))))
         if columns == 3:
             weights.append(rows.floats(words[:, 2]))
         num_arcs += len(rows)
         check_fits(_BYTES_OF_ARC * num_arcs, f"{file}: {num_arcs} pairs or more", "take a machine with more memory")
     if not num_arcs:
         raise DataError(f"{file} has no pair: write two names and a weight a line")
-    names, codes = _numbered(texts)
-    check_num_nodes(len(names), str(file))
+    check_num_nodes(len(ids), str(file))
     stem = file.name.removesuffix(".gz")
     return Graph.from_edge_index(
-        np.ascontiguousarray(codes.reshape(-1, 2).T),
-        num_nodes=len(names),
+        np.ascontiguousarray(np.concatenate(codes).reshape(-1, 2).T),
+        num_nodes=len(ids),
         edge_weight=np.concatenate(weights) if weights else None,
-        node_names=node_names_of(names),
+        node_names=node_names_of(ids.names.to_arrow()),
         name=name or (Path(stem).stem if Path(stem).suffix in _NAMES else stem),
         remarks={"header_lines": int(skipped and header is None)},
     )
-
-
-def _numbered(pieces: list[Any]) -> tuple[Any, np.ndarray]:
-    """The distinct texts in the order of their first appearance, pyarrow large_string, and the number of each text,
-    int32.
-
-    Args:
-        pieces: pyarrow dictionaries of large_string, one after the other.
-    """
-    import pyarrow
-
-    unified = pyarrow.chunked_array(pieces).unify_dictionaries()
-    codes = np.concatenate([chunk.indices.to_numpy() for chunk in unified.chunks])
-    return unified.chunk(0).dictionary, codes
 
 
 def _separator(file: Path) -> str:

@@ -184,16 +184,23 @@ def read_rows(file: Path, comments: bytes = b"", separator: str = "", keeps_empt
         num_lines += lines
 
 
+def arrow_texts(array: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(n + 1,) int64 starts of Arrow's large texts, and the uint8 bytes of all of them."""
+    _, starts, utf8 = array.buffers()
+    if not len(array):
+        return np.zeros(1, np.int64), np.empty(0, np.uint8)
+    ends = np.frombuffer(starts, np.int64)[array.offset : array.offset + len(array) + 1]
+    return ends, np.empty(0, np.uint8) if utf8 is None else np.frombuffer(utf8, np.uint8)
+
+
 def texts_of(array: Any) -> Texts:
     """The texts in a pyarrow array of them.
 
     Args:
         array: large_string, from its start.
     """
-    _, ends, data = array.buffers()
-    stops = np.frombuffer(ends, np.int64, len(array) + 1) if len(array) else np.zeros(1, np.int64)
-    utf8 = np.frombuffer(data, np.uint8, int(stops[-1])) if stops[-1] else np.empty(0, np.uint8)
-    return Texts(stops.copy(), utf8.copy())
+    ends, utf8 = arrow_texts(array)
+    return Texts(ends.copy(), utf8[: ends[-1]].copy())
 
 
 def _pieces(file: Path) -> Iterator[bytes]:
