@@ -15,6 +15,9 @@ MASKS = ("train_mask", "val_mask", "test_mask")
 MASK_OF_PART = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
 """The mask of a ``Graph`` by the name of a part in published files."""
 
+PART_OF_WORD = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "dev": 1, "test": 2, "testing": 2}
+"""The place in ``MASKS`` of each word, in lower case, that names a part of a split in the files of users."""
+
 
 def chosen_split(masks: Mapping[str, Any], split: int | str | None, num_nodes: int, cure: str) -> dict[str, Any]:
     """The ``masks`` of a graph of another library, each of one split; see ``column_of_masks``.

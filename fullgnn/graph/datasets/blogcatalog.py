@@ -16,7 +16,7 @@ import numpy as np
 
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import first_line
-from fullgnn.graph.datasets.given_files import existing
+from fullgnn.graph.datasets.given_files import in_folder
 from fullgnn.graph.datasets.integers import rows_of
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.splits import SplitKeys, draw
@@ -30,11 +30,7 @@ def files(path: str) -> list[Path]:
         DataError: a file is missing.
     """
     names = ("nodes.csv", "groups.csv", "edges.csv", "group-edges.csv")
-    folder = Path(path).expanduser()
-    return existing(
-        (folder / name for name in names),
-        "set dataset.path to a folder with nodes.csv, groups.csv, edges.csv and group-edges.csv",
-    )
+    return in_folder(path, names, f"set dataset.path to a folder with {', '.join(names[:-1])} and {names[-1]}")
 
 
 def load(name: str, path: str, train_fraction: float, val_fraction: float, seed: int) -> Graph:

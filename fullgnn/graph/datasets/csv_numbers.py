@@ -8,18 +8,19 @@ import numpy as np
 
 from fullgnn.errors import DataError, quoted
 from fullgnn.graph.checks import first_line, reading
+from fullgnn.graph.growing import GrowingArray
 from fullgnn.telemetry.machine import check_fits
 
 _BLOCK = 1 << 22  # bytes of text that are read at once
 _EMPTY = "Empty CSV file"  # how Arrow says that there is nothing
 
 
-def number_blocks(file: Path, dtype: Any, columns: int | None, cure: str) -> Iterator[np.ndarray]:
+def number_blocks(file: Path, dtype: Any, columns: int, cure: str) -> Iterator[np.ndarray]:
     """The rows of a file, some after the others: (m, columns) of ``dtype``, which is int64 or float64. A field of a
     float that is empty or says NaN is NaN; empty lines do not count.
 
     Args:
-        columns: how many numbers a row has; None: as many as the first row.
+        columns: how many numbers a row has.
         cure: ends the errors.
 
     Raises:
@@ -29,7 +30,7 @@ def number_blocks(file: Path, dtype: Any, columns: int | None, cure: str) -> Ite
     import pyarrow.csv
 
     packing = "gzip" if file.suffix == ".gz" else None
-    names = [f"f{column}" for column in range(num_columns(file, cure) if columns is None else columns)]
+    names = [f"f{column}" for column in range(columns)]
     types = {name: pyarrow.from_numpy_dtype(dtype) for name in names}
     num_rows = 0
     try:
@@ -60,31 +61,27 @@ def read_numbers(
     """(rows, columns), all of a file; see ``number_blocks``.
 
     Args:
-        shape: how many rows and columns there must be; None: any number.
+        shape: how many rows and columns there must be; None: any number, of columns as many as the first row has.
         as_dtype: of the result; None: ``dtype``.
 
     Raises:
         DataError: the file is damaged, or has another number of rows, or more than fit into memory.
     """
-    rows, columns = shape
-    numbers, end = np.empty((0, columns or 0), as_dtype or dtype), 0
-    for block in number_blocks(file, dtype, columns, cure):
-        begin, end = end, end + len(block)
+    rows, width = shape[0], num_columns(file, cure) if shape[1] is None else shape[1]
+    numbers = GrowingArray(as_dtype or dtype, (width,))
+    for block in number_blocks(file, dtype, width, cure):
+        end = numbers.length + len(block)
         if rows is not None and end > rows:
             raise DataError(f"{file} has more than {rows} rows: {cure}")
-        if len(numbers) < end:
-            room = max(end, 2 * begin) if rows is None else rows
-            num_bytes = (room + begin) * block.shape[1] * numbers.itemsize
-            check_fits(num_bytes, f"{file}: {room} rows", "take a machine with more memory, or correct the file")
-            larger = np.empty((room, block.shape[1]), numbers.dtype)
-            if begin:
-                larger[:begin] = numbers[:begin]
-            numbers = larger
+        room = rows or end
+        num_bytes = room * width * numbers.space.itemsize
+        check_fits(num_bytes, f"{file}: {room} rows", "take a machine with more memory, or correct the file")
+        numbers.reserve(room)
         with np.errstate(over="ignore"):  # a float beyond ``as_dtype`` becomes infinite
-            numbers[begin:end] = block
-    if rows is not None and end < rows:
-        raise DataError(f"{file} has {end} rows, and {rows} belong there: {cure}")
-    return numbers[:end]
+            numbers.add(len(block))[:] = block
+    if rows is not None and numbers.length < rows:
+        raise DataError(f"{file} has {numbers.length} rows, and {rows} belong there: {cure}")
+    return numbers.taken()
 
 
 def num_columns(file: Path, cure: str) -> int:

@@ -25,6 +25,12 @@ def existing(files: Iterable[Path], cure: str) -> list[Path]:
     return paths
 
 
+def in_folder(path: str, names: Iterable[str], cure: str) -> list[Path]:
+    """The files of these ``names`` in the folder ``path``; see ``existing``."""
+    folder = Path(path).expanduser()
+    return existing((folder / name for name in names), cure)
+
+
 def existing_file(path: str, key: str, what: str) -> Path:
     """The file at ``path``.
 

@@ -26,14 +26,8 @@ from fullgnn.graph.datasets.given_files import existing_file
 from fullgnn.graph.datasets.integers import read_text
 from fullgnn.graph.datasets.named import class_fields, node_names_of
 from fullgnn.graph.graph import Graph
+from fullgnn.graph.masks import MASKS, PART_OF_WORD
 from fullgnn.telemetry.machine import check_fits
-
-PARTS = {
-    **dict.fromkeys(("train", "training"), "train_mask"),
-    **dict.fromkeys(("val", "valid", "validation", "dev"), "val_mask"),
-    **dict.fromkeys(("test", "testing"), "test_mask"),
-}
-"""The mask of each word that names a part of a split."""
 
 
 def files(path: str) -> list[Path]:
@@ -206,11 +200,11 @@ def _features(nodes: _Attributes, wanted: str | Sequence[str]) -> np.ndarray:
 def _masks(file: Path, values: list[Any]) -> dict[str, np.ndarray]:
     """The masks of a split by its words."""
     words = [None if value is None else str(value).strip().lower() for value in values]
-    odd = sorted(set(words) - PARTS.keys() - {None, "", "none"}, key=str)
+    odd = sorted(set(words) - PART_OF_WORD.keys() - {None, "", "none"}, key=str)
     if odd:
         raise DataError(f"{file} has the part {quoted(odd[0])!r} of a split: name the parts train, val and test")
-    parts = np.array([PARTS.get(word or "", "") for word in words])
-    return {mask: parts == mask for mask in dict.fromkeys(PARTS.values())}
+    parts = np.array([PART_OF_WORD.get(word or "", -1) for word in words])
+    return {mask: parts == part for part, mask in enumerate(MASKS)}
 
 
 def _weighted(file: Path, g: networkx.Graph, weight: str) -> str:

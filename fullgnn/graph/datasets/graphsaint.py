@@ -22,7 +22,7 @@ import numpy as np
 
 from fullgnn.errors import DataError, quoted
 from fullgnn.graph.checks import check_num_nodes, first_line, id_beyond, naming, to_float32
-from fullgnn.graph.datasets.given_files import existing, mapped
+from fullgnn.graph.datasets.given_files import in_folder, mapped
 from fullgnn.graph.datasets.named_arrays import NamedArrays
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import check_labels, is_labelled
@@ -48,10 +48,7 @@ def files(path: str) -> list[Path]:
     Raises:
         DataError: a file is missing.
     """
-    folder = Path(path).expanduser()
-    return existing(
-        (folder / name for name in NAMES), f"set dataset.path to a folder of GraphSAINT with {', '.join(NAMES)}"
-    )
+    return in_folder(path, NAMES, f"set dataset.path to a folder of GraphSAINT with {', '.join(NAMES)}")
 
 
 def load(name: str, path: str) -> Graph:

@@ -19,6 +19,7 @@ from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
 from fullgnn.graph.datasets.given_files import npz_file
 from fullgnn.graph.datasets.named_arrays import NamedArrays
 from fullgnn.graph.graph import Graph
+from fullgnn.graph.masks import MASKS
 
 URL = "https://github.com/yandex-research/heterophilous-graphs/raw/main/data"
 NAMES = (
@@ -27,7 +28,6 @@ NAMES = (
     *("squirrel", "squirrel_directed", "squirrel_filtered", "squirrel_filtered_directed"),
 )
 """The public files, without their suffix."""
-MASKS = {"train_mask": "train_masks", "val_mask": "val_masks", "test_mask": "test_masks"}
 WRITE_AGAIN = "write it again, with numpy.savez"
 
 
@@ -110,8 +110,8 @@ def _masks(arrays: _Arrays, split: int | str | None) -> tuple[dict[str, np.ndarr
     number = number_of_split(split) or 0
     masks: dict[str, np.ndarray] = {}
     num_splits = 0
-    for name, key in MASKS.items():
-        given = arrays[key]
+    for name in MASKS:
+        given = arrays[key := f"{name}s"]
         if given.ndim != 2 or not len(given) or num_splits not in (0, len(given)):
             raise DataError(
                 f"{arrays.file}: array {key!r} has shape {given.shape}, and takes a row for each split: {arrays.cure}"

@@ -18,7 +18,7 @@ import numpy as np
 
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.checks import id_beyond
-from fullgnn.graph.datasets.given_files import existing, mapped
+from fullgnn.graph.datasets.given_files import in_folder, mapped
 from fullgnn.graph.datasets.torch_dict import read_torch_dict
 from fullgnn.graph.masks import MASK_OF_PART, without_unlabelled
 
@@ -38,13 +38,10 @@ def files_of(path: str) -> list[Path]:
     Raises:
         DataError: a file is missing.
     """
-    folder = Path(path).expanduser()
     names = ["meta.pt", "split_dict.pt", "processed/paper/node_feat.npy", "processed/paper/node_label.npy"]
     names += (f"processed/{relation}/edge_index.npy" for relation in RELATIONS)
-    return existing(
-        (folder / name for name in names),
-        f"set dataset.path to the folder mag240m_kddcup2021 of OGB-LSC, unpacked from {URL}",
-    )
+    cure = f"set dataset.path to the folder mag240m_kddcup2021 of OGB-LSC, unpacked from {URL}"
+    return in_folder(path, names, cure)
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from scipy.sparse import coo_array, csr_array
 
 from fullgnn.errors import ConfigError, DataError, quoted
 from fullgnn.graph.checks import first_line, naming, reading
-from fullgnn.graph.datasets.named import as_integers, classes_of, first_repeated, node_names_of, places_of
+from fullgnn.graph.datasets.named import as_integers, class_fields, first_repeated, node_names_of, places_of
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
 from fullgnn.storage.archive import Archive
@@ -146,13 +146,14 @@ def _labels(file: Path, given: Any, values: bool) -> dict[str, Any]:
                 f"{file} has a label that is no number ({quoted(first_line(error))}): correct it, or set"
                 " dataset.values=false"
             ) from error
-    labels, names = classes_of(given)
-    if len(names) > max(_MAX_CLASSES, len(labels) // 2):
+    fields = class_fields(given)
+    num_classes = int(fields["labels"].max(initial=-1)) + 1
+    if num_classes > max(_MAX_CLASSES, len(given) // 2):
         raise ConfigError(
-            f"{file} has {len(names)} different labels of {len(labels)} nodes: set dataset.values=true for numbers to"
+            f"{file} has {num_classes} different labels of {len(given)} nodes: set dataset.values=true for numbers to"
             " predict, or dataset.label to another column"
         )
-    return {"labels": labels} | ({} if names == tuple(map(str, range(len(names)))) else {"class_names": names})
+    return fields
 
 
 def _edges(file: Path, ids: Any) -> np.ndarray:

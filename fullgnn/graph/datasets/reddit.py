@@ -16,17 +16,15 @@ from pathlib import Path
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import check_num_nodes, first_line, naming, to_float32
 from fullgnn.graph.csr import reads_of_arcs
-from fullgnn.graph.datasets.given_files import existing
+from fullgnn.graph.datasets.given_files import in_folder
 from fullgnn.graph.datasets.named_arrays import NamedArrays
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import check_labels, is_labelled
-from fullgnn.graph.masks import without_unlabelled
+from fullgnn.graph.masks import MASKS, without_unlabelled
 
 URL = "https://data.dgl.ai/dataset/reddit.zip"
 UNPACK_AGAIN = f"unpack it again from {URL}"
 NAMES = ("reddit_data.npz", "reddit_graph.npz")
-TYPES = {"train_mask": 1, "val_mask": 2, "test_mask": 3}
-"""The value of ``node_types`` for the nodes of each mask."""
 
 
 class _Arrays(NamedArrays):
@@ -39,11 +37,7 @@ def files(path: str) -> list[Path]:
     Raises:
         DataError: a file is missing.
     """
-    folder = Path(path).expanduser()
-    return existing(
-        (folder / name for name in NAMES),
-        f"set dataset.path to the folder of {' and '.join(NAMES)}, unpacked from {URL}",
-    )
+    return in_folder(path, NAMES, f"set dataset.path to the folder of {' and '.join(NAMES)}, unpacked from {URL}")
 
 
 def load(name: str, path: str) -> Graph:
@@ -73,9 +67,8 @@ def load(name: str, path: str) -> Graph:
         features = to_float32(features)
     with naming(data_file):
         labels, num_classes = check_labels(data["label"], num_nodes, 0)
-        masks, num_unlabelled = without_unlabelled(
-            {mask: types == kind for mask, kind in TYPES.items()}, is_labelled(labels)
-        )
+        of_types = {mask: types == kind for kind, mask in enumerate(MASKS, 1)}
+        masks, num_unlabelled = without_unlabelled(of_types, is_labelled(labels))
         return Graph.from_scipy(
             reads,
             features=features,

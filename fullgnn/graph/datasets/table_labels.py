@@ -14,11 +14,10 @@ from fullgnn.graph.datasets.words import arrow_texts
 from fullgnn.graph.growing import GrowingArray
 from fullgnn.graph.ids import TextIds, ranks_in
 from fullgnn.graph.labels import MAX_CLASSES
+from fullgnn.graph.masks import PART_OF_WORD
 
 UNKNOWN = ("", "na", "n/a", "nan", "null", "none")
 """Texts, in lower case, that stand for no label, and for no part of the split."""
-PARTS = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "dev": 1, "test": 2, "testing": 2}
-"""The names of the parts of a split, in lower case."""
 BITS = {"true": 1, "1": 1, "1.0": 1, "false": 0, "0": 0, "0.0": 0}
 """The values of a mask, in lower case."""
 
@@ -42,11 +41,8 @@ class LabelColumn:
         if self.kind == "text":
             self._values.add(len(array))[:] = self._texts.number(*arrow_texts(array))
             return
-        if str(array.type) == "null":
-            self._values.add(len(array))[:] = 0
-            return
-        filled = array.fill_null(False if str(array.type) == "bool" else 0)
-        self._values.add(len(array))[:] = filled.to_numpy(zero_copy_only=False)
+        numbers = array.cast("int64") if str(array.type) in ("null", "bool") else array
+        self._values.add(len(array))[:] = numbers.fill_null(0).to_numpy(zero_copy_only=False)
 
     def rearrange(self, places: np.ndarray) -> None:
         """Put the label that is at ``places[i]`` at place i."""
@@ -153,7 +149,7 @@ class SplitColumn:
 
     def __init__(self, column: str):
         self.column, self.kinds = column, {column: "text"}
-        self._words = _Words(column, PARTS, "a split is train, val, test or nothing")
+        self._words = _Words(column, PART_OF_WORD, "a split is train, val, test or nothing")
         self._parts = GrowingArray(np.int8)
 
     def add(self, piece: Piece) -> None:

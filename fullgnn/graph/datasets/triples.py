@@ -8,7 +8,6 @@ Nodes are numbered as they appear, in each line the first name before the second
 There are neither features nor labels.
 """
 
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -53,14 +52,13 @@ def load(name: str | None, path: str, header: bool | None) -> Graph:
         DataError: the file is missing or has wrong contents; the message names it, and the line.
     """
     (file,) = files(path)
-    pieces = read_rows(file, separator=_separator(file))
-    first = next(pieces, None)
-    skipped = first is not None and (_has_header(first) if header is None else header)
-    if first is not None and skipped:
-        first = first[1:]
     ids, codes, weights = TextIds(), [], []
     columns, num_arcs = 0, 0
-    for rows in chain([] if first is None else [first], pieces):
+    num_header_lines: int | None = None
+    for rows in read_rows(file, separator=_separator(file)):
+        if num_header_lines is None:
+            num_header_lines = int(_has_header(rows) if header is None else header)
+            rows = rows[num_header_lines:]
         if not len(rows):
             continue
         columns = rows.columns({columns: _WANTED[columns]} if columns else _WANTED)
@@ -81,7 +79,7 @@ def load(name: str | None, path: str, header: bool | None) -> Graph:
         edge_weight=np.concatenate(weights) if weights else None,
         node_names=node_names_of(ids.names.to_arrow()),
         name=name or (Path(stem).stem if Path(stem).suffix in _NAMES else stem),
-        remarks={"header_lines": int(skipped and header is None)},
+        remarks={"header_lines": num_header_lines or 0 if header is None else 0},
     )
 
 
