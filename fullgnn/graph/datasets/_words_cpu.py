@@ -10,14 +10,14 @@ NO_INTEGER, TOO_LARGE = 1, 2
 
 
 @compiled()
-def split(text, separator, comments, keeps_empty, start, end, first, line, counts):
+def split(text, ends_word, begins_comment, keeps_empty, start, end, first, line, counts):
     """Find the words of each line.
 
     Args:
         text: (num_bytes,) uint8; a line ends with a line feed, a carriage return, or both.
-        separator: the byte between two words, around which blanks do not count; 0: blanks and tabs, as many as there
-            are.
-        comments: (256,) bool, the bytes with which a line begins that is skipped.
+        ends_word: (256,) bool, the bytes between two words, around which blanks and tabs do not count. Where blanks are
+            among them, as many as there are stand between two words; otherwise a word may be empty.
+        begins_comment: (256,) bool, the bytes with which a line begins that is skipped.
         keeps_empty: whether a line without a word is a row.
         start, end: (num_bytes + 1,) int64, filled with the places of the words.
         first: (num_bytes + 2,) int64, filled with the first word of each row, and the number of words.
@@ -37,38 +37,27 @@ def split(text, separator, comments, keeps_empty, start, end, first, line, count
         while begin < stop and (text[begin] == 32 or text[begin] == 9):
             begin += 1
         is_empty = begin == stop
-        if keeps_empty if is_empty else not comments[text[begin]]:
+        if keeps_empty if is_empty else not begins_comment[text[begin]]:
             first[rows] = words
             line[rows] = lines
             rows += 1
-        if not is_empty and not comments[text[begin]]:
-            if separator == 0:
-                while begin < stop:
-                    after = begin
-                    while after < stop and text[after] != 32 and text[after] != 9:
-                        after += 1
-                    start[words] = begin
-                    end[words] = after
-                    words += 1
-                    begin = after
-                    while begin < stop and (text[begin] == 32 or text[begin] == 9):
-                        begin += 1
-            else:
-                begin = place
-                while begin <= stop:
-                    after = begin
-                    while after < stop and text[after] != separator:
-                        after += 1
-                    left = begin
-                    right = after
-                    while left < right and (text[left] == 32 or text[left] == 9):
-                        left += 1
-                    while right > left and (text[right - 1] == 32 or text[right - 1] == 9):
-                        right -= 1
+        if not is_empty and not begins_comment[text[begin]]:
+            begin = place
+            while begin <= stop:
+                after = begin
+                while after < stop and not ends_word[text[after]]:
+                    after += 1
+                left = begin
+                right = after
+                while left < right and (text[left] == 32 or text[left] == 9):
+                    left += 1
+                while right > left and (text[right - 1] == 32 or text[right - 1] == 9):
+                    right -= 1
+                if left < right or not ends_word[32]:
                     start[words] = left
                     end[words] = right
                     words += 1
-                    begin = after + 1
+                begin = after + 1
         lines += 1
         place = stop + 1
         if stop + 1 < size and text[stop] == 13 and text[stop + 1] == 10:

@@ -2,7 +2,6 @@
 
 import gzip
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +11,7 @@ from fullgnn.telemetry.machine import check_fits, free_bytes
 
 _CHUNK = 1 << 22  # bytes that are unpacked at once
 _PER_BYTE = 40  # bytes of memory, at most, that reading takes for a byte of text
-_MAX_DIGITS = 18  # that always fit int64
 _BLANKS = b"\n\r\t "
-
-
-@dataclass(frozen=True, eq=False)
-class Integers:
-    """The integers of a text, in its order."""
-
-    values: np.ndarray  # (n,) int64
-    line: np.ndarray  # (n,) int64, the line of each, from 0
 
 
 def read_text(file: Path) -> np.ndarray:
@@ -48,41 +38,6 @@ def read_text(file: Path) -> np.ndarray:
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise DataError(f"{file} cannot be read ({quoted(reason)}): write it again, as text") from error
-
-
-def integers_of(text: np.ndarray) -> Integers:
-    """The integers of a text, apart by blanks and line ends.
-
-    Args:
-        text: (num_bytes,) uint8.
-
-    Raises:
-        ValueError: there is something else, or an integer beyond int64; the message has it, and its line.
-    """
-    is_part = ~_is_any(text, _BLANKS)
-    edges = np.flatnonzero(np.diff(is_part, prepend=False, append=False))
-    start, end = edges[::2], edges[1::2]
-    line = np.searchsorted(line_ends(text), start)
-    negative = text[start] == ord("-")
-    signed = negative | (text[start] == ord("+"))
-    digits = end - start - signed
-    is_part &= (text < ord("0")) | (text > ord("9"))
-    is_part[start[signed & (digits > 0)]] = False
-    if is_part.any():
-        wrong = int(np.searchsorted(start, is_part.argmax(), side="right")) - 1
-        raise ValueError(_problem(text, start, end, line, wrong, "is no integer"))
-    values = np.zeros(len(start), np.int64)
-    for place in range(min(_MAX_DIGITS, int(digits.max(initial=0)))):
-        some = digits > place
-        at = (start + signed + place)[some]
-        values[some] = values[some] * 10 + (text[at] - ord("0"))
-    values[negative] *= -1
-    for index in np.flatnonzero(digits > _MAX_DIGITS).tolist():
-        number = int(text[start[index] : end[index]].tobytes()) if digits[index] < 4000 else 2**63
-        if not -(2**63) <= number < 2**63:
-            raise ValueError(_problem(text, start, end, line, index, "is beyond int64"))
-        values[index] = number
-    return Integers(values, line)
 
 
 def line_ends(text: np.ndarray) -> np.ndarray:
@@ -123,8 +78,3 @@ def _is_any(text: np.ndarray, characters: bytes) -> np.ndarray:
     table = np.zeros(256, bool)
     table[list(characters)] = True
     return table[text]
-
-
-def _problem(text: np.ndarray, start: np.ndarray, end: np.ndarray, line: np.ndarray, index: int, what: str) -> str:
-    token = text[start[index] : min(end[index], start[index] + 1000)].tobytes().decode("latin1")
-    return f"line {line[index] + 1}: {quoted(token)!r} {what}"

@@ -21,7 +21,8 @@ from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.csr import distinct
 from fullgnn.graph.datasets.given_files import existing_file
-from fullgnn.graph.datasets.integers import Integers, integers_of, line_ends, read_text
+from fullgnn.graph.datasets.integers import read_text
+from fullgnn.graph.datasets.words import Rows, WrongWord, rows_in
 from fullgnn.graph.graph import Graph
 
 FORMATS = ("lists", "triples")
@@ -73,54 +74,45 @@ def load(name: str, format: str, train_path: str, test_path: str) -> Graph:
 
 def _read_lists(file: Path) -> tuple[np.ndarray, int, int]:
     """(2, E) int64 users above items, both from 0; and the number of users and of items."""
-    numbers = _integers(file, read_text(file))
-    _check_ids(file, numbers.values, 0)
-    is_user = np.diff(numbers.line, prepend=-1) > 0  # the first of its line
-    counts = np.diff(np.flatnonzero(is_user), append=len(is_user)) - 1
-    users, items = numbers.values[is_user], numbers.values[~is_user]
-    return np.stack([np.repeat(users, counts), items]), _size(users), _size(items)
+    rows, _ = rows_in(file, read_text(file))
+    numbers = _integers(rows, np.arange(len(rows.start)), 0)
+    is_item = np.ones(len(numbers), bool)
+    is_item[rows.first[:-1]] = False
+    users, items = numbers[~is_item], numbers[is_item]
+    return np.stack([np.repeat(users, np.diff(rows.first) - 1), items]), _size(users), _size(items)
 
 
 def _read_triples(file: Path) -> tuple[np.ndarray, int, int]:
     """As ``_read_lists``."""
-    text = read_text(file)
-    ends = line_ends(text)
-    tabs = np.flatnonzero(text == ord("\t"))
-    starts, ends = np.append(0, ends + 1), np.append(ends, len(text))
-    first_tab = np.searchsorted(tabs, starts)
-    num_tabs = np.searchsorted(tabs, ends) - first_tab
-    is_blank = np.append(0, np.cumsum(text > ord(" ")))
-    filled = is_blank[ends] > is_blank[starts]
-    wrong = np.flatnonzero(filled & (num_tabs != 2))
+    rows, _ = rows_in(file, read_text(file), separator="\t")
+    counts = np.diff(rows.first)
+    wrong = np.flatnonzero(counts != 3)
     if len(wrong):
         raise DataError(
-            f"{file} has {num_tabs[wrong[0]] + 1} columns in line {wrong[0] + 1}, and format=triples has a user, an"
+            f"{file} has {counts[wrong[0]]} columns in line {rows.line[wrong[0]]}, and format=triples has a user, an"
             " item and a count, separated by tabs: correct the line, or set dataset.format=lists"
         )
-    # The third column is not read: blanks take its place.
-    counted = np.zeros(len(text) + 1, np.int8)
-    counted[tabs[first_tab[filled] + 1]] += 1
-    counted[ends[filled]] -= 1
-    numbers = _integers(file, np.where(np.cumsum(counted[:-1], dtype=np.int8) > 0, np.uint8(ord(" ")), text))
-    if not np.array_equal(numbers.line, np.repeat(np.flatnonzero(filled), 2)):
+    words = np.arange(len(rows.start)).reshape(-1, 3)[:, :2].ravel()  # the third column is not read
+    if (rows.start[words] == rows.end[words]).any():
         raise DataError(f"{file} must have a user and an item in each line: correct it")
-    pairs = numbers.values.reshape(-1, 2).T
-    _check_ids(file, pairs.ravel(), 1)
-    return pairs - 1, _size(pairs[0] - 1), _size(pairs[1] - 1)
+    pairs = _integers(rows, words, 1).reshape(-1, 2).T - 1
+    return pairs, _size(pairs[0]), _size(pairs[1])
 
 
-def _integers(file: Path, text: np.ndarray) -> Integers:
+def _integers(rows: Rows, words: np.ndarray, first: int) -> np.ndarray:
+    """(num_words,) int64, ids that count from ``first``."""
     try:
-        return integers_of(text)
-    except ValueError as error:
-        raise DataError(f"{file} must hold integers only ({error}): number users and items") from error
+        ids = rows.integers(words)
+    except WrongWord as error:
+        why = "is beyond int64" if error.is_integer else "is no integer"
+        raise DataError(
+            f"{rows.file} must hold integers only (line {error.line}: {error.word!r} {why}): number users and items"
+        ) from error
+    if ids.size and (ids.min() < first or ids.max() >= 2**31 - 1):
+        bad = ids.min() if ids.min() < first else ids.max()
+        raise DataError(f"{rows.file} has the id {bad}, and ids count from {first}, below 2^31: number the ids so")
+    return ids
 
 
 def _size(ids: np.ndarray) -> int:
     return int(ids.max()) + 1 if len(ids) else 0
-
-
-def _check_ids(file: Path, ids: np.ndarray, first: int) -> None:
-    if ids.size and (ids.min() < first or ids.max() >= 2**31 - 1):
-        bad = ids.min() if ids.min() < first else ids.max()
-        raise DataError(f"{file} has the id {bad}, and ids count from {first}, below 2^31: number the ids so")

@@ -11,6 +11,8 @@ semi-supervised learning with graph embeddings" (2016). The files are Python 2 p
 - ``x``: a copy of the training rows of ``allx``, which is not read.
 """
 
+import re
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,14 +20,14 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from fullgnn.errors import DataError
+from fullgnn.errors import DataError, quoted
 from fullgnn.graph.checks import check_num_nodes, naming, reading, to_float32
 from fullgnn.graph.csr import checked_csr, distinct, without_duplicates
 from fullgnn.graph.datasets import pickled_arrays
 from fullgnn.graph.datasets.checksums import SHA256
 from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
 from fullgnn.graph.datasets.inert_pickle import read_pickle
-from fullgnn.graph.datasets.integers import integers_of, read_text
+from fullgnn.graph.datasets.integers import read_text
 from fullgnn.graph.datasets.pickled_arrays import array_of, kind_of, name_of, shape_of, text_of
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
@@ -150,10 +152,22 @@ def _read_csr(path: Path) -> csr_array:
 def _read_test_index(path: Path) -> np.ndarray:
     """(num_test,) int64, distinct."""
     with reading(path, _cure(path.name), ValueError):
-        index = integers_of(read_text(path)).values
+        index = np.array(list(_words_as_integers(read_text(path).tobytes())), np.int64)
     if len(index) == 0 or index.min() < 0 or len(distinct(index)) < len(index):
         raise DataError(f"{path} must list distinct node ids, one a line: {_cure(path.name)}")
     return index
+
+
+def _words_as_integers(text: bytes) -> Iterator[int]:
+    """The integers of a text, apart by blanks and line ends."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for word in re.findall(rb"[^\t ]+", line):
+            is_integer = re.fullmatch(rb"[-+]?[0-9]+", word)
+            value = int(word) if is_integer and len(word) < 4000 else 2**63
+            if not -(2**63) <= value < 2**63:
+                why = "is beyond int64" if is_integer else "is no integer"
+                raise ValueError(f"line {number}: {quoted(word[:1000].decode('latin1'))!r} {why}")
+            yield value
 
 
 def _read_arcs(path: Path) -> np.ndarray:

@@ -27,6 +27,14 @@ Words = slice | np.ndarray
 """Which words of all ``Rows.start``: a slice, or their numbers."""
 
 
+class WrongWord(DataError):
+    """A word is no number of the kind that is asked for."""
+
+    def __init__(self, message: str, line: int, word: str, is_integer: bool):
+        super().__init__(message)
+        self.line, self.word, self.is_integer = line, word, is_integer
+
+
 @dataclass(frozen=True, eq=False)
 class Rows:
     """The rows of a piece of a text file, each of which is a line."""
@@ -76,7 +84,7 @@ class Rows:
         """(num_words,) int64.
 
         Raises:
-            DataError: a word is no integer, or none of 64 bits.
+            WrongWord: a word is no integer, or none of 64 bits.
         """
         from fullgnn.graph.datasets._words_cpu import NO_INTEGER, integers  # imported here, since it imports numba
 
@@ -84,15 +92,16 @@ class Rows:
         values, wrong = np.empty(len(start), np.int64), np.zeros(2, np.int64)
         integers(self.text, start, end, values, wrong)
         if wrong[1]:
-            why = "is no integer" if wrong[1] == NO_INTEGER else "is an integer of more than 64 bits"
-            raise self._wrong_word(words, int(wrong[0]), why)
+            is_integer = wrong[1] != NO_INTEGER
+            why = "is an integer of more than 64 bits" if is_integer else "is no integer"
+            raise self._wrong_word(words, int(wrong[0]), why, is_integer)
         return values
 
     def floats(self, words: Words = slice(None)) -> np.ndarray:
         """(num_words,) float64, finite.
 
         Raises:
-            DataError: a word is no number, or it is infinite or NaN.
+            WrongWord: a word is no number, or it is infinite or NaN.
         """
         import pyarrow
 
@@ -114,7 +123,7 @@ class Rows:
         """(num_words,) pyarrow large_string.
 
         Raises:
-            DataError: a word is not UTF-8.
+            WrongWord: a word is not UTF-8.
         """
         import pyarrow
 
@@ -152,9 +161,11 @@ class Rows:
         """The row of a word."""
         return int(np.searchsorted(self.first, word, side="right")) - 1
 
-    def _wrong_word(self, words: Words, number: int, why: str) -> DataError:
+    def _wrong_word(self, words: Words, number: int, why: str, is_integer: bool = False) -> WrongWord:
         word = range(len(self.start))[words][number] if isinstance(words, slice) else int(words[number])
-        return self.error(self.row_of(word), f"has {self.word(word)!r}, which {why}")
+        row, text = self.row_of(word), self.word(word)
+        error = self.error(row, f"has {text!r}, which {why}")
+        return WrongWord(str(error), int(self.line[row]), text, is_integer)
 
 
 def read_rows(file: Path, comments: bytes = b"", separator: str = "", keeps_empty: bool = False) -> Iterator[Rows]:
@@ -168,20 +179,33 @@ def read_rows(file: Path, comments: bytes = b"", separator: str = "", keeps_empt
     Raises:
         DataError: the file cannot be read, or a line is longer than there is memory.
     """
-    from fullgnn.graph.datasets._words_cpu import split  # imported here, since it imports numba
-
-    skipped = np.zeros(256, bool)
-    skipped[list(comments)] = True
     num_lines = 0
     for piece in _pieces(file):
-        text = np.frombuffer(piece, np.uint8)
-        start, end, line, counts = (np.empty(count, np.int64) for count in (len(text) + 1,) * 3 + (3,))
-        first = np.empty(len(text) + 2, np.int64)
-        split(text, ord(separator or "\0"), skipped, keeps_empty, start, end, first, line, counts)
-        words, rows, lines = counts.tolist()
-        if rows:
-            yield Rows(file, text, start[:words], end[:words], first[: rows + 1], line[:rows] + (num_lines + 1))
+        rows, lines = rows_in(file, np.frombuffer(piece, np.uint8), comments, separator, keeps_empty, num_lines)
+        if len(rows):
+            yield rows
         num_lines += lines
+
+
+def rows_in(
+    file: Path, text: np.ndarray, comments: bytes = b"", separator: str = "", keeps_empty: bool = False, before: int = 0
+) -> tuple[Rows, int]:
+    """The rows of a text, and the number of its lines; see ``read_rows``.
+
+    Args:
+        text: (num_bytes,) uint8.
+        before: the number of lines in the file before the text.
+    """
+    from fullgnn.graph.datasets._words_cpu import split  # imported here, since it imports numba
+
+    ends_word, begins_comment = np.zeros((2, 256), bool)
+    ends_word[list(separator.encode() or b" \t")] = True
+    begins_comment[list(comments)] = True
+    start, end, line, counts = (np.empty(count, np.int64) for count in (len(text) + 1,) * 3 + (3,))
+    first = np.empty(len(text) + 2, np.int64)
+    split(text, ends_word, begins_comment, keeps_empty, start, end, first, line, counts)
+    words, rows, lines = counts.tolist()
+    return Rows(file, text, start[:words], end[:words], first[: rows + 1], line[:rows] + (before + 1)), lines
 
 
 def arrow_texts(array: Any) -> tuple[np.ndarray, np.ndarray]:
