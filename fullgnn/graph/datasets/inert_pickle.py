@@ -108,7 +108,7 @@ class _Unpickler(pickle._Unpickler):
     def pop_mark(self) -> list[Any]:
         if not self.metastack:
             raise ValueError("a mark is missing")
-        return super().pop_mark()
+        return super().pop_mark()  # type: ignore[misc]
 
     def load_frame(self) -> None:
         self.read(8)  # its length: it is read opcode by opcode, as everything

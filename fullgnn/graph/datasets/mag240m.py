@@ -80,7 +80,7 @@ def load(path: str, cache_dir: str | None, max_papers: int | None) -> Graph:
         num_classes=folder.num_classes,
         name="mag240m",
         remarks={"merged_arcs": num_merged, "unlabelled_split_nodes": num_unlabelled},
-        **masks,
+        **masks,  # type: ignore[arg-type]
     )
 
 
