@@ -4,6 +4,7 @@
 
 import numpy as np
 
+from fullgnn.graph._csr_cpu import over_rows
 from fullgnn.kernels.support.process import PIECES, even_slices, parallel_for
 from fullgnn.kernels.support.vectors import compiled
 
@@ -54,9 +55,7 @@ def split_keys(keys: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray
 def columns_of(keys: np.ndarray, indptr: np.ndarray) -> np.ndarray:
     """(num_keys,) int32, ``key - row * num_nodes`` of ascending keys, of which a row has those from its ``indptr``."""
     columns = np.empty(len(keys), np.int32)
-    parallel_for(
-        lambda rows: _columns(keys, indptr, columns, rows.start, rows.stop), even_slices(len(indptr) - 1, PIECES)
-    )
+    over_rows(_columns, len(indptr) - 1, keys, indptr, columns)
     return columns
 
 
@@ -80,10 +79,7 @@ def nodes_at(
     near = np.clip(steps, 0, len(cumulative) - 2).astype(np.int32)
     ends = np.cumsum(counts)
     nodes = np.empty(len(random), np.int64)
-    parallel_for(
-        lambda some: _nodes(cumulative, base, width, ends, random, near, per_step, nodes, some.start, some.stop),
-        even_slices(len(random), PIECES),
-    )
+    over_rows(_nodes, len(random), cumulative, base, width, ends, random, near, per_step, nodes)
     return nodes
 
 

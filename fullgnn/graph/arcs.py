@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fullgnn.graph import _arcs_cpu as compiled
+from fullgnn.graph._csr_cpu import over_rows
 from fullgnn.graph.growing import GrowingArray
 from fullgnn.kernels.support.process import PIECES, even_slices, parallel_for
 
@@ -86,10 +87,7 @@ class ArcBuilder:
         compiled.scatter(keys, weight, starts[:-1].copy(), columns, values)
         del keys, weight
         counts = np.zeros((2, num_nodes), np.int64)
-        parallel_for(
-            lambda rows: compiled.merge_rows(starts, columns, values, counts, rows.start, rows.stop),
-            even_slices(num_nodes, PIECES),
-        )
+        over_rows(compiled.merge_rows, num_nodes, starts, columns, values, counts)
         indptr = np.zeros(num_nodes + 1, np.int64)
         np.cumsum(counts[1], out=indptr[1:])
         compiled.close_gaps(starts, indptr, columns, values)

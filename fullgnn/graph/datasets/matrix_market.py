@@ -33,7 +33,6 @@ _ACCEPTED = (("matrix",), ("coordinate", "array"), _NUMBERS, ("general", "symmet
 
 @dataclass(frozen=True)
 class _Header:
-    file: Path
     is_array: bool
     is_pattern: bool
     is_symmetric: bool
@@ -65,7 +64,7 @@ def load(name: str | None, path: str, transpose: bool) -> Graph:
     (file,) = files(path)
     pieces = iter(read_rows(file))
     header, rest = _header(file, pieces)
-    indices, values = [np.empty((2, 0), np.int32)], [np.empty(0)]
+    entries = [(np.empty((2, 0), np.int32), np.empty(0))]
     num_entries = 0
     for rows in rest:
         if not len(rows):
@@ -73,9 +72,7 @@ def load(name: str | None, path: str, transpose: bool) -> Graph:
         if num_entries + len(rows) > header.num_entries:
             after = header.num_entries - num_entries
             raise rows.error(after, f"follows the {header.num_entries} entries that the size announces")
-        places, numbers = _values(rows, header, num_entries) if header.is_array else _entries(rows, header)
-        indices.append(places)
-        values.append(numbers)
+        entries.append(_values(rows, header, num_entries) if header.is_array else _entries(rows, header))
         num_entries += len(rows)
         check_fits(_BYTES_OF_ENTRY * num_entries, f"{file}: {num_entries} entries or more", "take a larger machine")
     if num_entries < header.num_entries:
@@ -83,8 +80,8 @@ def load(name: str | None, path: str, transpose: bool) -> Graph:
             f"{file} announces {header.num_entries} entries and has {num_entries}: correct its size, or write the file"
             " again if it is cut off"
         )
-    row, column = np.concatenate(indices, axis=1)
-    value = np.ones(num_entries, bool) if header.is_pattern else np.concatenate(values)
+    (row, column), value = (np.concatenate(arrays, axis=-1) for arrays in zip(*entries))
+    value = np.ones(num_entries, bool) if header.is_pattern else value
     if header.is_symmetric:
         off = row != column
         row, column = np.concatenate([row, column[off]]), np.concatenate([column, row[off]])
@@ -135,7 +132,7 @@ def _sized(rows: Rows, banner: list[str]) -> _Header:
     if num_entries < 0:
         raise rows.error(0, f"announces {num_entries} entries")
     check_fits(16 * size, f"{rows.file}, which announces {size} rows,", "correct its size")
-    return _Header(rows.file, is_array, banner[3] == "pattern", is_symmetric, size, num_entries)
+    return _Header(is_array, banner[3] == "pattern", is_symmetric, size, num_entries)
 
 
 def _entries(rows: Rows, header: _Header) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,6 @@ features nor labels.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 
@@ -28,7 +27,6 @@ _MAX_WEIGHTS = 1 << 20  # of a node
 
 @dataclass(frozen=True)
 class _Header:
-    file: Path
     num_nodes: int
     num_edges: int
     skipped: int
@@ -61,7 +59,7 @@ def load(name: str | None, path: str) -> Graph:
     """
     (file,) = files(path)
     header: _Header | None = None
-    sources, counts, weights = [], [], []
+    pieces = [(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0))]
     num_rows, num_arcs = 0, 0
     for rows in read_rows(file, comments=b"%", keeps_empty=True):
         if header is None:
@@ -76,32 +74,27 @@ def load(name: str | None, path: str) -> Graph:
         num_rows += len(rows)
         if not len(rows):
             continue
-        source, count, weight = _neighbors(rows, header)
-        num_arcs += len(source)
+        pieces.append(_neighbors(rows, header))
+        num_arcs += len(pieces[-1][0])
         check_fits(_BYTES_OF_ARC * num_arcs, f"{file}: {num_arcs} arcs or more", "take a machine with more memory")
-        sources.append(source)
-        counts.append(count)
-        weights.append(weight)
     if header is None:
         raise DataError(f"{file} is empty: write the numbers of nodes and edges, and a line for each node")
+    source, counts, weight = map(np.concatenate, zip(*pieces))
     if num_rows == header.num_nodes - 1:  # the last line is empty, and so is what follows the last line end
-        num_rows += 1
-        counts.append(np.zeros(1, np.int64))
+        num_rows, counts = header.num_nodes, np.append(counts, 0)
     if num_rows < header.num_nodes:
-        _disagree(header, f"{header.num_nodes} nodes, and {num_rows} have a line")
+        raise _disagreement(file, f"{header.num_nodes} nodes, and {num_rows} have a line")
     if num_arcs != 2 * header.num_edges:
-        _disagree(
-            header,
+        raise _disagreement(
+            file,
             f"{header.num_edges} edges, and the lines have {num_arcs} neighbors, not {2 * header.num_edges}, two an"
             " edge",
         )
-    nothing = np.empty(0, np.int32)
-    source = np.concatenate([nothing, *sources])
-    target = np.repeat(np.arange(header.num_nodes, dtype=np.int32), np.concatenate(counts))
+    target = np.repeat(np.arange(header.num_nodes, dtype=np.int32), counts)
     graph = Graph.from_edge_index(
         np.stack([source, target]),
         num_nodes=header.num_nodes,
-        edge_weight=np.concatenate([nothing, *weights]) if header.has_edge_weights else None,
+        edge_weight=weight if header.has_edge_weights else None,
         name=name or file.name.removesuffix(".gz").removesuffix(".graph"),
         remarks={"unread_node_weights": header.num_nodes if header.skipped else 0},
     )
@@ -126,7 +119,7 @@ def _header(rows: Rows) -> _Header:
     check_num_nodes(num_nodes, str(rows.file))
     check_fits(16 * num_nodes, f"{rows.file}, which announces {num_nodes} nodes,", "correct its first line")
     num_weights = (ncon if count == 4 else 1) if fmt[1] == "1" else 0
-    return _Header(rows.file, num_nodes, num_edges, num_weights + int(fmt[0]), fmt[2] == "1")
+    return _Header(num_nodes, num_edges, num_weights + int(fmt[0]), fmt[2] == "1")
 
 
 def _neighbors(rows: Rows, header: _Header) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -151,8 +144,8 @@ def _neighbors(rows: Rows, header: _Header) -> tuple[np.ndarray, np.ndarray, np.
     return (ids - 1).astype(np.int32), given // step, weights
 
 
-def _disagree(header: _Header, what: str) -> NoReturn:
-    raise DataError(f"{header.file} announces {what}: correct its first line, or write the file again if it is cut off")
+def _disagreement(file: Path, what: str) -> DataError:
+    return DataError(f"{file} announces {what}: correct its first line, or write the file again if it is cut off")
 
 
 def _one_way(file: Path, graph: Graph) -> DataError:

@@ -201,7 +201,7 @@ def _fits(name: str, pattern: str) -> bool:
 
 def _suits(table: Source, key: str, name: str) -> bool:
     """Whether a column with a usual name may be what it is called: features are numbers, or lists of them."""
-    return key != "features" or not _is_text(table.types[name])
+    return key != "features" or str(table.types[name]) not in TEXTS
 
 
 def _numbered(table: Source, names: Sequence[str]) -> tuple[str, ...]:
@@ -214,10 +214,6 @@ def _numbered(table: Source, names: Sequence[str]) -> tuple[str, ...]:
             f' {", ".join(quoted(prefix) + "*" for prefix in prefixes)}: choose dataset.features="{prefixes[0]}*"'
         )
     return tuple(numbered)
-
-
-def _is_text(type_: object) -> bool:
-    return type_ is not None and str(type_) in TEXTS
 
 
 def _ambiguous(table: Source, key: str, names: Sequence[str]) -> ConfigError:

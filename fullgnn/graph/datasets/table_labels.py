@@ -103,22 +103,21 @@ def labels_of(
         return np.where(known, values, np.nan), None
     if texts is None and values.dtype.kind == "f" and label_type != "class":
         return np.where(known, values, np.nan), None
-    if texts is None:
-        known = known & (values != -1) if values.dtype.kind == "i" else known
-        distinct = np.unique(values[known])
-        if len(distinct) > MAX_CLASSES:
-            raise DataError(
-                f"column {quoted(columns[0].column)} has {len(distinct)} different integers, too many for classes: set"
-                " dataset.label_type=number"
-            )
-        if values.dtype.kind == "i" and np.array_equal(distinct, np.arange(len(distinct))):
-            return np.where(known, values, -1), None
-        return (
-            np.where(known, np.searchsorted(distinct, values), -1),
-            tuple(f"{value:g}" if values.dtype.kind == "f" else str(value) for value in distinct.tolist()),
+    if values.dtype.kind == "i" and texts is None:
+        known = known & (values != -1)
+    distinct = np.unique(values[known])  # without the texts that stand for no label
+    if texts is not None:
+        names = tuple(texts[code] for code in distinct.tolist())
+    elif len(distinct) > MAX_CLASSES:
+        raise DataError(
+            f"column {quoted(columns[0].column)} has {len(distinct)} different integers, too many for classes: set"
+            " dataset.label_type=number"
         )
-    used = np.unique(values[known])  # without the texts that stand for no label
-    return np.where(known, np.searchsorted(used, values), -1), tuple(texts[code] for code in used.tolist())
+    elif values.dtype.kind == "i" and np.array_equal(distinct, np.arange(len(distinct))):
+        return np.where(known, values, -1), None
+    else:
+        names = tuple(f"{value:g}" if values.dtype.kind == "f" else str(value) for value in distinct.tolist())
+    return np.where(known, np.searchsorted(distinct, values), -1), names
 
 
 def _numbers_of_texts(texts: TextIds) -> tuple[np.ndarray, np.ndarray] | None:
@@ -144,52 +143,41 @@ def _numbers_of_texts(texts: TextIds) -> tuple[np.ndarray, np.ndarray] | None:
     return None
 
 
-class SplitColumn:
-    """A column with the part of the split of each node: train, val, test or nothing."""
+class SplitColumns:
+    """The part of the split of each node: in one column its name, or in three whether a node is for training, for
+    validation, and for testing."""
 
-    def __init__(self, column: str):
-        self.column, self.kinds = column, {column: "text"}
-        self._words = _Words(column, PART_OF_WORD, "a split is train, val, test or nothing")
+    def __init__(self, columns: Sequence[str]):
+        self.column, are_masks = columns[0], len(columns) > 1
+        self.kinds = dict.fromkeys(columns, "stored" if are_masks else "text")
+        rule = "a mask is true or false, 1 or 0, or nothing" if are_masks else "a split is train, val, test or nothing"
+        self._words = [_Words(column, BITS if are_masks else PART_OF_WORD, rule) for column in columns]
         self._parts = GrowingArray(np.int8)
 
     def add(self, piece: Piece) -> None:
         """Append the parts of a piece.
 
         Raises:
-            DataError: a text is no name of a part.
+            DataError: a text is no name of a part, a value is none of a mask, or a node is in two parts.
         """
-        parts = self._words.numbers(piece)
+        parts = self._words[0].numbers(piece) if len(self._words) == 1 else self._of_masks(piece)
         self._parts.add(len(parts))[:] = parts
 
     def finish(self) -> np.ndarray:
         """(n,) int8: 0 train, 1 val, 2 test, -1 none."""
         return self._parts.taken()
 
-
-class MaskColumns(SplitColumn):
-    """Three columns, which say whether a node is for training, for validation, and for testing."""
-
-    def __init__(self, columns: Sequence[str]):
-        self.column, self.kinds = columns[0], dict.fromkeys(columns, "stored")
-        self._masks = [_Words(column, BITS, "a mask is true or false, 1 or 0, or nothing") for column in columns]
-        self._parts = GrowingArray(np.int8)
-
-    def add(self, piece: Piece) -> None:
-        """Append the parts of a piece.
-
-        Raises:
-            DataError: a value is none of a mask, or a node is in two parts.
-        """
-        inside = np.stack([mask.numbers(piece) == 1 for mask in self._masks])
+    def _of_masks(self, piece: Piece) -> np.ndarray:
+        inside = np.stack([mask.numbers(piece) == 1 for mask in self._words])
         twice = inside.sum(axis=0) > 1
         if twice.any():
             row = int(twice.argmax())
-            first, second = (self._masks[part].column for part in np.flatnonzero(inside[:, row])[:2])
+            first, second = (self._words[part].column for part in np.flatnonzero(inside[:, row])[:2])
             raise DataError(
                 f"{piece.where(row, first)} is true, and so is column {quoted(second)}: a node belongs to one part of"
                 " the split at most"
             )
-        self._parts.add(inside.shape[1])[:] = np.where(inside.any(axis=0), inside.argmax(axis=0), -1)
+        return np.where(inside.any(axis=0), inside.argmax(axis=0), -1)
 
 
 class _Words:

@@ -12,7 +12,7 @@ import numpy as np
 
 from fullgnn.errors import DataError, quoted
 from fullgnn.graph.datasets.table_columns import NodeColumns
-from fullgnn.graph.datasets.table_labels import LabelColumn, MaskColumns, SplitColumn
+from fullgnn.graph.datasets.table_labels import LabelColumn, SplitColumns
 from fullgnn.graph.datasets.table_source import Piece
 from fullgnn.graph.datasets.table_values import Ids, check_float32, keys_of, numbers_of, text_at, vectors_of
 from fullgnn.graph.growing import GrowingArray
@@ -62,8 +62,8 @@ class _Group:
     def __init__(self, columns: NodeColumns, kind: str):
         self._columns, table = columns, columns.tables[0]
         self.labels = [LabelColumn(table, name) for name in columns.labels]
-        self.splits = [SplitColumn(name) for name in columns.splits]
-        self.splits += [MaskColumns(columns.masks)] if columns.masks else []
+        self.splits = [SplitColumns([name]) for name in columns.splits]
+        self.splits += [SplitColumns(columns.masks)] if columns.masks else []
         self.features: GrowingArray | None = None
         types = [(name, str(table.types[name])) for name in columns.features]
         self._lists = [name for name, type_ in types if "list" in type_]
@@ -78,7 +78,7 @@ class _Group:
             self._kinds |= column.kinds
 
     @property
-    def _columns_of_nodes(self) -> list[LabelColumn | SplitColumn]:
+    def _columns_of_nodes(self) -> list[LabelColumn | SplitColumns]:
         return [*self.labels, *self.splits]
 
     def read(self, ids: Ids, joined: bool) -> np.ndarray | None:

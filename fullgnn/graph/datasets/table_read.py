@@ -16,11 +16,11 @@ from fullgnn.graph.datasets.table_nodes import NodeValues, read_nodes
 from fullgnn.graph.datasets.table_source import WrongValue
 from fullgnn.graph.datasets.table_values import NO_NODE, Ids, codes_of, ids_of, numbers_of
 from fullgnn.graph.graph import Graph
-from fullgnn.graph.ids import IntegerIds, as_node_names, ranks_in
+from fullgnn.graph.ids import as_node_names, ranks_in
 from fullgnn.graph.labels import is_labelled
 from fullgnn.graph.masks import MASKS
 from fullgnn.graph.node_data import made_features
-from fullgnn.graph.node_names import NodeNames, Texts
+from fullgnn.graph.node_names import NodeNames
 from fullgnn.telemetry.machine import check_fits
 
 T = TypeVar("T")
@@ -142,16 +142,11 @@ def _numbered(ids: Ids, num_given: int) -> tuple[np.ndarray | None, NodeNames]:
         num_given: how many nodes the tables of nodes have.
     """
     if num_given and len(ids) == num_given:
-        return None, _copied(ids)
+        return None, ids.names[np.arange(num_given)]  # without the room that ``ids`` has for others
     order = ids.in_order()
     if num_given:
         order = np.concatenate([np.arange(num_given), order[order >= num_given]])
     return ranks_in(order), ids.names[order]
-
-
-def _copied(ids: Ids) -> NodeNames:
-    """The names, without the room that ``ids`` has for others."""
-    return ids.names.copy() if isinstance(ids, IntegerIds) else Texts(ids.names.ends.copy(), ids.names.utf8.copy())
 
 
 def _weight_dtype(columns: Sequence[PairColumns]) -> Any:

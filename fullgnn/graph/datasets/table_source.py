@@ -67,15 +67,38 @@ class Source:
         """
         first = 0
         for batch in self._batches(kinds):
-            columns = {}
-            for name in kinds:
-                piece = Piece(self, first, {name: batch.column(batch.schema.get_field_index(name))})
-                columns[name] = _of_kind(piece, name, kinds[name])
-            yield Piece(self, first, columns)
+            arrays = {name: batch.column(batch.schema.get_field_index(name)) for name in kinds}
+            yield Piece(self, first, {name: self._of_kind(array, name, kinds[name]) for name, array in arrays.items()})
             first += batch.num_rows
 
     def _batches(self, kinds: Mapping[str, str]) -> Iterator[Any]:
         raise NotImplementedError
+
+    def _of_kind(self, array: Any, name: str, kind: str) -> Any:
+        """The values of a column as Arrow's type for ``kind``."""
+        import pyarrow
+        import pyarrow.compute
+
+        if pyarrow.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        wanted = {"integer": pyarrow.int64(), "number": pyarrow.float64(), "text": pyarrow.large_string()}.get(kind)
+        if wanted is None or array.type == wanted or (kind == "number" and array.type == pyarrow.float32()):
+            return array
+        types = pyarrow.types
+        is_text = str(array.type) in TEXTS
+        is_number = types.is_integer(array.type) or types.is_null(array.type)
+        is_number |= kind == "number" and (types.is_floating(array.type) or types.is_boolean(array.type))
+        if not (is_number or (kind == "text" and is_text)):
+            what = "ids, which are integers or texts" if kind == "integer" else f"{kind}s"
+            raise DataError(
+                f"{self.name}, column {quoted(name)} has the type {quoted(array.type)}, and not {what}: convert it"
+                " or choose another column"
+            )
+        try:
+            return array.cast(wanted, safe=kind != "number")
+        except pyarrow.ArrowException as error:
+            line = f"{self.name}, column {quoted(name)}: {quoted(message_of(error))}"
+            raise WrongValue(line, kind, name) from error
 
     def _check_columns(self, names: list[str]) -> None:
         again = sorted({name for name in names if names.count(name) > 1})
@@ -227,34 +250,6 @@ def stem_of(path: Path) -> str:
     for suffix in (*_COMPRESSED, ".csv", ".tsv", ".txt", *_PARQUET):
         name = name.removesuffix(suffix)
     return name or "table"
-
-
-def _of_kind(piece: Piece, name: str, kind: str) -> Any:
-    """The values of a column as Arrow's type for ``kind``."""
-    import pyarrow
-    import pyarrow.compute
-
-    array = piece.columns[name]
-    if pyarrow.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    wanted = {"integer": pyarrow.int64(), "number": pyarrow.float64(), "text": pyarrow.large_string()}.get(kind)
-    if wanted is None or array.type == wanted or (kind == "number" and array.type == pyarrow.float32()):
-        return array
-    types = pyarrow.types
-    is_text = str(array.type) in TEXTS
-    is_number = types.is_integer(array.type) or types.is_null(array.type)
-    is_number |= kind == "number" and (types.is_floating(array.type) or types.is_boolean(array.type))
-    if not (is_number or (kind == "text" and is_text)):
-        what = "ids, which are integers or texts" if kind == "integer" else f"{kind}s"
-        raise DataError(
-            f"{piece.source.name}, column {quoted(name)} has the type {quoted(array.type)}, and not {what}: convert it"
-            " or choose another column"
-        )
-    try:
-        return array.cast(wanted, safe=kind != "number")
-    except pyarrow.ArrowException as error:
-        line = f"{piece.source.name}, column {quoted(name)}: {quoted(message_of(error))}"
-        raise WrongValue(line, kind, name) from error
 
 
 @contextmanager
