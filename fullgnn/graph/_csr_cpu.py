@@ -110,15 +110,12 @@ def cut_columns(matrix: csr_array, ranges: Sequence[slice]) -> list[csr_array]:
     """
     indptr, indices, data = _arrays(matrix)
     bounds = np.array([(columns.start, columns.stop) for columns in ranges], np.int64).reshape(-1, 2)
-    starts = np.zeros((len(ranges), matrix.shape[0] + 1), np.int64)
-    over_rows(_count_columns, matrix.shape[0], indptr, indices, bounds, starts)
-    np.cumsum(starts, axis=1, out=starts)
-    matrices = []
-    for (first, stop), new_starts in zip(bounds.tolist(), starts):
-        new = _new_arrays(new_starts, matrix)
-        over_rows(_copy_columns, matrix.shape[0], indptr, indices, data, first, *new)
-        matrices.append(_csr(matrix.dtype, *new, (matrix.shape[0], stop - first)))
-    return matrices
+    counts = np.zeros((len(ranges), matrix.shape[0] + 1), np.int64)
+    over_rows(_count_columns, matrix.shape[0], indptr, indices, bounds, counts)
+    return [
+        _copied(matrix, count, stop - first, _copy_columns, indptr, indices, data, first)
+        for (first, stop), count in zip(bounds.tolist(), counts)
+    ]
 
 
 def rows_of(matrix: csr_array, rows: slice) -> csr_array:
@@ -137,22 +134,17 @@ def select(matrix: csr_array, rows: np.ndarray | None = None, columns: np.ndarra
         rows: distinct; None: all.
         columns: ascending; None: all.
     """
-    indptr, indices, data = _arrays(matrix)
+    edges = _arrays(matrix)
+    indptr, indices, _ = edges
     rows = np.arange(matrix.shape[0]) if rows is None else rows.astype(np.int64, copy=False)
-    starts = np.zeros(len(rows) + 1, np.int64)
+    counts = np.zeros(len(rows) + 1, np.int64)
     if columns is None:
-        starts[1:] = indptr[rows + 1] - indptr[rows]
-    else:
-        chosen, number = np.zeros(matrix.shape[1], np.uint8), np.zeros(matrix.shape[1], np.int32)
-        chosen[columns], number[columns] = 1, np.arange(len(columns), dtype=np.int32)
-        over_rows(_count_selected, len(rows), indptr, indices, rows, chosen, starts)
-    np.cumsum(starts, out=starts)
-    new = _new_arrays(starts, matrix)
-    if columns is None:
-        over_rows(_copy_rows, len(rows), indptr, indices, data, rows, *new)
-        return _csr(matrix.dtype, *new, (len(rows), matrix.shape[1]))
-    over_rows(_copy_selected, len(rows), indptr, indices, data, rows, chosen, number, *new)
-    return _csr(matrix.dtype, *new, (len(rows), len(columns)))
+        counts[1:] = indptr[rows + 1] - indptr[rows]
+        return _copied(matrix, counts, matrix.shape[1], _copy_rows, *edges, rows)
+    chosen, number = np.zeros(matrix.shape[1], np.uint8), np.zeros(matrix.shape[1], np.int32)
+    chosen[columns], number[columns] = 1, np.arange(len(columns), dtype=np.int32)
+    over_rows(_count_selected, len(rows), indptr, indices, rows, chosen, counts)
+    return _copied(matrix, counts, len(columns), _copy_selected, *edges, rows, chosen, number)
 
 
 def with_diagonal(matrix: csr_array, first: int) -> csr_array:
@@ -163,13 +155,10 @@ def with_diagonal(matrix: csr_array, first: int) -> csr_array:
     """
     indptr, indices, data = _arrays(matrix)
     unit = np.ones(1, matrix.dtype).view(data.dtype)
-    starts = np.zeros(matrix.shape[0] + 1, np.int64)
     num_rows, num_columns = matrix.shape
-    over_rows(_count_with_diagonal, num_rows, indptr, indices, first, num_columns, starts)
-    np.cumsum(starts, out=starts)
-    new = _new_arrays(starts, matrix)
-    over_rows(_copy_with_diagonal, num_rows, indptr, indices, data, first, num_columns, unit, *new)
-    return _csr(matrix.dtype, *new, matrix.shape)
+    counts = np.zeros(num_rows + 1, np.int64)
+    over_rows(_count_with_diagonal, num_rows, indptr, indices, first, num_columns, counts)
+    return _copied(matrix, counts, num_columns, _copy_with_diagonal, indptr, indices, data, first, num_columns, unit)
 
 
 def _arrays(matrix: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -183,11 +172,21 @@ def _arrays(matrix: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
-def _new_arrays(starts: np.ndarray, matrix: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """As ``_arrays``, for edges that are still to be copied from ``matrix``."""
-    count = int(starts[-1])
+def _copied(
+    matrix: csr_array, counts: np.ndarray, num_columns: int, copy: Callable[..., object], *args: Any
+) -> csr_array:
+    """A matrix of edges of ``matrix``, which the loop ``copy`` writes to their places.
+
+    Args:
+        counts: (num_rows + 1,) int64, 0 and the number of edges of each row; their running sum takes its place.
+        args: of ``copy``, before the arrays of the new matrix.
+    """
+    np.cumsum(counts, out=counts)
+    count = int(counts[-1])
     num_values = 0 if are_ones(matrix.data) else count
-    return starts, np.empty(count, np.int32), np.empty(num_values, f"i{matrix.dtype.itemsize}")
+    new = counts, np.empty(count, np.int32), np.empty(num_values, f"i{matrix.dtype.itemsize}")
+    over_rows(copy, len(counts) - 1, *args, *new)
+    return _csr(matrix.dtype, *new, (len(counts) - 1, num_columns))
 
 
 def _csr(

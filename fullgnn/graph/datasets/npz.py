@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fullgnn.errors import ConfigError, DataError
+from fullgnn.graph.arrays import graph_to_arrays
 from fullgnn.graph.checks import naming
 from fullgnn.graph.datasets import contents_of, heterophilous, is_drawn, number_of_split
 from fullgnn.graph.datasets.checksums import SHA256
@@ -27,8 +28,8 @@ from fullgnn.graph.graph import Graph
 from fullgnn.graph.labels import check_labels, is_labelled
 from fullgnn.graph.masks import MASKS, column_of_masks
 from fullgnn.graph.node_data import normalize_rows
-from fullgnn.graph.node_names import NodeNames, check_node_names, names_from_arrays, names_to_arrays
-from fullgnn.graph.remarks import from_arrays, to_arrays
+from fullgnn.graph.node_names import NodeNames, check_node_names, names_from_arrays
+from fullgnn.graph.remarks import from_arrays
 from fullgnn.graph.sparse_features import NodeFeatures, check_node_features, features_to_arrays
 from fullgnn.graph.splits import SplitKeys, draw
 
@@ -245,13 +246,10 @@ def save_npz(graph: Graph, path: Path) -> None:
 
 def _write(graph: Graph, path: Path) -> None:
     adj = graph.adjacency(np.float32 if graph.weight is None else graph.weight.dtype).T.tocsr()
+    otherwise = ("indptr", "indices", "weight", "features")
+    arrays = {name: array for name, array in graph_to_arrays(graph).items() if not name.startswith(otherwise)}
+    arrays |= features_to_arrays(graph.features, "attr_matrix" if isinstance(graph.features, np.ndarray) else "attr")
     path.parent.mkdir(parents=True, exist_ok=True)
-    given = {"num_users": graph.num_users, "val_links": graph.val_links, "test_links": graph.test_links}
-    more: dict[str, Any] = {key: np.array(value) for key, value in given.items() if value is not None}
-    more |= features_to_arrays(graph.features, "attr_matrix" if isinstance(graph.features, np.ndarray) else "attr")
-    more |= names_to_arrays(graph.node_names) | to_arrays(graph.remarks)
-    if graph.class_names is not None:
-        more["class_names"] = np.array(graph.class_names)
     with path.open("wb") as file:  # a file object: np.savez would append .npz to a bare name
         np.savez(
             file,
@@ -259,11 +257,8 @@ def _write(graph: Graph, path: Path) -> None:
             adj_indices=adj.indices,
             adj_indptr=adj.indptr,
             adj_shape=np.array(adj.shape),
-            labels=graph.labels,
-            num_classes=np.array(graph.num_classes),
             name=np.array(graph.name),
-            **{name: getattr(graph, name) for name in MASKS},
-            **more,
+            **arrays,
         )
 
 
