@@ -59,13 +59,16 @@ def naming(path: Any, *kinds: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def reading(path: Any, cure: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Turn errors of these ``kinds`` into a ``DataError``: the file ``path`` cannot be read, and why.
+    """Turn errors of these ``kinds``, but a lack of memory, into a ``DataError``: the file ``path`` cannot be read, and
+    why.
 
     Args:
         cure: ends the message.
     """
     try:
         yield
+    except MemoryError:
+        raise
     except kinds as error:
         raise DataError(f"{path} cannot be read ({quoted(first_line(error))}): {cure}") from error
 

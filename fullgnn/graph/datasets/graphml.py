@@ -21,7 +21,7 @@ import networkx
 import numpy as np
 
 from fullgnn.errors import ConfigError, DataError, quoted
-from fullgnn.graph.checks import first_line, naming
+from fullgnn.graph.checks import first_line, naming, reading
 from fullgnn.graph.datasets.given_files import existing_file
 from fullgnn.graph.datasets.integers import read_text
 from fullgnn.graph.datasets.named import class_fields, node_names_of
@@ -121,14 +121,13 @@ def _read(file: Path) -> networkx.Graph:
     content = read_text(file).tobytes()
     cure = "write it again, as GraphML"
     _check_start(file, content, cure)
+    kinds = ArithmeticError, AttributeError, LookupError, SyntaxError, TypeError, ValueError
     try:
-        with warnings.catch_warnings():
+        with reading(file, cure, *kinds), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that an attribute without a type is a text
             g = networkx.read_graphml(BytesIO(content))
     except RecursionError as error:
         raise DataError(f"{file} has elements within elements without end: {cure}") from error
-    except (ArithmeticError, AttributeError, LookupError, SyntaxError, TypeError, ValueError) as error:
-        raise DataError(f"{file} cannot be read ({quoted(first_line(error))}): {cure}") from error
     except networkx.NetworkXException as error:
         raise DataError(f"{file} cannot be read by networkx ({quoted(first_line(error))}): {cure}") from error
     if not g.number_of_nodes():

@@ -1,12 +1,11 @@
 """Integers in text files, plain or compressed, read all at once and with an eye on the memory."""
 
-import gzip
-import zlib
 from pathlib import Path
 
 import numpy as np
 
-from fullgnn.errors import DataError, quoted
+from fullgnn.errors import quoted
+from fullgnn.graph.datasets.words import opened_text
 from fullgnn.telemetry.machine import check_fits, free_bytes
 
 _CHUNK = 1 << 22  # bytes that are unpacked at once
@@ -21,23 +20,17 @@ def read_text(file: Path) -> np.ndarray:
         DataError: the file cannot be read, or holds more text than there is memory to read it.
     """
     cure = "take a machine with more memory, or write the file again if it is damaged"
-    try:
+    pieces, size, most = [], 0, free_bytes() // _PER_BYTE
+    with opened_text(file) as stream:
         if file.suffix != ".gz":
             check_fits(_PER_BYTE * file.stat().st_size, str(file), cure)
-            return np.fromfile(file, np.uint8)
-        pieces, size, most = [], 0, free_bytes() // _PER_BYTE
-        with gzip.open(file) as stream:
-            while piece := stream.read(_CHUNK):
-                pieces.append(piece)
-                size += len(piece)
-                if size > most:
-                    check_fits(
-                        _PER_BYTE * size, f"{file}, {file.stat().st_size} bytes, unpacks to {size} or more and", cure
-                    )
-        return np.frombuffer(b"".join(pieces), np.uint8)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise DataError(f"{file} cannot be read ({quoted(reason)}): write it again, as text") from error
+        while piece := stream.read(_CHUNK):
+            pieces.append(piece)
+            size += len(piece)
+            if size > most:
+                unpacked = f"{file}, {file.stat().st_size} bytes, unpacks to {size} or more and"
+                check_fits(_PER_BYTE * size, unpacked, cure)
+    return np.frombuffer(b"".join(pieces), np.uint8)
 
 
 def line_ends(text: np.ndarray) -> np.ndarray:

@@ -77,10 +77,8 @@ def first_repeated(texts: Any) -> int | None:
         texts: pyarrow large_string.
     """
     codes = texts.dictionary_encode().indices.to_numpy()
-    if not len(codes) or codes.max() + 1 == len(codes):
-        return None
-    seen = np.maximum.accumulate(codes)  # codes count up as new texts appear
-    return int(np.flatnonzero(codes[1:] <= seen[:-1])[0]) + 1
+    odd = np.flatnonzero(codes != np.arange(len(codes)))  # codes count up as new texts appear
+    return int(odd[0]) if len(odd) else None
 
 
 def joined(pieces: list[Any]) -> Any:

@@ -5,15 +5,15 @@ itself: such a pickle is read by ``inert_pickle.py``.
 """
 
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from fullgnn.errors import DataError, quoted
-from fullgnn.graph.checks import first_line
+from fullgnn.errors import DataError
+from fullgnn.graph.checks import reading
 from fullgnn.graph.datasets import pickled_arrays
 from fullgnn.graph.datasets.inert_pickle import read_pickle
 from fullgnn.graph.datasets.pickled_arrays import array_of, integer_of, kind_of, name_of, text_of
@@ -34,54 +34,41 @@ def read_torch_dict(path: Path, cure: str) -> dict[str, int | np.ndarray]:
         DataError: the file is damaged or too large, or holds something else.
     """
     check_fits(16 * path.stat().st_size, str(path), cure)
-    try:
-        values = {name: value.numpy() if isinstance(value, Tensor) else value for name, value in _content(path)}
-    except MemoryError:
-        raise
-    except Exception as error:  # zipfile raises many kinds for a damaged archive
-        raise DataError(f"{path} cannot be read ({quoted(first_line(error))}): {cure}") from error
+    with reading(path, cure, Exception):  # zipfile raises many kinds for a damaged archive
+        values = {name: value.numpy() if isinstance(value, Tensor) else value for name, value in _items(_content(path))}
     return {name: value for name, value in values.items() if type(value) in (int, np.ndarray)}
 
 
-def _content(path: Path) -> Iterator[tuple[str, Any]]:
-    """The names and values of the dictionary, with tensors or with arrays."""
+def _content(path: Path) -> dict[Any, Any]:
+    """The dictionary, with tensors or with arrays."""
     try:
         content = torch_file.load(path)
     except DataError:
         value = read_pickle(_pickle(path), _NAMES, pickled_arrays.RENAMED)
         if name_of(value) != "dict":
             raise ValueError(f"it holds {kind_of(value)} where a dict belongs") from None
-        return _with_inner(value, _items_of_made)
+        return _plain(value)
     if not isinstance(content, dict):
         raise ValueError("it holds no dictionary")
-    return _with_inner(content, _items_of_dict)
+    return content
 
 
-def _with_inner(outer: Any, items_of: Callable[[Any], Iterator[tuple[str, Any]] | None]) -> Iterator[tuple[str, Any]]:
-    """The items of a dictionary, and of the dictionaries that are its values.
+def _plain(value: Any) -> Any:
+    """The dictionary, the array or the integer that a pickle was to make; another value is returned as it is."""
+    if name_of(value) == "dict":
+        pairs = zip(value.items[::2], value.items[1::2], strict=True)
+        return {text_of(name): _plain(below) for name, below in pairs}
+    made = {"_reconstruct": array_of, "scalar": integer_of}.get(name_of(value))
+    return value if made is None else made(value)
 
-    Args:
-        items_of: the items of a dictionary; None: it is another value.
-    """
-    for name, value in items_of(outer) or ():
-        inner = items_of(value)
-        if inner is None:
-            yield name, value
+
+def _items(outer: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
+    """The items of a dictionary, and of the dictionaries that are its values."""
+    for name, value in outer.items():
+        if isinstance(value, dict):
+            yield from ((f"{text_of(name)}/{text_of(key)}", below) for key, below in value.items())
         else:
-            yield from ((f"{name}/{key}", below) for key, below in inner)
-
-
-def _items_of_dict(value: Any) -> Iterator[tuple[str, Any]] | None:
-    return ((text_of(name), below) for name, below in value.items()) if isinstance(value, dict) else None
-
-
-def _items_of_made(value: Any) -> Iterator[tuple[str, Any]] | None:
-    """The items of a dictionary in a pickle, with arrays and numbers of NumPy."""
-    if name_of(value) != "dict":
-        return None
-    read = {"_reconstruct": array_of, "scalar": integer_of}
-    pairs = zip(value.items[::2], value.items[1::2], strict=True)
-    return ((text_of(name), read.get(name_of(below), lambda other: other)(below)) for name, below in pairs)
+            yield text_of(name), value
 
 
 def _pickle(path: Path) -> bytes:

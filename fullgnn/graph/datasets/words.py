@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -229,9 +230,20 @@ def texts_of(array: Any) -> Texts:
 
 def _pieces(file: Path) -> Iterator[bytes]:
     """The bytes of a text file, cut where a line ends."""
+    with opened_text(file) as stream:
+        yield from _cut(file, stream)
+
+
+@contextmanager
+def opened_text(file: Path) -> Iterator[gzip.GzipFile | BufferedReader]:
+    """The bytes of a text file; one with the suffix .gz is unpacked.
+
+    Raises:
+        DataError: the file cannot be opened, or, within the context, be read.
+    """
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
-            yield from _cut(file, stream)
+            yield stream
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise DataError(f"{file} cannot be read ({quoted(reason)}): write it again, as text") from error
