@@ -211,15 +211,18 @@ def check_features(value: Any, num_nodes: int) -> np.ndarray:
     if value is None:
         return np.empty((num_nodes, 0), np.float32)
     features = to_numpy(value, "features")
-    if features.ndim != 2 or len(features) != num_nodes:
-        raise DataError(
-            f"features has shape {features.shape} but the graph has {num_nodes} nodes: pass one row per node"
-        )
+    check_shape(features.shape, num_nodes)
     if not _is_mapped_half(features):
         features = np.ascontiguousarray(features, dtype=features_dtype(features))
     if not _is_finite(features):
         raise DataError("features hold NaN or Inf: clean or impute them first")
     return features
+
+
+def check_shape(shape: tuple[int, ...], num_nodes: int) -> None:
+    """Refuse features, dense or sparse, that have no row for each node."""
+    if len(shape) != 2 or shape[0] != num_nodes:
+        raise DataError(f"features has shape {shape} but the graph has {num_nodes} nodes: pass one row per node")
 
 
 def _is_mapped_half(features: np.ndarray) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from fullgnn.errors import DataError
-from fullgnn.graph.checks import check_features, features_dtype, first_line, is_sparse, read_only
+from fullgnn.graph.checks import check_features, check_shape, features_dtype, first_line, is_sparse, read_only
 from fullgnn.graph.csr import csr_from_arrays, without_duplicates, without_zeros
 from fullgnn.telemetry.machine import check_fits
 
@@ -44,8 +44,7 @@ def check_sparse_features(value: Any, num_nodes: int) -> csr_array:
         DataError: it is no such matrix; one line that says why.
     """
     sparse = value if issparse(value) else _of_torch(value)
-    if sparse.ndim != 2 or sparse.shape[0] != num_nodes:
-        raise DataError(f"features has shape {sparse.shape} but the graph has {num_nodes} nodes: pass one row per node")
+    check_shape(sparse.shape, num_nodes)
     if sparse.dtype.kind not in "biuf":
         raise DataError(f"features has dtype {sparse.dtype}: pass real numbers or booleans")
     if sparse.shape[1] >= 1 << 31:

@@ -10,14 +10,15 @@ There are neither features nor a split. Groups are labels: node i of the ``Graph
 label k says whether it is in group k + 1.
 """
 
+import re
 from pathlib import Path
 
 import numpy as np
 
-from fullgnn.errors import DataError
-from fullgnn.graph.checks import first_line
+from fullgnn.errors import DataError, quoted
+from fullgnn.graph.checks import reading
 from fullgnn.graph.datasets.given_files import in_folder
-from fullgnn.graph.datasets.integers import rows_of
+from fullgnn.graph.datasets.words import read_text
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.splits import SplitKeys, draw
 from fullgnn.telemetry.machine import check_fits
@@ -80,14 +81,19 @@ def _read(file: Path, largest: tuple[int, int]) -> np.ndarray:
 
 
 def _numbers(file: Path, columns: int) -> np.ndarray:
-    """(num_lines, columns) int64."""
-    try:
-        rows = rows_of(file, columns)
-    except (OverflowError, ValueError) as error:
-        wanted = "a number" if columns == 1 else f"{columns} numbers, separated by a comma"
-        raise DataError(
-            f"{file} cannot be read ({first_line(error)}): write lines of {wanted}, and nothing else"
-        ) from error
-    if rows.size == 0:
-        raise DataError(f"{file} is empty: write lines of {columns} numbers, separated by commas")
+    """(num_lines, columns) int64, separated by commas. Empty lines do not count."""
+    wanted = "a number" if columns == 1 else f"{columns} numbers, separated by a comma"
+    text = read_text(file)
+    with reading(file, f"write lines of {wanted}, and nothing else", OverflowError, ValueError):
+        strange = ~np.isin(text, list(b"0123456789+-,\n\r\t "))  # numpy would drop what follows #, and read 1.7 as 1
+        if strange.any():
+            place = int(strange.argmax())
+            line = len(re.split(rb"\r\n|\r|\n", text[:place].tobytes()))
+            around = quoted(text[max(0, place - 10) : place + 10].tobytes().decode("latin1"))
+            raise ValueError(f"line {line} has other things than integers: {around}")
+        if not text.size or text.max() <= ord(","):  # has no digit
+            raise DataError(f"{file} is empty: write lines of {columns} numbers, separated by commas")
+        rows = np.loadtxt(file, dtype=np.int64, delimiter=",", comments=None, ndmin=2)
+        if rows.shape[1] != columns:
+            raise ValueError(f"a line has {rows.shape[1]} numbers")
     return rows

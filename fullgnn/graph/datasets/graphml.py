@@ -23,8 +23,8 @@ import numpy as np
 from fullgnn.errors import ConfigError, DataError, quoted
 from fullgnn.graph.checks import first_line, naming, reading
 from fullgnn.graph.datasets.given_files import existing_file
-from fullgnn.graph.datasets.integers import read_text
 from fullgnn.graph.datasets.named import class_fields, node_names_of
+from fullgnn.graph.datasets.words import read_text
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.masks import MASKS, PART_OF_WORD
 from fullgnn.telemetry.machine import check_fits

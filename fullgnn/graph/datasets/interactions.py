@@ -21,8 +21,7 @@ from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.csr import distinct
 from fullgnn.graph.datasets.given_files import existing_file
-from fullgnn.graph.datasets.integers import read_text
-from fullgnn.graph.datasets.words import Rows, WrongWord, rows_in
+from fullgnn.graph.datasets.words import Rows, WrongWord, read_text, rows_in
 from fullgnn.graph.graph import Graph
 
 FORMATS = ("lists", "triples")

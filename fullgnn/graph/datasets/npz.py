@@ -18,7 +18,7 @@ import numpy as np
 
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.arrays import graph_to_arrays
-from fullgnn.graph.checks import naming
+from fullgnn.graph.checks import check_shape, naming
 from fullgnn.graph.datasets import contents_of, heterophilous, is_drawn, number_of_split
 from fullgnn.graph.datasets.checksums import SHA256
 from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
@@ -285,7 +285,5 @@ class _Arrays(NamedArrays):
         """The features, sparse or dense, of ``num_nodes`` nodes; None if the file has none."""
         if "attr_data" not in self:
             return self.optional("attr_matrix")
-        rows, _ = shape = self.shape("attr_")
-        if rows != num_nodes:
-            raise DataError(f"features has shape {shape} but the graph has {num_nodes} nodes: pass one row per node")
+        check_shape(self.shape("attr_"), num_nodes)
         return self.sparse("attr_")

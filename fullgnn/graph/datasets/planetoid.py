@@ -27,8 +27,8 @@ from fullgnn.graph.datasets import pickled_arrays
 from fullgnn.graph.datasets.checksums import SHA256
 from fullgnn.graph.datasets.download import DOWNLOAD_AGAIN, fetch
 from fullgnn.graph.datasets.inert_pickle import read_pickle
-from fullgnn.graph.datasets.integers import read_text
 from fullgnn.graph.datasets.pickled_arrays import array_of, kind_of, name_of, shape_of, text_of
+from fullgnn.graph.datasets.words import read_text
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
 from fullgnn.graph.sparse_features import check_sparse_features

@@ -18,9 +18,9 @@ import numpy as np
 
 from fullgnn.errors import DataError, quoted
 from fullgnn.graph.node_names import Texts
-from fullgnn.telemetry.machine import check_fits
+from fullgnn.telemetry.machine import check_fits, free_bytes
 
-_CHUNK = 1 << 22  # bytes of text that are split at once, unless a line is longer
+_CHUNK = 1 << 22  # bytes of text that are read at once, and split at once unless a line is longer
 _PER_BYTE = 40  # bytes of memory, at most, that splitting takes for a byte of text
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -226,6 +226,26 @@ def texts_of(array: Any) -> Texts:
     """
     ends, utf8 = arrow_texts(array)
     return Texts(ends.copy(), utf8[: ends[-1]].copy())
+
+
+def read_text(file: Path) -> np.ndarray:
+    """(num_bytes,) uint8, the content of a text file; one with the suffix .gz is unpacked.
+
+    Raises:
+        DataError: the file cannot be read, or holds more text than there is memory to read it.
+    """
+    cure = "take a machine with more memory, or write the file again if it is damaged"
+    pieces, size, most = [], 0, free_bytes() // _PER_BYTE
+    with opened_text(file) as stream:
+        if file.suffix != ".gz":
+            check_fits(_PER_BYTE * file.stat().st_size, str(file), cure)
+        while piece := stream.read(_CHUNK):
+            pieces.append(piece)
+            size += len(piece)
+            if size > most:
+                unpacked = f"{file}, {file.stat().st_size} bytes, unpacks to {size} or more and"
+                check_fits(_PER_BYTE * size, unpacked, cure)
+    return np.frombuffer(b"".join(pieces), np.uint8)
 
 
 def _pieces(file: Path) -> Iterator[bytes]:

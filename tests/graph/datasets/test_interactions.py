@@ -76,7 +76,7 @@ def test_users_without_test_items_and_an_empty_test_file(loads) -> None:
 
 def test_a_bomb_is_refused_before_it_fills_the_memory(loads, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("fullgnn.telemetry.machine.free_bytes", lambda: 1 << 28)
-    monkeypatch.setattr("fullgnn.graph.datasets.integers.free_bytes", lambda: 1 << 28)
+    monkeypatch.setattr("fullgnn.graph.datasets.words.free_bytes", lambda: 1 << 28)
     (tmp_path / "train.gz").write_bytes(gzip.compress(b"0 1\n" * (1 << 23)))
     (tmp_path / "test.gz").write_bytes(gzip.compress(b"0 2\n"))
     with pytest.raises(DataError, match=r"train.gz, \d+ bytes, unpacks to \d+ or more and needs \d+ bytes of memory"):
