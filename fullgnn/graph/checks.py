@@ -193,7 +193,7 @@ def check_weight(value: Any, num_edges: int) -> np.ndarray | None:
         raise DataError(f"weight has shape {weight.shape} but the graph stores {num_edges} edges: pass one each")
     if num_edges == 0:
         return None
-    weight = weight.astype(_float_dtype(weight, "weight", integers=np.float64), copy=False)
+    weight = weight.astype(float_dtype(weight, "weight", integers=np.float64), copy=False)
     low, high = weight.min(), weight.max()
     if not np.isfinite([low, high]).all():
         raise DataError("weight holds NaN or Inf: clean the edge weights first")
@@ -213,7 +213,7 @@ def check_features(value: Any, num_nodes: int) -> np.ndarray:
     features = to_numpy(value, "features")
     check_shape(features.shape, num_nodes)
     if not _is_mapped_half(features):
-        features = np.ascontiguousarray(features, dtype=features_dtype(features))
+        features = np.ascontiguousarray(features, dtype=float_dtype(features, "features", np.float32))
     if not _is_finite(features):
         raise DataError("features hold NaN or Inf: clean or impute them first")
     return features
@@ -340,17 +340,13 @@ def check_range(features: Any, dtype: Any, node_id: np.ndarray | None = None) ->
         )
 
 
-def features_dtype(features: Any) -> type:
-    """The dtype in which a ``Graph`` keeps features, of an array or of a sparse matrix.
+def float_dtype(array: Any, what: str, integers: type) -> type:
+    """The dtype in which a ``Graph`` keeps an array or a sparse matrix: float64 for double precision, float32 for what
+    fits it, ``integers`` for wider integers.
 
     Raises:
-        DataError: they have more digits than float64.
+        DataError: it has more digits than float64.
     """
-    return _float_dtype(features, "features", integers=np.float32)
-
-
-def _float_dtype(array: Any, what: str, integers: type) -> type:
-    """The stored dtype: float64 for double precision, float32 for what fits it, ``integers`` for wider integers."""
     if array.dtype.kind == "f":
         if array.dtype.itemsize > 8:
             raise DataError(f"{what} has dtype {array.dtype}: convert to float64 or float32 first")

@@ -143,23 +143,26 @@ def checked_csr(data: Any, indices: Any, indptr: Any, shape: tuple[int, ...]) ->
     return csr_array((data, indices, indptr), shape=(rows, columns))
 
 
-def reads_of_arcs(sources: Any, targets: Any, num_nodes: int, weight: np.ndarray | None = None) -> coo_array:
+def reads_of_arcs(
+    sources: Any, targets: Any, num_nodes: int, file: object, cure: str, weight: np.ndarray | None = None
+) -> coo_array:
     """The adjacency whose entry [v, u] says that v reads from u, for arcs u -> v that may have come from anywhere.
 
     Args:
         sources, targets: (E,) integers.
+        file, cure: begin and end the errors.
         weight: (E,) of the arcs; None: each of them counts 1.
 
     Raises:
-        ValueError: the arcs are none of a graph of ``num_nodes`` nodes; the message says why.
+        DataError: the arcs are none of a graph of ``num_nodes`` nodes.
     """
     for name, ids in (("sources", sources), ("targets", targets)):
         if not isinstance(ids, np.ndarray) or ids.ndim != 1 or ids.dtype.kind not in "iu":
-            raise ValueError(f"the {name} of the arcs are no list of integers")
+            raise DataError(f"{file}: the {name} of the arcs are no list of integers: {cure}")
         if (bad := id_beyond(ids, num_nodes)) is not None:
-            raise ValueError(f"an arc has the node {bad}, and there are the nodes 0 to {num_nodes - 1}")
+            raise DataError(f"{file}: an arc has the node {bad}, and there are the nodes 0 to {num_nodes - 1}: {cure}")
     if len(sources) != len(targets):
-        raise ValueError(f"there are {len(sources)} sources of arcs, and {len(targets)} targets")
+        raise DataError(f"{file}: there are {len(sources)} sources of arcs, and {len(targets)} targets: {cure}")
     entries = np.ones(len(sources), bool) if weight is None else weight
     ends = targets.astype(np.int32, copy=False), sources.astype(np.int32, copy=False)
     return coo_array((entries, ends), shape=(num_nodes, num_nodes))

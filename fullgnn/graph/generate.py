@@ -196,12 +196,15 @@ def check_density(num_nodes: int, num_entries: int) -> None:
         )
 
 
-def check_size(name: str, num_nodes: int, num_entries: int, num_features: int) -> None:
-    """Refuse a graph with more nodes than any graph may have, or whose arrays do not fit into this machine's memory.
+def check_size(name: str, num_nodes: int, num_entries: int, num_features: int, num_classes: int, scale: float) -> None:
+    """Refuse a graph with fewer nodes than classes, with more than any graph may have, or whose arrays do not fit into
+    this machine's memory.
 
     Raises:
-        DataError: one line with the numbers.
+        ConfigError, DataError: one line with the numbers.
     """
+    if num_nodes < max(num_classes, 2):
+        raise ConfigError(f"scale={scale:g} leaves {num_nodes} nodes for {num_classes} classes: raise dataset.scale")
     check_num_nodes(num_nodes, name)
     num_bytes = 4 * num_nodes * num_features + 4 * num_entries + 8 * num_nodes
     what = f"{name} with {num_nodes} nodes, {num_entries} non-zeros and {num_features} features"

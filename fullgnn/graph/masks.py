@@ -10,6 +10,7 @@ import numpy as np
 
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import id_beyond, to_array, to_numpy
+from fullgnn.graph.labels import is_labelled
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 MASK_OF_PART = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
@@ -111,10 +112,13 @@ def masks_of_ids(parts: Mapping[str, tuple[object, Any]], num_nodes: int, cure: 
     return masks
 
 
-def without_unlabelled(masks: Mapping[str, np.ndarray], labelled: np.ndarray) -> tuple[dict[str, np.ndarray], int]:
-    """The ``masks`` without the nodes that are not ``labelled``, (num_nodes,) bool, and how many these were.
+def without_unlabelled(
+    masks: Mapping[str, np.ndarray], labels: np.ndarray
+) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """The ``masks`` without the nodes of which no label is known, and the remark on these.
 
     Several publishers hide the labels of test nodes, or list nodes that never had one.
     """
+    labelled = is_labelled(labels)
     num_left_out = sum(int(np.count_nonzero(mask & ~labelled)) for mask in masks.values())
-    return {name: mask & labelled for name, mask in masks.items()}, num_left_out
+    return {name: mask & labelled for name, mask in masks.items()}, {"unlabelled_split_nodes": num_left_out}

@@ -8,7 +8,7 @@ import numpy as np
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import to_array, to_numpy
 from fullgnn.graph.convert import dgl_fields, is_dgl_graph, is_ogb, is_pyg_data, pyg_fields
-from fullgnn.graph.labels import MAX_CLASSES, is_labelled
+from fullgnn.graph.labels import MAX_CLASSES
 from fullgnn.graph.masks import MASK_OF_PART, masks_of_ids, without_unlabelled
 
 _CURE = "pass a NodePropPredDataset, or its pair dataset[0]"
@@ -52,8 +52,8 @@ def ogb_fields(dataset: Any, edge_weight: int | None) -> dict[str, Any]:
         }
         parts = {part: ("the split of OGB", ids) for part, ids in of_kind.items()}
         masks = masks_of_ids(parts, len(fields["labels"]), _CURE)
-        masks, remarks["unlabelled_split_nodes"] = without_unlabelled(masks, is_labelled(fields["labels"]))
-        fields |= masks
+        masks, of_split = without_unlabelled(masks, fields["labels"])
+        fields, remarks = fields | masks, remarks | of_split
     return fields | {"remarks": remarks}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from fullgnn.errors import DataError
-from fullgnn.graph.checks import check_features, check_shape, features_dtype, first_line, is_sparse, read_only
+from fullgnn.graph.checks import check_features, check_shape, first_line, float_dtype, is_sparse, read_only
 from fullgnn.graph.csr import csr_from_arrays, without_duplicates, without_zeros
 from fullgnn.telemetry.machine import check_fits
 
@@ -49,7 +49,7 @@ def check_sparse_features(value: Any, num_nodes: int) -> csr_array:
         raise DataError(f"features has dtype {sparse.dtype}: pass real numbers or booleans")
     if sparse.shape[1] >= 1 << 31:
         raise DataError(f"features has {sparse.shape[1]} columns: number the columns from 0 on, below 2^31")
-    dtype = features_dtype(sparse)
+    dtype = float_dtype(sparse, "features", np.float32)
     # Sums of small integers, and of booleans, would overflow.
     matrix = csr_array(sparse if sparse.dtype == dtype else sparse.astype(np.promote_types(dtype, sparse.dtype)))
     matrix = without_zeros(without_duplicates(matrix))

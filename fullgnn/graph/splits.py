@@ -302,12 +302,9 @@ def few_label_split(labels: np.ndarray, train_per_class: int, num_val: int, seed
     if not 0 <= num_val <= num_rest:
         raise ConfigError(f"num_val={num_val}: choose 0 to {num_rest}, the number of nodes outside the training set")
     order = np.random.default_rng([seed, 2]).permutation(labelled)
-    by_class = order[np.argsort(labels[order], kind="stable")]  # grouped by class, random within each
-    rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    train = by_class[rank < train_per_class]
-    is_train = np.zeros(len(labels), bool)
-    is_train[train] = True
-    rest = order[~is_train[order]]
+    by_class, sizes = _by_class(labels, order)
+    train = by_class[_first_of_each(by_class, sizes, np.zeros_like(sizes), np.full_like(sizes, train_per_class))]
+    rest = order[~np.isin(order, train)]
     return masks_of(len(labels), [train, rest[:num_val], rest[num_val:]])
 
 

@@ -25,7 +25,7 @@ from fullgnn.graph.checks import check_num_nodes, first_line, id_beyond, naming,
 from fullgnn.graph.datasets.given_files import in_folder, mapped
 from fullgnn.graph.datasets.named_arrays import NamedArrays
 from fullgnn.graph.graph import Graph
-from fullgnn.graph.labels import check_labels, is_labelled
+from fullgnn.graph.labels import check_labels
 from fullgnn.graph.masks import masks_of_ids, without_unlabelled
 from fullgnn.storage.text import parse_json, read_text
 from fullgnn.telemetry.machine import check_fits
@@ -65,14 +65,14 @@ def load(name: str, path: str) -> Graph:
         raise DataError(f"{adj_file} has a matrix of shape {adj.shape}, which is not square: {COPY_AGAIN}")
     adj.data = np.ones(adj.nnz, bool)
     labels = _labels(label_file, num_nodes)
-    masks, num_unlabelled = without_unlabelled(_masks(role_file, num_nodes), is_labelled(labels))
+    masks, remarks = without_unlabelled(_masks(role_file, num_nodes), labels)
     with naming(feature_file.parent):
         return Graph.from_scipy(
             adj.T,
             features=_features(feature_file, num_nodes),
             labels=labels,
             name=name,
-            remarks={"unlabelled_split_nodes": num_unlabelled},
+            remarks=remarks,
             **masks,  # type: ignore[arg-type]
         )
 

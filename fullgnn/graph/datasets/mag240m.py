@@ -60,7 +60,7 @@ def load(path: str, cache_dir: str | None, max_papers: int | None) -> Graph:
     num_nodes, num_papers = sum(sizes), sizes[0]
     check_num_nodes(num_nodes, str(folder.meta_file))
     indptr, indices, num_merged = _structure(folder, chosen, num_nodes)
-    labels, masks, num_unlabelled = folder.labels_and_masks(num_nodes)
+    labels, masks, of_split = folder.labels_and_masks(num_nodes)
     cache = Path(path) / "homogeneous" if cache_dir is None else Path(cache_dir)
     suffix = "" if num_papers == folder.counts[0] else f"_{num_papers}"
     features = mapped_features(
@@ -79,7 +79,7 @@ def load(path: str, cache_dir: str | None, max_papers: int | None) -> Graph:
         labels,
         num_classes=folder.num_classes,
         name="mag240m",
-        remarks={"merged_arcs": num_merged, "unlabelled_split_nodes": num_unlabelled},
+        remarks={"merged_arcs": num_merged, **of_split},
         **masks,  # type: ignore[arg-type]
     )
 

@@ -116,9 +116,9 @@ class Folder:
             institutions[institution[authors[author]]] = True
         return [papers, authors, institutions]
 
-    def labels_and_masks(self, num_nodes: int) -> tuple[np.ndarray, dict[str, np.ndarray], int]:
-        """(num_nodes,) int64 labels, -1 where there is none; the masks of a ``Graph``; and how many nodes of the split
-        have no label, and are in no mask.
+    def labels_and_masks(self, num_nodes: int) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, int]]:
+        """(num_nodes,) int64 labels, -1 where there is none; the masks of a ``Graph``; and the remark on nodes of the
+        split that have no label, and are in no mask.
 
         Raises:
             DataError: a label is no class, or two parts of the split overlap.
@@ -144,7 +144,7 @@ class Folder:
                 )
             taken |= mask
             masks[MASK_OF_PART[part]] = mask
-        return labels, *without_unlabelled(masks, labels >= 0)
+        return labels, *without_unlabelled(masks, labels)
 
 
 def _count(file: Path, meta: dict[str, Any], kind: str) -> int:

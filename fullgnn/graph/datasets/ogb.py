@@ -13,13 +13,12 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import coo_array
 
-from fullgnn.errors import ConfigError, DataError, quoted
-from fullgnn.graph.checks import first_line, naming
+from fullgnn.errors import ConfigError, quoted
+from fullgnn.graph.checks import naming
 from fullgnn.graph.csr import reads_of_arcs
 from fullgnn.graph.datasets.ogb_files import Folder, class_names_of, read_names
 from fullgnn.graph.datasets.ogb_raw import UNPACK_AGAIN, Raw
 from fullgnn.graph.graph import Graph
-from fullgnn.graph.labels import is_labelled
 from fullgnn.graph.masks import without_unlabelled
 from fullgnn.graph.ogb import known_labels
 from fullgnn.telemetry.machine import check_fits
@@ -106,7 +105,7 @@ def load(
         )
     reads = _reads(raw, edge_weight, bool(add_inverse_edge))
     labels = known_labels(raw.labels(), raw.folder, UNPACK_AGAIN)
-    masks, num_unlabelled = without_unlabelled(folder.masks(raw.num_nodes), is_labelled(labels))
+    masks, of_split = without_unlabelled(folder.masks(raw.num_nodes), labels)
     mapping = folder.names() if names else []
     are_read = edge_weight is not None or node_features == "edge_mean"
     with naming(raw.folder):
@@ -117,11 +116,7 @@ def load(
             name=name,
             node_names=read_names(mapping[0], raw.num_nodes, UNPACK_AGAIN) if mapping else None,
             class_names=_class_names(mapping[1:], labels),
-            remarks=raw.remarks
-            | {
-                "unlabelled_split_nodes": num_unlabelled,
-                "unread_edge_features": 0 if are_read else num_columns,
-            },
+            remarks={**raw.remarks, **of_split, "unread_edge_features": 0 if are_read else num_columns},
             **masks,  # type: ignore[arg-type]
         )
 
@@ -135,10 +130,7 @@ def _class_names(paths: list[Path], labels: np.ndarray) -> list[str] | None:
 def _reads(raw: Raw, edge_weight: int | None, both_directions: bool) -> coo_array:
     """The adjacency; entry [v, u] says that v reads from u."""
     weight = None if edge_weight is None else np.ascontiguousarray(raw.edge_features()[:, edge_weight])
-    try:
-        reads = reads_of_arcs(*raw.edges(), raw.num_nodes, weight)
-    except ValueError as error:
-        raise DataError(f"{raw.file}: {first_line(error)}: {UNPACK_AGAIN}") from error
+    reads = reads_of_arcs(*raw.edges(), raw.num_nodes, raw.file, UNPACK_AGAIN, weight)
     if not both_directions:
         return reads
     (target, source), entries = reads.coords, reads.data

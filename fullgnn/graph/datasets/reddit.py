@@ -14,12 +14,12 @@ Published are 232,965 nodes of 602 features and 41 classes, and 114,615,892 arcs
 from pathlib import Path
 
 from fullgnn.errors import DataError
-from fullgnn.graph.checks import check_num_nodes, first_line, naming, to_float32
+from fullgnn.graph.checks import check_num_nodes, naming, to_float32
 from fullgnn.graph.csr import reads_of_arcs
 from fullgnn.graph.datasets.given_files import in_folder
 from fullgnn.graph.datasets.named_arrays import NamedArrays
 from fullgnn.graph.graph import Graph
-from fullgnn.graph.labels import check_labels, is_labelled
+from fullgnn.graph.labels import check_labels
 from fullgnn.graph.masks import MASKS, without_unlabelled
 
 URL = "https://data.dgl.ai/dataset/reddit.zip"
@@ -52,10 +52,7 @@ def load(name: str, path: str) -> Graph:
     check_num_nodes(num_nodes, str(graph_file))
     if adj["format"].tolist() not in ("coo", b"coo") or num_nodes != columns:
         raise DataError(f"{graph_file} holds no square COO matrix: {UNPACK_AGAIN}")
-    try:
-        reads = reads_of_arcs(adj.integers("row"), adj.integers("col"), num_nodes)
-    except ValueError as error:
-        raise DataError(f"{graph_file}: {first_line(error)}: {UNPACK_AGAIN}") from error
+    reads = reads_of_arcs(adj.integers("row"), adj.integers("col"), num_nodes, graph_file, UNPACK_AGAIN)
     types = data.integers("node_types")
     if types.shape != (num_nodes,):
         raise DataError(
@@ -68,13 +65,13 @@ def load(name: str, path: str) -> Graph:
     with naming(data_file):
         labels, num_classes = check_labels(data["label"], num_nodes, 0)
         of_types = {mask: types == kind for kind, mask in enumerate(MASKS, 1)}
-        masks, num_unlabelled = without_unlabelled(of_types, is_labelled(labels))
+        masks, remarks = without_unlabelled(of_types, labels)
         return Graph.from_scipy(
             reads,
             features=features,
             labels=labels,
             num_classes=num_classes,
             name=name,
-            remarks={"unlabelled_split_nodes": num_unlabelled},
+            remarks=remarks,
             **masks,  # type: ignore[arg-type]
         )

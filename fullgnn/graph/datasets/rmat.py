@@ -37,9 +37,7 @@ def load(
     if not scale > 0:
         raise ConfigError(f"scale={scale:g} must be above 0")
     num_nodes, num_edges = round(num_nodes * scale), round(num_edges * scale)
-    if num_nodes < max(num_classes, 2):
-        raise ConfigError(f"scale={scale:g} leaves {num_nodes} nodes for {num_classes} classes: raise dataset.scale")
-    check_size(name, num_nodes, num_edges, num_features)
+    check_size(name, num_nodes, num_edges, num_features, num_classes, scale)
     announce(f"{name}: {num_edges} arcs are generated", num_edges, ["generating=rmat"])
     graph = rmat(num_nodes, num_edges, num_classes, a, b, c, seed)
     data = node_data(

@@ -38,9 +38,7 @@ def load(
     if scale <= 0 or degree_scale <= 0:
         raise ConfigError(f"scale={scale:g} and degree_scale={degree_scale:g} must both be above 0")
     num_scaled, num_entries = scaled_sizes(num_nodes, num_edges, scale, degree_scale)
-    if num_scaled < max(num_classes, 2):
-        raise ConfigError(f"scale={scale:g} leaves {num_scaled} nodes for {num_classes} classes: raise dataset.scale")
-    check_size(name, num_scaled, num_entries, num_features)
+    check_size(name, num_scaled, num_entries, num_features, num_classes, scale)
     announce(f"{name}: {num_entries} non-zeros are generated", num_entries, ["generating"])
     graph = hierarchical_sbm(num_scaled, num_entries, num_classes, global_share, seed)
     data = node_data(
