@@ -12,7 +12,7 @@ import numpy as np
 from fullgnn.graph import _ids_cpu as compiled
 from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.growing import GrowingArray
-from fullgnn.graph.node_names import NodeNames, Texts
+from fullgnn.graph.node_names import Texts
 from fullgnn.kernels.support.process import PIECES, even_slices, parallel_for
 
 _LEAST_SLOTS = 1 << 10
@@ -114,10 +114,3 @@ def ranks_in(order: np.ndarray, dtype: Any = np.int32) -> np.ndarray:
     ranks = np.empty(len(order), dtype)
     ranks[order] = np.arange(len(order), dtype=dtype)
     return ranks
-
-
-def as_node_names(names: NodeNames) -> NodeNames | None:
-    """The ``names`` of a graph; None, if they are 0, 1, 2, ..., which the nodes have without names."""
-    if isinstance(names, np.ndarray) and np.array_equal(names, np.arange(len(names))):
-        return None
-    return names

@@ -105,6 +105,13 @@ def names_of(nodes: list[Any]) -> list[Any] | None:
     return nodes
 
 
+def as_node_names(names: NodeNames) -> NodeNames | None:
+    """The ``names`` of a graph; None, if they are 0, 1, 2, ..., which the nodes have without names."""
+    if isinstance(names, np.ndarray) and np.array_equal(names, np.arange(len(names))):
+        return None
+    return names
+
+
 def check_class_names(value: Any, num_classes: int) -> tuple[str, ...]:
     """The names of the classes as a ``Graph`` keeps them: one text for each.
 

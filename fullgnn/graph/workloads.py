@@ -59,12 +59,11 @@ def load_workload(name: str, cache_dir: str | None, seed: int = 0) -> Graph:
     path = Path(cache_dir) / f"{name}-{seed}.npz" if cache_dir else None
     arrays: Any = _kept(path) if path else None
     if arrays is None:
-        indptr, indices, community = _adjacency(workload, seed)
+        arrays = _adjacency(workload, seed)
         if path:
             with replacing(path) as temporary:
-                np.savez(temporary, indptr=indptr, indices=indices, community=community)
-    else:
-        indptr, indices, community = arrays["indptr"], arrays["indices"], arrays["community"]
+                np.savez(temporary, **arrays)
+    indptr, indices, community = arrays.values()
 
     rng = np.random.default_rng(seed + 1)
     n, width, num_classes = workload.num_nodes, workload.num_features, workload.num_classes
@@ -80,7 +79,7 @@ def _kept(path: Path) -> dict[str, np.ndarray] | None:
     """The arrays of an earlier call; None if there are none, or if they are damaged."""
     try:
         arrays = read_arrays(path)
-        return arrays if arrays.keys() == {"indptr", "indices", "community"} else None
+        return arrays if list(arrays) == ["indptr", "indices", "community"] else None
     except FileNotFoundError:
         return None
     except DamagedArray as error:
@@ -88,7 +87,7 @@ def _kept(path: Path) -> dict[str, np.ndarray] | None:
         return None
 
 
-def _adjacency(workload: Workload, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _adjacency(workload: Workload, seed: int) -> dict[str, np.ndarray]:
     """(n + 1,) and (num_edges,) int32 CSR with sorted rows, and (n,) the first-level community of each node."""
     n = workload.num_nodes
     rng = np.random.default_rng(seed)
@@ -102,7 +101,7 @@ def _adjacency(workload: Workload, seed: int) -> tuple[np.ndarray, np.ndarray, n
     indptr, indices = csr_from_keys(in_both_directions(new_id[low] * n + new_id[high], n), n)
     community = np.empty(n, np.int64)
     community[new_id] = levels[1][0]
-    return indptr.astype(np.int32), indices, community
+    return {"indptr": indptr.astype(np.int32), "indices": indices, "community": community}
 
 
 def _communities(rng: np.random.Generator, n: int, count: int) -> np.ndarray:

@@ -17,7 +17,8 @@ from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.datasets.given_files import existing_file
 from fullgnn.graph.datasets.words import read_rows
 from fullgnn.graph.graph import Graph
-from fullgnn.graph.ids import IntegerIds, as_node_names, ranks_in
+from fullgnn.graph.ids import IntegerIds, ranks_in
+from fullgnn.graph.node_names import as_node_names
 from fullgnn.telemetry.machine import check_fits
 
 _BYTES_OF_ARC = 8  # at least

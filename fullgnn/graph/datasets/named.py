@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fullgnn.graph.datasets.words import texts_of
-from fullgnn.graph.node_names import NodeNames
+from fullgnn.graph.node_names import NodeNames, as_node_names
 
 
 def node_names_of(texts: Any) -> NodeNames | None:
@@ -17,9 +17,7 @@ def node_names_of(texts: Any) -> NodeNames | None:
         texts: (num_nodes,) pyarrow large_string.
     """
     numbers = as_integers(texts)
-    if numbers is None:
-        return texts_of(texts)
-    return None if np.array_equal(numbers, np.arange(len(numbers))) else numbers
+    return texts_of(texts) if numbers is None else as_node_names(numbers)
 
 
 def as_integers(texts: Any) -> np.ndarray | None:

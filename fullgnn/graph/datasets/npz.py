@@ -247,7 +247,8 @@ def save_npz(graph: Graph, path: Path) -> None:
 def _write(graph: Graph, path: Path) -> None:
     adj = graph.adjacency(np.float32 if graph.weight is None else graph.weight.dtype).T.tocsr()
     otherwise = ("indptr", "indices", "weight", "features")
-    arrays = {name: array for name, array in graph_to_arrays(graph).items() if not name.startswith(otherwise)}
+    stored = graph_to_arrays(graph)
+    arrays: dict[str, Any] = {name: stored[name] for name in stored if not name.startswith(otherwise)}
     arrays |= features_to_arrays(graph.features, "attr_matrix" if isinstance(graph.features, np.ndarray) else "attr")
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:  # a file object: np.savez would append .npz to a bare name

@@ -12,10 +12,11 @@ semi-supervised learning with graph embeddings" (2016). The files are Python 2 p
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
@@ -33,6 +34,8 @@ from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
 from fullgnn.graph.sparse_features import check_sparse_features
 from fullgnn.telemetry.machine import check_fits
+
+T = TypeVar("T")
 
 URL = "https://github.com/kimiyoung/planetoid/raw/master/data"
 NAMES = ("cora", "citeseer", "pubmed")
@@ -60,8 +63,8 @@ def load(name: str, root: str, normalize_features: bool) -> Graph:
     """
     names = [file.name for file in files(name, root)]
     y_path, tx_path, ty_path, allx_path, ally_path, graph_path, index_path = fetch(root, names, URL, SHA256)
-    y, ty, ally = (_read_array(path) for path in (y_path, ty_path, ally_path))
-    tx, allx = (_read_csr(path) for path in (tx_path, allx_path))
+    y, ty, ally = (_read(path, _array) for path in (y_path, ty_path, ally_path))
+    tx, allx = (_read(path, _csr) for path in (tx_path, allx_path))
     test_index = _read_test_index(index_path)
     rows_agree = allx.shape[0] == len(ally) == test_index.min() and tx.shape[0] == len(ty) == len(test_index)
     columns_agree = tx.shape[1] == allx.shape[1] and y.shape[1:] == ty.shape[1:] == ally.shape[1:] != ()
@@ -85,7 +88,7 @@ def load(name: str, root: str, normalize_features: bool) -> Graph:
 
     node = np.arange(num_nodes)
     return Graph.from_edge_index(
-        _read_arcs(graph_path),
+        _read(graph_path, partial(_arcs, num_bytes=graph_path.stat().st_size)),
         features=normalize_rows(features) if normalize_features else features,
         labels=np.where(one_hot.any(axis=1), one_hot.argmax(axis=1), -1),
         train_mask=node < len(y),
@@ -117,36 +120,52 @@ _NAMES = (
 _RENAMED = pickled_arrays.RENAMED | {"scipy.sparse._csr": "scipy.sparse.csr"}
 
 
-def _pickled(path: Path) -> Any:
-    """The value of a pickle file, inert."""
-    with naming(path), reading(path, _cure(path.name), ArithmeticError, OSError, LookupError, ValueError):
-        size = path.stat().st_size
-        check_fits(16 * size, str(path), _cure(path.name))
-        return read_pickle(path.read_bytes(), _NAMES, _RENAMED)
+def _read(path: Path, made: Callable[[Any], T]) -> T:
+    """What is ``made`` of the value of a pickle file, which is inert."""
+    cure = _cure(path.name)
+    with naming(path), reading(path, cure, ArithmeticError, OSError, LookupError, ValueError):
+        check_fits(16 * path.stat().st_size, str(path), cure)
+        return made(read_pickle(path.read_bytes(), _NAMES, _RENAMED))
 
 
-def _read_array(path: Path) -> np.ndarray:
-    """The one array, of numbers or booleans, in a pickle file."""
-    value = _pickled(path)
-    with reading(path, _cure(path.name), ValueError):
-        array = array_of(value)
-        if not array.ndim:
-            raise ValueError("it holds one number where an array belongs")
-        return array
+def _array(value: Any) -> np.ndarray:
+    """The one array, of numbers or booleans."""
+    array = array_of(value)
+    if not array.ndim:
+        raise ValueError("it holds one number where an array belongs")
+    return array
 
 
-def _read_csr(path: Path) -> csr_array:
-    """The one CSR matrix in a pickle file."""
-    value = _pickled(path)
-    with reading(path, _cure(path.name), ValueError):
-        if name_of(value) != "csr_matrix" or name_of(value.state) != "dict":
-            raise ValueError(f"it holds {kind_of(value)} where a csr_matrix belongs")
-        items = value.state.items
-        fields = {text_of(key): item for key, item in zip(items[::2], items[1::2], strict=True)}
-        if missing := {"_shape", "data", "indices", "indptr"} - fields.keys():
-            raise ValueError(f"its csr_matrix has no {min(missing)}")
-        data, indices, indptr = (array_of(fields[name]) for name in ("data", "indices", "indptr"))
-        return checked_csr(data, indices, indptr, shape_of(fields["_shape"]))
+def _csr(value: Any) -> csr_array:
+    """The one CSR matrix."""
+    if name_of(value) != "csr_matrix" or name_of(value.state) != "dict":
+        raise ValueError(f"it holds {kind_of(value)} where a csr_matrix belongs")
+    items = value.state.items
+    fields = {text_of(key): item for key, item in zip(items[::2], items[1::2], strict=True)}
+    if missing := {"_shape", "data", "indices", "indptr"} - fields.keys():
+        raise ValueError(f"its csr_matrix has no {min(missing)}")
+    data, indices, indptr = (array_of(fields[name]) for name in ("data", "indices", "indptr"))
+    return checked_csr(data, indices, indptr, shape_of(fields["_shape"]))
+
+
+def _arcs(value: Any, num_bytes: int) -> np.ndarray:
+    """(2, E) arcs in the order of the file, sources above targets.
+
+    Args:
+        num_bytes: of the file. There are more links if one list is taken many times.
+    """
+    if name_of(value) not in ("dict", "defaultdict"):
+        raise ValueError(f"it holds {kind_of(value)} where a dict belongs")
+    keys, lists = value.items[::2], value.items[1::2]
+    if len(keys) != len(lists) or any(type(neighbors) is not list for neighbors in lists):
+        raise ValueError("its values are no lists")
+    counts = np.fromiter(map(len, lists), np.int64, len(lists))
+    if counts.sum() > num_bytes:
+        raise ValueError(f"it has {counts.sum()} links in {num_bytes} bytes, one list many times")
+    sources, targets = _integers(keys), _integers(list(chain.from_iterable(lists)))
+    if len(distinct(sources - sources.min(initial=0))) < len(sources):
+        raise ValueError("it lists the links of a node twice")
+    return np.stack([np.repeat(sources, counts), targets])
 
 
 def _read_test_index(path: Path) -> np.ndarray:
@@ -168,24 +187,6 @@ def _words_as_integers(text: bytes) -> Iterator[int]:
                 why = "is beyond int64" if is_integer else "is no integer"
                 raise ValueError(f"line {number}: {quoted(word[:1000].decode('latin1'))!r} {why}")
             yield value
-
-
-def _read_arcs(path: Path) -> np.ndarray:
-    """(2, E) arcs in the order of the file, sources above targets."""
-    value = _pickled(path)
-    with reading(path, _cure(path.name), OverflowError, ValueError):
-        if name_of(value) not in ("dict", "defaultdict"):
-            raise ValueError(f"it holds {kind_of(value)} where a dict belongs")
-        keys, lists = value.items[::2], value.items[1::2]
-        if len(keys) != len(lists) or any(type(neighbors) is not list for neighbors in lists):
-            raise ValueError("its values are no lists")
-        counts, num_bytes = np.fromiter(map(len, lists), np.int64, len(lists)), path.stat().st_size
-        if counts.sum() > num_bytes:
-            raise ValueError(f"it has {counts.sum()} links in {num_bytes} bytes, one list many times")
-        sources, targets = _integers(keys), _integers(list(chain.from_iterable(lists)))
-        if len(distinct(sources - sources.min(initial=0))) < len(sources):
-            raise ValueError("it lists the links of a node twice")
-    return np.stack([np.repeat(sources, counts), targets])
 
 
 def _integers(values: list[Any]) -> np.ndarray:

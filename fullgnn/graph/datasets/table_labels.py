@@ -54,13 +54,13 @@ class LabelColumn:
         values, known = self._values.taken(), self._known.taken()
         if self.kind == "stored":
             return values, known & ~np.isnan(values) if values.dtype.kind == "f" else known, None
-        texts = self._texts.names.tolist() if len(self._texts) <= MAX_CLASSES else None
         numbers = _numbers_of_texts(self._texts)
         if numbers is not None:
             by_text, is_known = numbers
             return by_text[values], known & is_known[values], None
-        if texts is None:
+        if len(self._texts) > MAX_CLASSES:
             raise DataError(f"{self._where}, column {quoted(self.column)} has more than {MAX_CLASSES} different labels")
+        texts = self._texts.names.tolist()
         known &= np.array([text.strip().lower() not in UNKNOWN for text in texts])[values]
         order = self._texts.in_order()
         return ranks_in(order, np.int64)[values], known, [texts[code] for code in order.tolist()]

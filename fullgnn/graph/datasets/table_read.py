@@ -16,11 +16,11 @@ from fullgnn.graph.datasets.table_nodes import NodeValues, read_nodes
 from fullgnn.graph.datasets.table_source import WrongValue
 from fullgnn.graph.datasets.table_values import NO_NODE, Ids, codes_of, ids_of, numbers_of
 from fullgnn.graph.graph import Graph
-from fullgnn.graph.ids import as_node_names, ranks_in
+from fullgnn.graph.ids import ranks_in
 from fullgnn.graph.labels import is_labelled
 from fullgnn.graph.masks import MASKS
 from fullgnn.graph.node_data import made_features
-from fullgnn.graph.node_names import NodeNames
+from fullgnn.graph.node_names import NodeNames, as_node_names
 from fullgnn.telemetry.machine import check_fits
 
 T = TypeVar("T")

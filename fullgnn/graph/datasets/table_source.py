@@ -8,9 +8,10 @@ pyarrow reads all of them. The values of a column come as one of these kinds, wh
     stored     as the table has them; a CSV file has texts
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -100,12 +101,14 @@ class Source:
             line = f"{self.name}, column {quoted(name)}: {quoted(message_of(error))}"
             raise WrongValue(line, kind, name) from error
 
-    def _check_columns(self, names: list[str]) -> None:
+    def _describe(self, names: list[str], types: Iterable[Any], num_rows: int | None = None) -> None:
+        """Keep what is known of the table, whose columns must have different names."""
         again = sorted({name for name in names if names.count(name) > 1})
         if again:
             raise DataError(f"{self.name} has two columns {quoted(again[0])}: give each column a name of its own")
         if not names:
             raise DataError(f"{self.name} has no column: write it again")
+        self.types, self.num_rows = dict(zip(names, types)), num_rows
 
 
 class ParquetSource(Source):
@@ -114,9 +117,8 @@ class ParquetSource(Source):
     def __init__(self, path: Path):
         self.name, self._path = str(path), path
         with _reading(self.name), self._open() as file:
-            schema, self.num_rows = file.schema_arrow, file.metadata.num_rows
-        self._check_columns(schema.names)
-        self.types = dict(zip(schema.names, schema.types))
+            schema, num_rows = file.schema_arrow, file.metadata.num_rows
+        self._describe(schema.names, schema.types, num_rows)
 
     def _open(self) -> Any:
         import pyarrow.parquet
@@ -148,8 +150,7 @@ class CsvSource(Source):
         self._delimiter = delimiter or guessed
         with _reading(self.name), self._open({}) as reader:
             names = reader.schema.names
-        self._check_columns(names)
-        self.types = dict.fromkeys(names)
+        self._describe(names, repeat(None))
 
     def _open(self, kinds: Mapping[str, str], threads: bool = True) -> Any:
         import pyarrow
@@ -209,8 +210,7 @@ class MemorySource(Source):
                 f"{name} cannot be read as a table ({quoted(message_of(error))}): pass a file, or a table of pandas,"
                 " polars or pyarrow"
             ) from error
-        self._check_columns(self._table.column_names)
-        self.types, self.num_rows = dict(zip(self._table.column_names, self._table.schema.types)), len(self._table)
+        self._describe(self._table.column_names, self._table.schema.types, len(self._table))
 
     def _batches(self, kinds: Mapping[str, str]) -> Iterator[Any]:
         yield from self._table.select(list(kinds)).to_batches(max_chunksize=ROWS_AT_ONCE)
