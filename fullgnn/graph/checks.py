@@ -282,14 +282,11 @@ def read_mask(value: Any, name: str, num_nodes: int) -> np.ndarray:
             f"{name} has shape {given.shape}, a split a column: choose one, as in {name}[:, 0], in"
             " Graph.from_pyg(data, split=0), or for a file in dataset.split=0"
         )
-    if given.ndim != 1:
+    are_integers = given.dtype.kind in "iu" or not given.size
+    if given.ndim != 1 or not (are_integers or len(given) == num_nodes):
         raise DataError(f"{name} has shape {given.shape} but the graph has {num_nodes} nodes: pass one bool per node")
     is_mask = given.dtype == bool or _are_bits(given)
-    if given.dtype.kind not in "iu" and given.size:
-        if len(given) != num_nodes:
-            raise DataError(
-                f"{name} has shape {given.shape} but the graph has {num_nodes} nodes: pass one bool per node"
-            )
+    if not are_integers:
         if not is_mask:
             raise DataError(f"{name} holds values other than 0 and 1: pass one boolean per node, or integer node ids")
         return given.astype(bool, copy=False)

@@ -122,14 +122,10 @@ def draw(method: str, labels: np.ndarray, keys: SplitKeys, seed: int) -> tuple[d
         raise DataError("the graph has no labels, whose nodes could be split: pass labels, or masks")
     if method == "random":
         masks = random_split(labels, keys.of("train_fraction"), keys.of("val_fraction"), seed)
-    elif method == "per_class":
-        classes = np.full(len(labels), -1)
-        classes[nodes] = _known_classes(labels, nodes, method)
-        masks = few_label_split(classes, keys.of("train_per_class"), keys.of("num_val"), seed)
     else:
         order = np.random.default_rng([seed, 2]).permutation(nodes)
-        parts = {"stratified": _stratified, "group": _by_group, "kfold": _fold}[method](labels, order, keys, seed)
-        masks = masks_of(len(labels), parts)
+        split = {"stratified": _stratified, "per_class": _per_class, "group": _by_group, "kfold": _fold}[method]
+        masks = masks_of(len(labels), split(labels, order, keys, seed))
     return masks, remarks_of(method, keys, seed, len(nodes))
 
 
@@ -149,35 +145,25 @@ def is_remark_of_split(name: str) -> bool:
     return name.startswith("split_") or name in {f"{method}_split_nodes" for method in METHODS}
 
 
-def _classes(labels: np.ndarray, nodes: np.ndarray) -> np.ndarray | None:
-    """(len(nodes),) the class of each of the labelled ``nodes``, counted from 0; None: the labels are no classes."""
-    of_nodes = labels[nodes]
-    if labels.ndim == 2 or (labels.dtype.kind == "f" and not (of_nodes == np.floor(of_nodes)).all()):
-        return None
-    if 0 <= of_nodes.min() and of_nodes.max() < MAX_CLASSES:
-        return of_nodes.astype(np.int64, copy=False)
-    return np.unique(of_nodes, return_inverse=True)[1]
+def _by_class(labels: np.ndarray, order: np.ndarray, method: str = "") -> tuple[np.ndarray, np.ndarray]:
+    """The nodes of ``order`` by class, in their order within each class, and the number of nodes of each class. Labels
+    that are no classes make one class of all nodes.
 
-
-def _known_classes(labels: np.ndarray, nodes: np.ndarray, method: str) -> np.ndarray:
-    """The classes of ``_classes``.
+    Args:
+        method: that takes classes alone; empty: there is none.
 
     Raises:
-        ConfigError: the labels are no classes.
+        ConfigError: the labels are no classes, which the ``method`` takes.
     """
-    classes = _classes(labels, nodes)
-    if classes is None:
+    of_nodes = labels[order]
+    are_classes = labels.ndim == 1 and (labels.dtype.kind != "f" or bool((of_nodes == np.floor(of_nodes)).all()))
+    if not are_classes and method:
         kind = "several labels" if labels.ndim == 2 else "numbers that are no classes"
         raise ConfigError(f"split={method} takes one class a node, and the nodes have {kind}: take split=random")
-    return classes
-
-
-def _by_class(labels: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The nodes of ``order`` by class, in their order within each class, and the number of nodes of each class. Labels
-    that are no classes make one class of all nodes."""
-    classes = _classes(labels, order)
-    if classes is None:
+    if not are_classes:
         return order, np.array([len(order)])
+    are_numbers = 0 <= of_nodes.min() and of_nodes.max() < MAX_CLASSES
+    classes = of_nodes.astype(np.int64, copy=False) if are_numbers else np.unique(of_nodes, return_inverse=True)[1]
     small = classes.astype(np.int16) if classes.max(initial=0) < 1 << 15 else classes  # which numpy sorts much faster
     return order[np.argsort(small, kind="stable")], np.bincount(classes)
 
@@ -209,14 +195,27 @@ def _sizes(num_nodes: int, keys: SplitKeys) -> tuple[int, int]:
 
 def _stratified(labels: np.ndarray, order: np.ndarray, keys: SplitKeys, seed: int) -> list[np.ndarray]:
     """Shares of each class that are exact but for the rounding; the sizes of the parts are those of ``random``."""
-    _known_classes(labels, order, "stratified")
-    by_class, sizes = _by_class(labels, order)
+    by_class, sizes = _by_class(labels, order, "stratified")
     num_train, num_val = _sizes(len(order), keys)
     train = _allocate(sizes, num_train)
     val = _allocate(sizes - train, num_val)
     in_train = _first_of_each(by_class, sizes, np.zeros_like(train), train)
     in_val = _first_of_each(by_class, sizes, train, val)
     return [by_class[in_train], by_class[in_val], by_class[~(in_train | in_val)]]
+
+
+def _per_class(labels: np.ndarray, order: np.ndarray, keys: SplitKeys, seed: int) -> list[np.ndarray]:
+    """A number of nodes of every class, and of the others, in their order, a number for validation."""
+    train_per_class, num_val = keys.of("train_per_class"), keys.of("num_val")
+    by_class, sizes = _by_class(labels, order, "per_class")
+    smallest = sizes[sizes > 0].min()
+    if not 1 <= train_per_class <= smallest:
+        raise ConfigError(f"train_per_class={train_per_class}: choose 1 to {smallest}, the smallest class")
+    train = by_class[_first_of_each(by_class, sizes, np.zeros_like(sizes), np.full_like(sizes, train_per_class))]
+    rest = order[~np.isin(order, train)]
+    if not 0 <= num_val <= len(rest):
+        raise ConfigError(f"num_val={num_val}: choose 0 to {len(rest)}, the number of nodes outside the training set")
+    return [train, rest[:num_val], rest[num_val:]]
 
 
 def _by_group(labels: np.ndarray, order: np.ndarray, keys: SplitKeys, seed: int) -> list[np.ndarray]:
@@ -293,19 +292,9 @@ def few_label_split(labels: np.ndarray, train_per_class: int, num_val: int, seed
     Args:
         labels: (num_nodes,) integers. A node whose label is -1 is in no mask, and a class without a node is none.
     """
-    labelled = np.flatnonzero(labels >= 0)
-    sizes = np.bincount(labels[labelled])
-    present = sizes[sizes > 0]
-    if not 1 <= train_per_class <= present.min():
-        raise ConfigError(f"train_per_class={train_per_class}: choose 1 to {present.min()}, the smallest class")
-    num_rest = len(labelled) - train_per_class * len(present)
-    if not 0 <= num_val <= num_rest:
-        raise ConfigError(f"num_val={num_val}: choose 0 to {num_rest}, the number of nodes outside the training set")
-    order = np.random.default_rng([seed, 2]).permutation(labelled)
-    by_class, sizes = _by_class(labels, order)
-    train = by_class[_first_of_each(by_class, sizes, np.zeros_like(sizes), np.full_like(sizes, train_per_class))]
-    rest = order[~np.isin(order, train)]
-    return masks_of(len(labels), [train, rest[:num_val], rest[num_val:]])
+    order = np.random.default_rng([seed, 2]).permutation(np.flatnonzero(labels >= 0))
+    keys = SplitKeys(train_per_class=train_per_class, num_val=num_val)
+    return masks_of(len(labels), _per_class(labels, order, keys, seed))
 
 
 def masks_of(num_nodes: int, parts: list[np.ndarray]) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from fullgnn.graph.checks import check_num_nodes
+from fullgnn.graph.datasets.given_files import in_folder
 from fullgnn.graph.datasets.mag240m_features import mapped_features
-from fullgnn.graph.datasets.mag240m_files import UNPACK_AGAIN, Folder, files_of
+from fullgnn.graph.datasets.mag240m_files import RELATIONS, UNPACK_AGAIN, URL, Folder
 from fullgnn.graph.graph import Graph
 from fullgnn.telemetry.log import announce
 from fullgnn.telemetry.machine import check_fits
@@ -25,12 +26,15 @@ _BYTES_OF_NODE = 8 + 8 + 4 + 2 + 8 + 3  # its row start, an array to find that, 
 
 
 def files(path: str) -> list[Path]:
-    """The files of ``load``.
+    """The files of ``load``: meta, split, features and labels of the papers, and the edges of the three relations.
 
     Raises:
         DataError: a file is missing.
     """
-    return files_of(path)
+    names = ["meta.pt", "split_dict.pt", "processed/paper/node_feat.npy", "processed/paper/node_label.npy"]
+    names += (f"processed/{relation}/edge_index.npy" for relation in RELATIONS)
+    cure = f"set dataset.path to the folder mag240m_kddcup2021 of OGB-LSC, unpacked from {URL}"
+    return in_folder(path, names, cure)
 
 
 def check(path: str, max_papers: int | None) -> None:
@@ -39,7 +43,7 @@ def check(path: str, max_papers: int | None) -> None:
     Raises:
         ConfigError, DataError: as ``load``.
     """
-    Folder(path, max_papers)
+    Folder(files(path), max_papers)
 
 
 def load(path: str, cache_dir: str | None, max_papers: int | None) -> Graph:
@@ -54,7 +58,7 @@ def load(path: str, cache_dir: str | None, max_papers: int | None) -> Graph:
         ConfigError: ``max_papers`` is wrong, or ``cache_dir`` cannot be written.
         DataError: a file is missing, damaged or too large; the message names it.
     """
-    folder = Folder(path, max_papers)
+    folder = Folder(files(path), max_papers)
     chosen = folder.chosen()
     sizes = [int(np.count_nonzero(mask)) for mask in chosen]
     num_nodes, num_papers = sum(sizes), sizes[0]

@@ -18,7 +18,7 @@ import numpy as np
 
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.checks import id_beyond
-from fullgnn.graph.datasets.given_files import in_folder, mapped
+from fullgnn.graph.datasets.given_files import mapped
 from fullgnn.graph.datasets.torch_dict import read_torch_dict
 from fullgnn.graph.masks import MASK_OF_PART, without_unlabelled
 
@@ -30,18 +30,6 @@ NUM_CLASSES = 153
 
 EDGES_AT_ONCE = 1 << 22
 """Edges that are read from a file at once."""
-
-
-def files_of(path: str) -> list[Path]:
-    """Its files: meta, split, features and labels of the papers, and the edges of the three relations.
-
-    Raises:
-        DataError: a file is missing.
-    """
-    names = ["meta.pt", "split_dict.pt", "processed/paper/node_feat.npy", "processed/paper/node_label.npy"]
-    names += (f"processed/{relation}/edge_index.npy" for relation in RELATIONS)
-    cure = f"set dataset.path to the folder mag240m_kddcup2021 of OGB-LSC, unpacked from {URL}"
-    return in_folder(path, names, cure)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,17 +62,18 @@ class Folder:
     """The files of MAG240M, opened and compared with each other: the small ones are read, the large ones are mapped.
 
     Args:
+        files: meta, split, features and labels of the papers, and the edges of the three relations.
         max_papers: of the graph; None: all.
 
     Raises:
         ConfigError: ``max_papers`` is wrong.
-        DataError: a file is missing or damaged, or has the shape of another one.
+        DataError: a file is damaged, or has the shape of another one.
     """
 
-    def __init__(self, path: str, max_papers: int | None) -> None:
+    def __init__(self, files: list[Path], max_papers: int | None) -> None:
         if max_papers is not None and max_papers < 1:
             raise ConfigError(f"dataset.max_papers={max_papers}: choose 1 or more, or null for all papers")
-        self.meta_file, self.split_file, self.feature_file, self.label_file, *edge_files = files_of(path)
+        self.meta_file, self.split_file, self.feature_file, self.label_file, *edge_files = files
         meta = read_torch_dict(self.meta_file, UNPACK_AGAIN)
         self.counts = [_count(self.meta_file, meta, kind) for kind in KINDS]
         """Nodes of each kind."""

@@ -89,22 +89,14 @@ class NamedArrays:
         text = str(array)
         return text if text.isprintable() and len(text) <= MAX_QUOTED else quoted(text)
 
-    def has(self, key: str, kinds: str, length: int) -> bool:
-        """Whether the file has a list ``key`` of this ``length`` and of one of these kinds of dtypes."""
+    def kind(self, key: str, length: int) -> str:
+        """The kind of the dtype of the array ``key``, ``O`` for Python objects, which are never read; empty: it is no
+        list of this ``length``, or absent, or damaged."""
         try:
             header = self.arrays.header(key) if key in self else None
-        except DamagedArray:
-            return False
-        return header is not None and header.dtype.kind in kinds and header.shape == (length,)
-
-    def holds_objects(self, key: str) -> bool:
-        """Whether the file has an array ``key`` of Python objects, which are never read."""
-        try:
-            if key in self:
-                self.arrays.header(key)
         except DamagedArray as error:
-            return isinstance(error, ObjectArray)
-        return False
+            return "O" if isinstance(error, ObjectArray) else ""
+        return header.dtype.kind if header is not None and header.shape == (length,) else ""
 
     def shape(self, prefix: str, kind: str = "CSR") -> tuple[int, ...]:
         """The shape of the sparse matrix of this ``kind`` whose arrays have this ``prefix``, such as ``adj_``."""

@@ -270,17 +270,17 @@ class _Arrays(NamedArrays):
 
     def node_names(self, num_nodes: int) -> NodeNames | None:
         """The names of the nodes, if the file has an integer or a text for each of them."""
-        if "node_names" in self and not self.has("node_names", "iuU", num_nodes):
+        if "node_names" in self and self.kind("node_names", num_nodes) not in ("i", "u", "U"):
             return None
         return check_node_names(names_from_arrays(self), num_nodes)
 
     def class_names(self, num_classes: int) -> np.ndarray | None:
         """The names of the classes, if the file has a text for each of them."""
-        return self["class_names"] if self.has("class_names", "U", num_classes) else None
+        return self["class_names"] if self.kind("class_names", num_classes) == "U" else None
 
     def unread_class_names(self, num_classes: int) -> dict[str, int]:
         """The remark that the names of the classes are Python objects, which are never read; empty if they are not."""
-        return {"unread_class_names": num_classes} if self.holds_objects("class_names") else {}
+        return {"unread_class_names": num_classes} if self.kind("class_names", num_classes) == "O" else {}
 
     def features(self, num_nodes: int) -> NodeFeatures | None:
         """The features, sparse or dense, of ``num_nodes`` nodes; None if the file has none."""
