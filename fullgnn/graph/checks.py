@@ -285,7 +285,7 @@ def read_mask(value: Any, name: str, num_nodes: int) -> np.ndarray:
     are_integers = given.dtype.kind in "iu" or not given.size
     if given.ndim != 1 or not (are_integers or len(given) == num_nodes):
         raise DataError(f"{name} has shape {given.shape} but the graph has {num_nodes} nodes: pass one bool per node")
-    is_mask = given.dtype == bool or _are_bits(given)
+    is_mask = given.dtype == bool or bool(np.isin(given, (0, 1)).all())
     if not are_integers:
         if not is_mask:
             raise DataError(f"{name} holds values other than 0 and 1: pass one boolean per node, or integer node ids")
@@ -309,13 +309,6 @@ def read_mask(value: Any, name: str, num_nodes: int) -> np.ndarray:
             " repeat: pass one boolean per node, or each id once"
         )
     return mask
-
-
-def _are_bits(given: np.ndarray) -> bool:
-    """Whether all numbers are 0 or 1."""
-    if given.dtype.kind in "iu":
-        return not given.size or bool(0 <= given.min() and given.max() <= 1)
-    return bool(np.isin(given, (0, 1)).all())
 
 
 def check_range(features: Any, dtype: Any, node_id: np.ndarray | None = None) -> None:

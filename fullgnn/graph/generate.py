@@ -74,8 +74,7 @@ class HostArrays:
     def on_device(self, array: np.ndarray) -> np.ndarray:
         return array
 
-    def repeat(self, values: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        return np.repeat(values, counts)
+    repeat = staticmethod(np.repeat)
 
     def draw(
         self, cumulative: np.ndarray, base: np.ndarray, width: np.ndarray, counts: np.ndarray, count: int

@@ -423,7 +423,8 @@ class Graph:
             ConfigError: a column is not there, or several may be meant.
             DataError: a value is missing or wrong; the message names the row and the column.
         """
-        from fullgnn.graph.datasets.table_graph import TableKeys, planned
+        from fullgnn.graph.datasets.table_columns import TableKeys
+        from fullgnn.graph.datasets.table_graph import planned
         from fullgnn.graph.datasets.table_read import graph_of
         from fullgnn.graph.datasets.table_source import sources_of
 

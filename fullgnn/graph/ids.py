@@ -12,7 +12,7 @@ import numpy as np
 from fullgnn.graph import _ids_cpu as compiled
 from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.growing import GrowingArray
-from fullgnn.graph.node_names import Texts
+from fullgnn.graph.node_names import NodeNames, Texts
 from fullgnn.kernels.support.process import PIECES, even_slices, parallel_for
 
 _LEAST_SLOTS = 1 << 10
@@ -114,3 +114,20 @@ def ranks_in(order: np.ndarray, dtype: Any = np.int32) -> np.ndarray:
     ranks = np.empty(len(order), dtype)
     ranks[order] = np.arange(len(order), dtype=dtype)
     return ranks
+
+
+def numbered(ids: IntegerIds | TextIds, num_given: int = 0) -> tuple[np.ndarray | None, NodeNames]:
+    """The number of each node by the order in which its id arrived, or None; and the names of the nodes by number.
+
+    Nodes that are given in an order keep it, and the others follow in ascending order: integers by value, texts by
+    Unicode.
+
+    Args:
+        num_given: how many ids, which arrived first, are those of nodes in an order, as of tables of nodes.
+    """
+    if num_given and len(ids) == num_given:
+        return None, ids.names[np.arange(num_given)]  # without the room that ``ids`` has for others
+    order = ids.in_order()
+    if num_given:
+        order = np.concatenate([np.arange(num_given), order[order >= num_given]])
+    return ranks_in(order), ids.names[order]

@@ -149,7 +149,7 @@ def _named(value: Any) -> NodeNames:
     array = to_array(value, "node_names")
     if array.ndim != 1:
         raise DataError(f"node_names has shape {array.shape}: pass one name per node")
-    if array.dtype.kind in "iu" and (array.dtype.itemsize < 8 or array.dtype.kind == "i" or _fit_int64(array)):
+    if array.dtype.kind == "i" or (array.dtype.kind == "u" and int(array.max(initial=0)) < 1 << 63):
         return array.astype(np.int64, copy=False)
     if array.dtype.kind in "UTu" or (array.dtype == object and all(map(_is_name, array))):
         try:
@@ -157,10 +157,6 @@ def _named(value: Any) -> NodeNames:
         except UnicodeError as error:
             raise DataError(f"node_names holds a text that is not valid Unicode: {first_line(error)}") from error
     raise DataError(f"node_names has dtype {array.dtype}: pass integers or strings")
-
-
-def _fit_int64(array: np.ndarray) -> bool:
-    return not array.size or int(array.max()) < 1 << 63
 
 
 def _is_name(value: Any) -> bool:

@@ -17,7 +17,7 @@ from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.datasets.given_files import existing_file
 from fullgnn.graph.datasets.words import read_rows
 from fullgnn.graph.graph import Graph
-from fullgnn.graph.ids import IntegerIds, ranks_in
+from fullgnn.graph.ids import IntegerIds, numbered
 from fullgnn.graph.node_names import as_node_names
 from fullgnn.telemetry.machine import check_fits
 
@@ -76,8 +76,7 @@ def load(name: str | None, path: str, weight: bool | None) -> Graph:
     if not len(builder):
         raise DataError(f"{file} has no arc: write two ids a line")
     check_num_nodes(len(ids), str(file))
-    order = ids.in_order()
-    names, number = ids.names[order], ranks_in(order)
+    number, names = numbered(ids)
     del ids
     arcs = builder.finish(len(names), number)
     return Graph(

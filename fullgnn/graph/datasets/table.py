@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from fullgnn.errors import ConfigError, DataError, quoted
-from fullgnn.graph.datasets.table_graph import Plan, TableKeys, planned
+from fullgnn.graph.datasets.table_columns import TableKeys, node_columns
+from fullgnn.graph.datasets.table_graph import Plan, planned
 from fullgnn.graph.datasets.table_source import Source, open_source, stem_of
 from fullgnn.graph.graph import Graph
 
@@ -102,7 +103,7 @@ def lacks(**keys: Any) -> list[str]:
     """Which of ``labels`` and ``train_mask`` no column has."""
     files(keys["edges"], keys["nodes"], keys["feature_table"])
     chosen = TableKeys.of(keys | {"features": []})
-    columns = chosen.node_columns(_sources("nodes", keys["nodes"], keys["delimiter"]))
+    columns = node_columns(_sources("nodes", keys["nodes"], keys["delimiter"]), chosen)
     has = {
         "labels": any(cols.labels for cols in columns),
         "train_mask": any(cols.splits or cols.masks for cols in columns),

@@ -1,12 +1,12 @@
-"""Which columns of a table say what: as the keys name them, or by names that are usual.
+"""The keys of ``dataset=table``, and which columns of a table say what: as a key names them, or by usual names.
 
 A key names columns, an empty list says that there are none, and null finds them by their names. Where several columns
 are possible, the key must choose.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from fullgnn.errors import ConfigError, DataError, quoted
 from fullgnn.graph.datasets.table_source import TEXTS, Piece, Source
+from fullgnn.graph.node_data import MADE, check_made
 
 Named = Sequence[str] | None
 """Columns as a key names them: by their names, or by patterns such as ``f_*``."""
@@ -35,6 +36,67 @@ _NUMBERED = re.compile(r"(?:f|x|feat|features?|attr|emb|embedding|dim)[_-]?\d+|\
 _MASKS = (("train_mask",), ("val_mask", "valid_mask", "validation_mask"), ("test_mask",))
 """The names, in lower case, by which three columns are found to be masks."""
 _SPLIT_NUMBERED = re.compile(r"split[_-]?\d+")
+_OF_PAIRS = {"edges": ("source", "target", "weight"), "features": ("feature_node", "feature_name", "feature_value")}
+"""By what a table has a row for each of: the keys of the two columns that each row has, and of that of its number."""
+UNKNOWN_NODES = ("refuse", "add", "drop")
+LABEL_TYPES = ("class", "number")
+
+
+@dataclass(frozen=True)
+class TableKeys:
+    """The keys of ``conf/dataset/table.yaml`` that say what the tables mean. One text stands for a list of it."""
+
+    source: str | None = None
+    target: str | None = None
+    weight: Named = None
+    node: str | None = None
+    features: Named = None
+    feature_channels: int | None = None
+    feature_node: str | None = None
+    feature_name: str | None = None
+    feature_value: Named = None
+    label: Named = None
+    label_type: str | None = None
+    split_columns: Named = None
+    mask_columns: Named = None
+    split: int | str | None = None
+    unknown_nodes: str = "refuse"
+    seed: int = 0
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "TableKeys":
+        """The keys that are in ``given``, such as the arguments of a function."""
+        return cls(**{field.name: given[field.name] for field in fields(cls) if field.name in given})
+
+    def __post_init__(self) -> None:
+        for key in ("weight", "features", "feature_value", "label", "split_columns", "mask_columns"):
+            value = getattr(self, key)
+            object.__setattr__(self, key, [value] if isinstance(value, str) else value)
+        for key, choices in (("unknown_nodes", UNKNOWN_NODES), ("label_type", (*LABEL_TYPES, None))):
+            if getattr(self, key) not in choices:
+                told = ", ".join("null" if choice is None else choice for choice in choices)
+                raise ConfigError(f"dataset.{key}={quoted(getattr(self, key))} is not known: choose one of {told}")
+        if self.mask_columns and len({*self.mask_columns}) != 3:
+            raise ConfigError(
+                f"dataset.mask_columns=[{quoted(','.join(self.mask_columns))}] names no three columns: give those of"
+                " training, validation and test nodes, such as [train_mask,val_mask,test_mask]"
+            )
+        if self.mask_columns and self.split_columns:
+            raise ConfigError("dataset.split_columns and dataset.mask_columns both name the split: leave one out")
+        if self.made is not None:
+            check_made(self.made, self.feature_channels)
+        elif self.feature_channels is not None and self.feature_channels < 1:
+            raise ConfigError(f"dataset.feature_channels={self.feature_channels}: choose 1 or more, or null")
+
+    @property
+    def made(self) -> str | None:
+        """How the features are made; None: they are read."""
+        return self.features[0] if self.features and len(self.features) == 1 and self.features[0] in MADE else None
+
+    @property
+    def named_features(self) -> Named:
+        """The columns of features; none where they are made."""
+        return [] if self.made else self.features
 
 
 @dataclass(frozen=True)
@@ -66,21 +128,27 @@ class NodeColumns:
     others: tuple[str, ...] = ()  # that nothing is read from
 
 
-def pair_columns(table: Source, rows: str, **keys: Any) -> PairColumns:
-    """The columns of a table of edges or of features.
-
-    Args:
-        rows: what the table has a row for each of.
-        keys: the names of three keys, for the two columns that every row has, and for that of its number, if there is
-            one; and the columns that they name.
+def pair_columns(tables: Sequence[Source], rows: str, keys: TableKeys) -> list[PairColumns]:
+    """The columns of tables of ``rows``, which are edges or features.
 
     Raises:
-        ConfigError: a key names no column of it, or a column is not found, or several are.
+        ConfigError: a key names no column of one, or a column is not found, or several are.
+        DataError: some tables have a column of numbers, and others have none.
     """
+    columns = [_of_pairs(table, rows, keys) for table in tables]
+    if len({cols.number is None for cols in columns}) > 1:
+        without, key = next(cols.table.name for cols in columns if cols.number is None), _OF_PAIRS[rows][2]
+        raise DataError(
+            f"{without} has no column of dataset.{key}, and other tables of {rows} have one: add it, or set {key}=[]"
+        )
+    return columns
+
+
+def _of_pairs(table: Source, rows: str, keys: TableKeys) -> PairColumns:
     names = list(table.types)
-    (from_key, first), (to_key, second), (number_key, number) = keys.items()
-    columns = [_column(table, key, column, names) for key, column in ((from_key, first), (to_key, second))]
-    if columns == [None, None] and len(names) == 2 and first is None and second is None:
+    from_key, to_key, number_key = _OF_PAIRS[rows]
+    columns = [_column(table, key, getattr(keys, key), names) for key in (from_key, to_key)]
+    if columns == [None, None] and len(names) == 2:
         columns = list(names)
     for key, column in zip((from_key, to_key), columns):
         if column is None:
@@ -92,49 +160,49 @@ def pair_columns(table: Source, rows: str, **keys: Any) -> PairColumns:
     if begin == end:
         raise ConfigError(f"dataset.{from_key} and dataset.{to_key} are both {begin}: name two columns of {table.name}")
     rest = [name for name in names if name not in columns]
-    check_named(number_key, number, rest, [table])
-    numbers = _columns(table, number_key, number, rest)
+    check_named(number_key, getattr(keys, number_key), rest, [table])
+    numbers = _columns(table, number_key, getattr(keys, number_key), rest)
     if len(numbers) > 1:
         raise _ambiguous(table, number_key, numbers)
     return PairColumns(table, begin, end, numbers[0] if numbers else None)
 
 
-def node_columns(
-    tables: Sequence[Source],
-    node: str | None,
-    features: Named,
-    label: Named,
-    split_columns: Named,
-    mask_columns: Named,
-) -> NodeColumns:
-    """The columns of tables of nodes that have the same ones. Columns that a key names and the tables lack may be those
-    of another table.
+def node_columns(tables: Sequence[Source], keys: TableKeys) -> list[NodeColumns]:
+    """The columns of the tables of nodes; the rows of tables with the same columns follow each other. Columns that a
+    key names and a table lacks may be those of another table.
 
     Raises:
         ConfigError: no column has the ids, or several columns may be what a key has not named.
     """
+    groups: dict[frozenset[str], list[Source]] = {}
+    for table in tables:
+        groups.setdefault(frozenset(table.types), []).append(table)
+    return [_of_nodes(group, keys) for group in groups.values()]
+
+
+def _of_nodes(tables: Sequence[Source], keys: TableKeys) -> NodeColumns:
     table = tables[0]
     names = list(table.types)
-    own = _column(table, "node", node, names)
+    own = _column(table, "node", keys.node, names)
     if own is None:
         raise ConfigError(
             f"{table.name} has no column that is known as the ids of its nodes: set dataset.node to one of"
             f" {_listed(names)}"
         )
     rest = [name for name in names if name != own]
-    labels = _columns(table, "label", label, rest)
+    labels = _columns(table, "label", keys.label, rest)
     rest = [name for name in rest if name not in labels]
-    if split_columns is None and mask_columns:
-        split_columns = []
+    split_columns = [] if keys.split_columns is None and keys.mask_columns else keys.split_columns
     splits = _columns(table, "split_columns", split_columns, rest) or (
         tuple(name for name in rest if _SPLIT_NUMBERED.fullmatch(name.lower())) if split_columns is None else ()
     )
     rest = [name for name in rest if name not in splits]
-    masks = _masks(table, [] if mask_columns is None and split_columns is not None else mask_columns, rest)
+    masks = _masks(table, [] if keys.mask_columns is None and split_columns is not None else keys.mask_columns, rest)
     rest = [name for name in rest if name not in masks]
-    of_features = _columns(table, "features", features, rest) or (_numbered(table, rest) if features is None else ())
-    rest = [name for name in rest if name not in of_features]
-    return NodeColumns(tables, own, of_features, labels, splits, masks, tuple(rest))
+    features = _columns(table, "features", keys.named_features, rest)
+    features = features or (_numbered(table, rest) if keys.named_features is None else ())
+    rest = [name for name in rest if name not in features]
+    return NodeColumns(tables, own, features, labels, splits, masks, tuple(rest))
 
 
 def check_named(key: str, named: Named, columns: Iterable[str], tables: Sequence[Source]) -> None:

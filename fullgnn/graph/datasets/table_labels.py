@@ -2,6 +2,7 @@
 or three masks."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -125,7 +126,7 @@ def _numbers_of_texts(texts: TextIds) -> tuple[np.ndarray, np.ndarray] | None:
     import pyarrow
     import pyarrow.compute as compute
 
-    try:
+    with suppress(pyarrow.ArrowException):  # no valid Unicode
         array = compute.utf8_trim_whitespace(texts.names.to_arrow())
         unknown = compute.is_in(compute.utf8_lower(array), pyarrow.array(UNKNOWN, array.type))
         array = compute.if_else(unknown, pyarrow.scalar(None, array.type), array)
@@ -138,8 +139,6 @@ def _numbers_of_texts(texts: TextIds) -> tuple[np.ndarray, np.ndarray] | None:
                 continue
             known = numbers.is_valid().to_numpy(zero_copy_only=False)
             return numbers.fill_null(0).to_numpy(zero_copy_only=False), known
-    except pyarrow.ArrowException:  # no valid Unicode
-        pass
     return None
 
 

@@ -16,11 +16,11 @@ from fullgnn.graph.datasets.table_nodes import NodeValues, read_nodes
 from fullgnn.graph.datasets.table_source import WrongValue
 from fullgnn.graph.datasets.table_values import NO_NODE, Ids, codes_of, ids_of, numbers_of
 from fullgnn.graph.graph import Graph
-from fullgnn.graph.ids import ranks_in
+from fullgnn.graph.ids import numbered
 from fullgnn.graph.labels import is_labelled
 from fullgnn.graph.masks import MASKS
 from fullgnn.graph.node_data import made_features
-from fullgnn.graph.node_names import NodeNames, as_node_names
+from fullgnn.graph.node_names import as_node_names
 from fullgnn.telemetry.machine import check_fits
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ def _read(plan: Plan, name: str, kind: str) -> Graph:
         entries = SparseFeatures(plan.features, keys.feature_channels)
         entries.read(ids, kind, keys.unknown_nodes, NO_NODE if plan.nodes else "no edge has")
     check_num_nodes(len(ids), f"the graph of {plan.edges[0].table.name}")
-    number, names = _numbered(ids, num_given)
+    number, names = numbered(ids, num_given)
     del ids  # its memory is free before the arcs are sorted
     num_nodes = len(names)
     arcs = builder.finish(num_nodes, number)
@@ -130,23 +130,6 @@ def _read_edges(columns: Sequence[PairColumns], ids: Ids, kind: str, unknown: st
     if not len(ids):
         raise DataError(f"{name} has no edge: there are no nodes without a table of nodes")
     return builder, num_dropped
-
-
-def _numbered(ids: Ids, num_given: int) -> tuple[np.ndarray | None, NodeNames]:
-    """The number of each node by the order in which it arrived, or None; and the names by number.
-
-    Nodes of the tables of nodes keep their order, and those that were added follow in ascending order: integers by
-    value, texts by Unicode.
-
-    Args:
-        num_given: how many nodes the tables of nodes have.
-    """
-    if num_given and len(ids) == num_given:
-        return None, ids.names[np.arange(num_given)]  # without the room that ``ids`` has for others
-    order = ids.in_order()
-    if num_given:
-        order = np.concatenate([np.arange(num_given), order[order >= num_given]])
-    return ranks_in(order), ids.names[order]
 
 
 def _weight_dtype(columns: Sequence[PairColumns]) -> Any:

@@ -301,8 +301,5 @@ def _is_wrong(texts: Any) -> bool:
 
 
 def _is_no_text(word: np.ndarray) -> bool:
-    try:
-        word.tobytes().decode()
-    except UnicodeDecodeError:
-        return True
-    return False
+    """Whether the bytes of a word are not UTF-8, so that some of them are lost when they are decoded."""
+    return word.tobytes().decode(errors="ignore").encode() != word.tobytes()
