@@ -12,8 +12,8 @@ from fullgnn.kernels.epilogue.epilogue import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
 from fullgnn.schemes import Block, BlockRequest, Product
 from fullgnn.schemes.edges import Stage
-from fullgnn.schemes.local import ONE_RANK, LocalExchange
 from fullgnn.schemes.multiplication import local_csr
+from fullgnn.schemes.row_exchange import ONE_RANK, RowExchange
 from tests.oracle import normalize
 
 KIPF = Propagation()
@@ -59,5 +59,5 @@ def block_of(adj: np.ndarray, request: BlockRequest, targets: Tensor | None = No
         csr = csr_array(stored[rows.numpy()])
         weighted = bool((adj != adj.astype(bool)).any())
         edges[edge_set] = (Stage(local_csr(csr, not weighted, torch.device("cpu"))),)
-    exchange = partial(LocalExchange, len(adj), len(rows))
+    exchange = partial(RowExchange, len(adj), len(rows))
     return Block(ids, products, targets, row_exchange=exchange, edges=edges, ranks=ONE_RANK)

@@ -15,9 +15,9 @@ from torch import Tensor
 from fullgnn.costs.layout import Move, MoveKind
 from fullgnn.nn.contract import EdgeReads, RowReads, contract_of
 from fullgnn.schemes.exchange import Exchange
-from fullgnn.schemes.halo import Halo, Push, SentGradients
-from fullgnn.schemes.packed_push import PackedPush
+from fullgnn.schemes.halo import Halo
 from fullgnn.schemes.product_layout import RowDistribution
+from fullgnn.schemes.push import Push, SentGradients
 
 ID_BYTES = 8
 
@@ -119,7 +119,7 @@ class TracedHalo(Halo):
         self._note("fetch", x.shape[1], x, self._context.travelling_dtype(x))
         return super().arrivals(x)
 
-    def push(self, width: int, like: Tensor) -> Push | PackedPush:
+    def push(self, width: int, like: Tensor) -> Push:
         made = super().push(width, like)
         self._note("push", width, like, self._context.travelling_dtype(like))
         return made

@@ -71,7 +71,9 @@ class CountingAxis(Axis):
         return pending[0], pending[1]
 
     def all_to_all(self, tensors: list[Tensor], name: str, num_rows: list[int] | None = None) -> list[Tensor]:
-        raise UnsupportedError(NOT_WITHOUT_OTHERS)
+        if num_rows is None:
+            raise UnsupportedError(NOT_WITHOUT_OTHERS)
+        return super().all_to_all(tensors, name, num_rows)
 
     def all_to_all_rows(
         self, sent: Tensor, num_sent: list[int], arriving: Tensor, num_arriving: list[int], name: str

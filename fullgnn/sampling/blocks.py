@@ -27,7 +27,7 @@ from fullgnn.sampling.rows import HopEdges, Put, Rows
 from fullgnn.schemes.base import BlockRequest
 from fullgnn.schemes.block import Block
 from fullgnn.schemes.edges import Stage
-from fullgnn.schemes.local import ONE_RANK, LocalExchange
+from fullgnn.schemes.row_exchange import ONE_RANK, RowExchange
 
 CPU = torch.device("cpu")
 
@@ -86,7 +86,7 @@ class BlockMaker:
 
     def _row_block(self, ids: Tensor, put: Put) -> Block:
         """A block that names the rows with these ``ids``, and reads no neighbours."""
-        row_exchange = partial(LocalExchange, len(ids), len(ids))
+        row_exchange = partial(RowExchange, len(ids), len(ids))
         return Block(put(ids, torch.int64), row_exchange=row_exchange, ranks=self._ranks)
 
     def block(self, hop: Hop | HopTensors, put: Put | None = None) -> Block:
@@ -100,7 +100,7 @@ class BlockMaker:
             put(hop.sources, torch.int64),
             products,
             None if every else put(hop.target_index, torch.int64),
-            row_exchange=partial(LocalExchange, len(hop.sources), hop.num_targets),
+            row_exchange=partial(RowExchange, len(hop.sources), hop.num_targets),
             edges=stages,
             ranks=self._ranks,
         )

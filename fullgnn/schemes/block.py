@@ -6,11 +6,10 @@ its *targets*. A layer sees only this ``Block``; it never learns how many ranks 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -18,6 +17,7 @@ from torch import Tensor
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.kernels.epilogue.epilogue import NO_EPILOGUE, Activation, Epilogue, apply_epilogue_
+from fullgnn.schemes.row_exchange import RowExchange, linear
 
 if TYPE_CHECKING:
     from fullgnn.schemes.directory import Directory
@@ -93,7 +93,7 @@ class Product:
 
     def spmm(self, x: Tensor | InputRows) -> Tensor:
         """Return A @ X, differentiable: (num_sources, F) own sources to (num_own_targets, F)."""
-        return _SpMM.apply(copied(x), self)
+        return linear(copied(x), self.multiply, lambda grad: self.multiply_t(grad))
 
     def spmm_beside(self, x: Tensor, block: Block) -> Tensor:
         """Return A @ X beside the rows of X at the targets, differentiable: (num_sources, F) to (num_own_targets, 2 F).
@@ -123,44 +123,6 @@ class Product:
         return [*self.multiply.tensors(), *self.multiply_t.tensors()]
 
 
-class RowExchange(Protocol):
-    """How the rows that a block reads and computes move between ranks, and their gradients back; see ``halo.py``."""
-
-    num_steps: int  # every rank takes part in each step
-    joins_targets: bool  # whether a block row has several replicas, each with a part of the edges of each target
-    has_copies: bool  # whether the replicas of a block row hold the same rows
-
-    @property
-    def own(self) -> slice:
-        """This rank's own targets among all targets of its block row."""
-
-    @property
-    def num_rows(self) -> list[int]:
-        """The number of rows that arrive in each stage of this rank."""
-
-    def arrivals(self, x: Tensor) -> Iterator[Tensor | None]:
-        """Yield the rows of H of each step; None in a step in which this rank has no stage."""
-
-    def push(self, width: int, like: Tensor) -> GradientPush:
-        """Begin the adjoint of ``arrivals`` for ``width`` columns, with dtype and device of ``like``."""
-
-    def gather_targets(self, own: Tensor) -> Tensor:
-        """Return the rows of all targets of the block row, from the own ones of each replica."""
-
-    def maximum(self, partial: Tensor) -> Tensor:
-        """Return the elementwise maximum of the replicas' partial results for all targets."""
-
-    def sum_partial(self, tensor: Tensor) -> Tensor:
-        """Complete a sum over edges, such as the gradient of a parameter that messages use, of which each rank has its
-        edges' part: where replicas hold the same rows, and so count once, add their parts; otherwise do nothing."""
-
-    def reduce(self, partial: Tensor) -> Tensor:
-        """Sum partial sums of all targets over the replicas, and return those of the own targets."""
-
-    def computing(self) -> AbstractContextManager[None]:
-        """The context of a kernel that goes over the edges of one stage, whose time counts as ``spmm``."""
-
-
 class SumsRows(Protocol):
     """What adds up the results of the ranks: a ``Scheme``, for example."""
 
@@ -174,16 +136,6 @@ class JoinsRows(SumsRows, Protocol):
 
     def gather_partial(self, tensor: Tensor) -> Tensor:
         """See ``Block.gather_partial``."""
-
-
-class GradientPush(Protocol):
-    """Gradients at the rows that have arrived, on their way to the owners of the rows."""
-
-    def step(self, gradient: Tensor | None) -> None:
-        """Send the gradient of this step's rows; None in a step in which this rank has no stage."""
-
-    def finish(self) -> Tensor:
-        """Return the gradient of this rank's own rows."""
 
 
 @dataclass(eq=False)
@@ -289,7 +241,8 @@ class Block:
             (rows of all stages, F), one stage after the other. The conjugate sends the gradients home, where the owner
             adds them.
         """
-        return _Fetch.apply(x, self.exchange)
+        exchange = self.exchange
+        return linear(x, lambda rows: _fetched(rows, exchange), lambda grad: _pushed(grad, exchange))
 
     def fetch_targets(self, own: Tensor) -> Tensor:
         """Gather the rows of all targets of the block row from its replicas, differentiable. Every rank calls it.
@@ -300,7 +253,7 @@ class Block:
         Returns:
             (num_targets, F). The conjugate is ``reduce``.
         """
-        return _GatherTargets.apply(own, self.exchange)
+        return linear(own, self.exchange.gather_targets, self.exchange.reduce)
 
     def reduce(self, partial: Tensor) -> Tensor:
         """Sum the replicas' partial results, differentiable. Every rank calls it.
@@ -311,7 +264,7 @@ class Block:
         Returns:
             (num_own_targets, F). The conjugate is ``fetch_targets``.
         """
-        return _Reduce.apply(partial, self.exchange)
+        return linear(partial, self.exchange.reduce, self.exchange.gather_targets)
 
     def fetch_rows(self, x: Tensor, ids: Tensor) -> Tensor:
         """Bring the rows of the nodes with the original ``ids``, differentiable. Every rank calls it.
@@ -385,63 +338,20 @@ def copied(x: Tensor | InputRows) -> Tensor:
     return x if isinstance(x, Tensor) else x.copied()
 
 
-class _SpMM(torch.autograd.Function):
-    """Y = A X. The gradient of X is A^T times the gradient of Y."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, product: Product) -> Tensor:
-        ctx.product = product
-        return product.multiply(x.detach())
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return ctx.product.multiply_t(grad), None
-
-
-class _Fetch(torch.autograd.Function):
+def _fetched(x: Tensor, exchange: RowExchange) -> Tensor:
     """The rows of all stages of this rank, one stage after the other: (num_sources, F) to (sum of num_rows, F)."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, exchange: RowExchange) -> Tensor:
-        ctx.exchange = exchange
-        fetched = x.new_empty(sum(exchange.num_rows), x.shape[1])
-        parts = fetched.split(exchange.num_rows) if exchange.num_rows else ()
-        for step, rows in enumerate(exchange.arrivals(x.detach())):
-            if rows is not None:
-                parts[step].copy_(rows)
-        return fetched
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        exchange = ctx.exchange
-        push = exchange.push(grad.shape[1], grad)
-        parts = grad.split(exchange.num_rows) if exchange.num_rows else ()
-        for step in range(exchange.num_steps):
-            push.step(parts[step] if step < len(parts) else None)
-        return push.finish(), None
+    fetched = x.new_empty(sum(exchange.num_rows), x.shape[1])
+    parts = fetched.split(exchange.num_rows) if exchange.num_rows else ()
+    for step, rows in enumerate(exchange.arrivals(x)):
+        if rows is not None:
+            parts[step].copy_(rows)
+    return fetched
 
 
-class _GatherTargets(torch.autograd.Function):
-    """All targets of the block row from the own ones of each replica: (num_own, F) to (num_targets, F)."""
-
-    @staticmethod
-    def forward(ctx: Any, own: Tensor, exchange: RowExchange) -> Tensor:
-        ctx.exchange = exchange
-        return exchange.gather_targets(own.detach())
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return ctx.exchange.reduce(grad), None
-
-
-class _Reduce(torch.autograd.Function):
-    """The sum over the replicas of their partial sums: (num_targets, F) to (num_own, F)."""
-
-    @staticmethod
-    def forward(ctx: Any, partial: Tensor, exchange: RowExchange) -> Tensor:
-        ctx.exchange = exchange
-        return exchange.reduce(partial.detach())
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return ctx.exchange.gather_targets(grad), None
+def _pushed(grad: Tensor, exchange: RowExchange) -> Tensor:
+    """The adjoint of ``_fetched``."""
+    push = exchange.push(grad.shape[1], grad)
+    parts = grad.split(exchange.num_rows) if exchange.num_rows else ()
+    for step in range(exchange.num_steps):
+        push.step(parts[step] if step < len(parts) else None)
+    return push.finish()

@@ -13,6 +13,7 @@ The adjoint sends the gradient of each fetched row to its holder, which adds the
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from fullgnn.distributed import Axis, all_gather_objects
 from fullgnn.errors import DataError
 from fullgnn.kernels.support.to_device import move
 from fullgnn.schemes.buffers import BufferPool
+from fullgnn.schemes.row_exchange import linear
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +86,8 @@ class Directory:
         Raises:
             DataError: a rank names a node that the graph does not have; the same on every rank.
         """
-        return _FetchRows.apply(x, self, self.find(ids))
+        request = self.find(ids)
+        return linear(x, partial(self._fetch, request), partial(self._add, request))
 
     def fetch_stretch(self, x: Tensor, ids: range) -> Tensor:
         """``fetch`` of consecutive ids. If this rank holds all rows, the host does not wait for a GPU."""
@@ -108,7 +111,7 @@ class Directory:
         Each of the ranks that hold the same rows fetches the same rows for the same use, so that the gradients which
         come back are complete on each of them.
         """
-        return _StepRows.apply(x, self, request)
+        return linear(x, partial(self._fetch_step, request), partial(self._add_step, request))
 
     def _by_keeper(self, ids: Tensor) -> tuple[Tensor, list[int]]:
         """The order that sorts ``ids`` by the rank that keeps them, and how many of them each rank keeps."""
@@ -184,45 +187,33 @@ class Directory:
         holder = place[:, 0]  # of replicas, the first
         return (holder if self._copies is None else holder + self._copies.index), place[:, 1]
 
-
-class _FetchRows(torch.autograd.Function):
-    """The conjugate of fetching rows is to add their gradients where the rows are."""
-
-    @staticmethod
-    def forward(ctx, x: Tensor, directory: Directory, request: Request) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.directory, ctx.request = directory, request
-        sent = [x.detach().index_select(0, rows) for rows in request.rows_for]
-        arrived = directory._world.all_to_all(sent, "exchange", request.num_from)
+    def _fetch(self, request: Request, x: Tensor) -> Tensor:
+        sent = [x.index_select(0, rows) for rows in request.rows_for]
+        arrived = self._world.all_to_all(sent, "exchange", request.num_from)
         out = x.new_empty(len(request.order), x.shape[1])
         out[request.order] = torch.cat(arrived)
         return out
 
-    @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
-        directory, request = ctx.directory, ctx.request
+    def _add(self, request: Request, grad: Tensor) -> Tensor:
+        """The adjoint of ``_fetch``: the gradients are added where the rows are."""
         sent = list(grad[request.order].split(request.num_from))
-        arrived = directory._world.all_to_all(sent, "push", [len(rows) for rows in request.rows_for])
-        total = grad.new_zeros(directory._num_own, grad.shape[1])
+        arrived = self._world.all_to_all(sent, "push", [len(rows) for rows in request.rows_for])
+        total = grad.new_zeros(self._num_own, grad.shape[1])
         for rows, gradients in zip(request.rows_for, arrived):
             total.index_put_((rows,), gradients, accumulate=True)  # adds repeated rows in a fixed order, also on a GPU
-        return total if directory._copies is None else directory._copies.all_reduce(total), None, None
+        return total if self._copies is None else self._copies.all_reduce(total)
 
-
-class _StepRows(torch.autograd.Function):
-    """As ``_FetchRows``. Ranks on one machine read each other's rows, and gradients of their rows, in place."""
-
-    @staticmethod
-    def forward(ctx, x: Tensor, directory: Directory, request: StepRequest) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.directory, ctx.request, world = directory, request, directory._world
-        num_from = [len(rows) for rows in request.held]
-        if directory._buffers is None:
-            sent = [x.detach().index_select(0, rows) for rows in request.rows_for]
+    def _fetch_step(self, request: StepRequest, x: Tensor) -> Tensor:
+        """As ``_fetch``. Ranks on one machine read each other's rows, and gradients of their rows, in place."""
+        world, num_from = self._world, [len(rows) for rows in request.held]
+        if self._buffers is None:
+            sent = [x.index_select(0, rows) for rows in request.rows_for]
             return torch.cat(world.all_to_all(sent, "exchange", num_from))
         readers = [rank for rank, rows in enumerate(request.rows_for) if len(rows) and rank != world.index]
-        slots, out = directory._buffers.row_slots, x.new_empty(sum(num_from), x.shape[1])
+        slots, out = self._buffers.row_slots, x.new_empty(sum(num_from), x.shape[1])
         with world.meter.phase("comm"):
-            slot = slots.begin(directory._num_held, x.shape[1], x.dtype, readers)
-        slot.copy_(x.detach())
+            slot = slots.begin(self._num_held, x.shape[1], x.dtype, readers)
+        slot.copy_(x)
         slots.publish()
         for rank, (rows, piece) in enumerate(zip(request.held, out.split(num_from))):
             if not len(rows):
@@ -236,18 +227,17 @@ class _StepRows(torch.autograd.Function):
         slots.end()
         return out
 
-    @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
-        directory, request, world = ctx.directory, ctx.request, ctx.directory._world
-        own = grad.split([len(rows) for rows in request.held])
-        total = grad.new_zeros(directory._num_own, grad.shape[1])
-        if directory._buffers is None:
+    def _add_step(self, request: StepRequest, grad: Tensor) -> Tensor:
+        """The adjoint of ``_fetch_step``. Within a step no row occurs twice."""
+        world, own = self._world, grad.split([len(rows) for rows in request.held])
+        total = grad.new_zeros(self._num_own, grad.shape[1])
+        if self._buffers is None:
             arrived = world.all_to_all(list(own), "push", [len(rows) for rows in request.rows_for])
             for rows, gradients in zip(request.rows_for, arrived):
-                total.index_add_(0, rows, gradients)  # no row occurs twice
-            return total, None, None
+                total.index_add_(0, rows, gradients)
+            return total
         owners = [rank for rank, rows in enumerate(request.held) if len(rows) and rank != world.index]
-        slots = directory._buffers.gradient_slots
+        slots = self._buffers.gradient_slots
         with world.meter.phase("comm"):
             slot = slots.begin([request.most] * world.size, grad.shape[1], grad.dtype, owners)
         slot[: len(grad)].copy_(grad)
@@ -262,4 +252,4 @@ class _StepRows(torch.autograd.Function):
                 world.meter.received("push", gradients.numel() * gradients.element_size())
             total.index_add_(0, rows, gradients)
         slots.end()
-        return total, None, None
+        return total

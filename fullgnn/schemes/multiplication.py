@@ -27,7 +27,7 @@ from fullgnn.kernels.epilogue.epilogue import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, Kernel, LocalCSR
 from fullgnn.schemes.exchange import EVERY_COLUMN, Exchange, RankContext, StageRows
 from fullgnn.schemes.product_layout import ProductLayout
-from fullgnn.schemes.replicas import sum_slices
+from fullgnn.schemes.replicas import add_in_order, sum_slices
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +135,7 @@ class DistributedMultiplication:
         assert epilogue.scale is None
         self._meter.count("spmm_columns", out.shape[1])
         self._meter.count("spmm_rows", self._num_forward_rows)
-        reduction = (_SumAtEnd if self.exchange.packed else _Reduction)(self, out)
+        reduction = _Reduction(self, out)
         # Without replicas the sums need no reduction. A dropout needs all columns of a row.
         complete = self.context.replication == 1 and not self.exchange.cuts_columns
         last_epilogue = replace(epilogue if complete else NO_EPILOGUE, scale=self._row_scale)
@@ -166,7 +166,8 @@ class DistributedMultiplication:
 
 
 class _Reduction:
-    """Adds the replicas' partial sums ``out``. Each slice of a partial sum is sent as soon as it is complete.
+    """Adds the replicas' partial sums ``out``. Each slice of a partial sum is sent as soon as it is complete, or all of
+    them by one all-to-all at the end, where rows travel side by side.
 
     In round d, replica k sends slice k + d to its owner and receives its own slice from replica k - d (mod r): every
     send meets its receive in the same round, as NCCL requires.
@@ -174,7 +175,7 @@ class _Reduction:
 
     def __init__(self, multiplication: "DistributedMultiplication", out: Tensor):
         self._axis, self._slices, self._out = multiplication.context.axes.replica, multiplication._slices, out
-        self._replica, self._round = multiplication._replica, 0
+        self._replica, self._packed, self._round = multiplication._replica, multiplication.exchange.packed, 0
         self._sent: list[Work] = []
         self._arriving: dict[int, Work] = {}  # by the replica that sends
 
@@ -182,7 +183,7 @@ class _Reduction:
         """Send the complete partial sum of ``rows``. Replica k sends the slices k + 1, k + 2, ..., k (mod r)."""
         self._round += 1
         num_replicas = len(self._slices)
-        if self._round >= num_replicas:  # this rank's own slice, or the only one, is not sent
+        if self._packed or self._round >= num_replicas:  # this rank's own slice, or the only one, is not sent
             return
         own = self._slices[self._replica]
         receiver, sender = ((self._replica + d) % num_replicas for d in (self._round, -self._round))
@@ -195,30 +196,14 @@ class _Reduction:
         """Return the (own rows, F) sum over the replicas, added in replica order."""
         if len(self._slices) == 1:
             return self._axis.all_reduce(self._out)
+        if self._packed:
+            return sum_slices(self._out, self._slices, self._axis, packed=True)
         own = self._out[self._slices[self._replica]]
         parts = [own if k == self._replica else self._arriving[k].wait() for k in range(len(self._slices))]
-        total = parts[0] + parts[1]
-        for part in parts[2:]:
-            total += part
+        total = add_in_order(parts)
         for work in self._sent:
             work.wait()
         return total
-
-
-class _SumAtEnd:
-    """``_Reduction`` for rows that travel side by side: one all-to-all once all rows are complete."""
-
-    def __init__(self, multiplication: "DistributedMultiplication", out: Tensor):
-        self._axis, self._slices, self._out = multiplication.context.axes.replica, multiplication._slices, out
-
-    def send(self, rows: slice) -> None:
-        """Nothing is sent yet."""
-
-    def finish(self) -> Tensor:
-        """See ``_Reduction``."""
-        if len(self._slices) == 1:
-            return self._axis.all_reduce(self._out)
-        return sum_slices(self._out, self._slices, self._axis)
 
 
 def local_csr(matrix: csr_array, pattern: bool, device: torch.device) -> LocalCSR:

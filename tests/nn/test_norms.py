@@ -12,7 +12,7 @@ from fullgnn.config import Config
 from fullgnn.distributed import Axis, World
 from fullgnn.nn import BatchNorm
 from fullgnn.schemes.block import Block
-from fullgnn.schemes.local import ONE_RANK
+from fullgnn.schemes.row_exchange import ONE_RANK
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config
 from tests.schemes.training import prepare

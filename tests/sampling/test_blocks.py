@@ -20,8 +20,8 @@ from fullgnn.sampling.neighbors import ALL, NeighborSampler
 from fullgnn.sampling.rows import HopEdges, with_self_loops, with_self_loops_torch
 from fullgnn.schemes import Block, BlockRequest, Product
 from fullgnn.schemes.edges import Stage
-from fullgnn.schemes.local import ONE_RANK, LocalExchange
 from fullgnn.schemes.multiplication import local_csr
+from fullgnn.schemes.row_exchange import ONE_RANK, RowExchange
 from tests.cases import config
 from tests.dense_block import DenseMultiplication
 from tests.gpu_code.host_waits import HostWaits
@@ -125,7 +125,7 @@ def dense_block(case: Case, hop: Hop, request: BlockRequest) -> Block:
         torch.from_numpy(ids.astype(np.int64)),
         products,
         torch.from_numpy(hop.target_index.astype(np.int64)),
-        row_exchange=partial(LocalExchange, len(ids), hop.num_targets),
+        row_exchange=partial(RowExchange, len(ids), hop.num_targets),
         edges=edges,
         ranks=ONE_RANK,
     )
