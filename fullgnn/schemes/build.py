@@ -1,4 +1,4 @@
-"""Build the blocks of one rank from its arrays, see ``layout.rank_arrays``.
+"""Build the blocks of one rank from what it has read, see ``layout.RankArrays``.
 
 The arrays hold the stored adjacency. What a convolution multiplies by is made from it here: ones on the diagonal, and
 the normalisation, as scales of the rows of X and Y or as entries of the matrices. A rank keeps the blocks in the form
@@ -14,7 +14,6 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from fullgnn.graph import EdgeSet, Propagation, normalized_entries, with_self_loops
-from fullgnn.graph.csr import ones
 from fullgnn.kernels.spmm import Kernel
 from fullgnn.schemes.base import BlockRequest
 from fullgnn.schemes.block import Block, JoinsRows, Product
@@ -22,12 +21,11 @@ from fullgnn.schemes.directory import Directory
 from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.exchange import Exchange, RankContext, exchange_of
 from fullgnn.schemes.halo import Halo
-from fullgnn.schemes.layout import Layout
+from fullgnn.schemes.layout import Layout, RankArrays
 from fullgnn.schemes.multiplication import DistributedMultiplication, local_csr
-from fullgnn.schemes.nodes import numpy_dtype
+from fullgnn.schemes.nodes import RowSumArrays, numpy_dtype
 
-_NO_ROWS = np.empty(0, np.int64)
-
+Rows = slice | np.ndarray
 Scales = tuple[np.ndarray | None, np.ndarray | None]
 
 
@@ -35,8 +33,8 @@ class BlockBuilder:
     """The blocks of this rank.
 
     Args:
-        arrays: what ``rank_arrays`` returned for this rank; a stage's matrix is (rows of block row i, rows of the
-            source block).
+        arrays: a stage's matrix is (rows of block row i, rows of the source block).
+        row_sums: see ``row_sum_arrays``.
         source_id: (num_sources,) int64, original ids of this rank's rows.
         ranks: joins what the ranks have computed from their rows.
     """
@@ -47,12 +45,13 @@ class BlockBuilder:
         kernel: Kernel,
         layout: Layout,
         request: BlockRequest,
-        arrays: dict[str, np.ndarray],
+        arrays: RankArrays,
+        row_sums: RowSumArrays,
         source_id: Tensor,
         ranks: JoinsRows,
     ):
         self._context, self._kernel, self._layout, self._request = context, kernel, layout, request
-        self._arrays, self._source_id, self._ranks = arrays, source_id, ranks
+        self._arrays, self._row_sums, self._source_id, self._ranks = arrays, row_sums, source_id, ranks
         self._own = layout.rows.own(context.part, context.replica)
         self._folded = request.fold and not layout.weighted
         self._dtype = numpy_dtype(layout.dtype)
@@ -65,33 +64,32 @@ class BlockBuilder:
 
     def block(self) -> Block:
         """The block whose own targets are all rows of this rank."""
-        products = {}
-        for propagation in self._request.propagations:
-            row, col = self._scales(propagation)
-            forward = self._multiplication("adj", propagation)
-            shared = propagation.shares_blocks(self._layout.symmetric, self._folded)
-            backward = forward if shared else self._multiplication("adj_t", propagation)
-            products[propagation] = Product(
-                forward.scaled(row, _take(col, self._own)), backward.scaled(col, _take(row, self._own))
-            )
-        return self._block("adj", products, None)
+        return self._block("adj", slice(None), self._own, None)
 
     def loss_block(self) -> Block:
         """The block whose own targets are the rows of this rank with loss."""
-        block_row, products = self._layout.rows.block(self._context.part), {}
-        mask = self._arrays["train_mask"][block_row]
-        local, own_train = np.flatnonzero(mask), np.flatnonzero(mask[self._own])
+        mask = self._train_mask[self._layout.rows.block(self._context.part)]
+        own_train = np.flatnonzero(mask[self._own])
+        index = torch.from_numpy(own_train).to(self._context.device)
+        return self._block("loss", np.flatnonzero(mask), own_train + self._own.start, index)
+
+    def _block(self, name: str, targets: Rows, own_targets: Rows, target_index: Tensor | None) -> Block:
+        """The block of ``layout.products[name]``.
+
+        Args:
+            targets, own_targets: the rows of the block row that are targets, and those of them that this rank holds.
+            target_index: see ``Block``.
+        """
+        products = {}
         for propagation in self._request.propagations:
             row, col = self._scales(propagation)
-            forward, backward = self._multiplication("loss", propagation), self._multiplication("loss_t", propagation)
+            forward = self._multiplication(name, propagation)
+            shared = name == "adj" and propagation.shares_blocks(self._layout.symmetric, self._folded)
+            backward = forward if shared else self._multiplication(f"{name}_t", propagation)
             products[propagation] = Product(
-                forward.scaled(_take(row, local), _take(col, self._own)),
-                backward.scaled(col, _take(row, own_train + self._own.start)),
+                forward.scaled(_take(row, targets), _take(col, self._own)),
+                backward.scaled(col, _take(row, own_targets)),
             )
-        index = torch.from_numpy(own_train).to(self._context.device)
-        return self._block("loss", products, index)
-
-    def _block(self, name: str, products: dict[Propagation, Product], target_index: Tensor | None) -> Block:
         layout = self._layout.products[name]
         moves_rows = self._request.propagations or self._request.edges
         row_exchange = partial(Halo, self._exchange(name), layout.out_rows) if moves_rows else None
@@ -125,7 +123,7 @@ class BlockBuilder:
 
     def _all_scales(self, propagation: Propagation, part: int) -> Scales:
         """Row scale and column scale of A for the rows of block ``part``; None: all 1."""
-        return propagation.scales(self._arrays.get(f"row_sum.{propagation.self_loops}.{part}"))
+        return propagation.scales(self._row_sums.get((propagation.self_loops, part)))
 
     def _multiplication(self, name: str, propagation: Propagation) -> DistributedMultiplication:
         """The multiplication of ``layout.products[name]``, without scales; those with equal entries are one object."""
@@ -141,11 +139,7 @@ class BlockBuilder:
     def _exchange(self, name: str) -> Exchange:
         """The exchange that brings the rows for every multiplication of ``layout.products[name]``."""
         if name not in self._exchanges:
-            product = self._layout.products[name]
-            stages = product.stages[self._context.replica]
-            halo = [self._arrays.get(f"{name}.{stage}.halo", _NO_ROWS) for stage in stages]
-            counts = self._arrays[f"{name}.num_boundary"]
-            boundary = np.split(self._arrays[f"{name}.boundary"], np.cumsum(counts)[:-1])
+            product, halo, boundary = self._layout.products[name], self._arrays.halo[name], self._arrays.boundary[name]
             self._exchanges[name] = exchange_of(self._context, product, halo, boundary)
         return self._exchanges[name]
 
@@ -159,7 +153,7 @@ class BlockBuilder:
             return make(name)
         from fullgnn.graph._csr_cpu import select  # imported here, since it imports numba
 
-        mask, rows, part = self._arrays["train_mask"], self._layout.rows, self._context.part
+        mask, rows, part = self._train_mask, self._layout.rows, self._context.part
         if name == "loss":
             local = np.flatnonzero(mask[rows.block(part)])
             return [select(matrix, rows=local) for matrix in make("adj")]
@@ -185,10 +179,9 @@ class BlockBuilder:
             name = "adj"
         key = name, self_loops
         if key not in self._matrices:
-            matrices, sources = self._stored(name), self._sources(name)
+            matrices, own = self._arrays.matrices[name], self._context.part
             if self_loops:
-                own = self._context.part
-                pairs = zip(matrices, sources)
+                pairs = zip(matrices, self._sources(name))
                 matrices = [with_self_loops(matrix) if source == own else matrix for matrix, source in pairs]
             self._matrices[key] = matrices
         return self._matrices[key]
@@ -203,22 +196,15 @@ class BlockBuilder:
             (normalized_entries(matrix, after, before, self._dtype), matrix.indices, matrix.indptr), matrix.shape
         )
 
-    def _stored(self, name: str) -> list[csr_array]:
-        """The blocks that the arrays hold, one for each stage of this rank."""
-        matrices, product = [], self._layout.products[name]
-        for stage in product.stages[self._context.replica]:
-            indptr, indices = (self._arrays[f"{name}.{stage}.{key}"] for key in ("indptr", "indices"))
-            values = self._arrays.get(f"{name}.{stage}.values")
-            shape = len(indptr) - 1, self._layout.rows.block_size(product.source(self._context.part, stage))
-            data = ones(len(indices)) if values is None else values
-            matrices.append(csr_array((data, indices, indptr), shape))
-        return matrices
-
     def _sources(self, name: str) -> list[int]:
         """The block column of each stage of this rank in ``layout.products[name]``."""
-        product, context = self._layout.products[name], self._context
-        return [product.source(context.part, stage) for stage in product.stages[context.replica]]
+        return self._layout.products[name].sources(self._context.part, self._context.replica)
+
+    @property
+    def _train_mask(self) -> np.ndarray:
+        assert self._arrays.train_mask is not None
+        return self._arrays.train_mask
 
 
-def _take(scale: np.ndarray | None, chosen: slice | np.ndarray) -> np.ndarray | None:
+def _take(scale: np.ndarray | None, chosen: Rows) -> np.ndarray | None:
     return None if scale is None else scale[chosen]

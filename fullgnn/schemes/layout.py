@@ -4,16 +4,17 @@ These functions use only the grid and the prepared graph, and no process group: 
 cost model (``fullgnn/costs``) counts the bytes and non-zeros that follow from the layout.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 
 from fullgnn.errors import PartitionError
 from fullgnn.partition.partition import imbalance
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.schemes.base import Balance, BlockRequest
-from fullgnn.schemes.nodes import node_arrays
+from fullgnn.schemes.nodes import Arrays, node_arrays
 from fullgnn.schemes.pieces import all_at_once, packed_pieces
 from fullgnn.schemes.product_layout import (
     HALO,
@@ -158,25 +159,30 @@ def _halos(
     return halos.with_own_rows(mask) if self_loops else halos
 
 
-CODES = "codes"
-"""Name, among the arrays of a rank, of its features as a codec keeps them."""
+@dataclass(frozen=True, eq=False)
+class RankArrays:
+    """What a rank reads of the prepared graph."""
+
+    nodes: Arrays  # see ``node_arrays``
+    codes: np.ndarray | None  # its features as a codec keeps them
+    train_mask: np.ndarray | None  # (num_nodes,) bool; None: not requested
+    matrices: dict[str, list[csr_array]] = field(default_factory=dict)
+    """Of ``adj``, and of ``adj_t`` unless the adjacency is symmetric: the stored block of each stage of this rank."""
+    halo: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    """Of each product: for each stage, the rows of the source block that the rank reads."""
+    boundary: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    """Of each product: for each block row, the boundary rows, those of this rank that the block row reads."""
 
 
 def rank_arrays(
     source: PreparedGraph, layout: Layout, halos: dict[str, Halos], request: BlockRequest, rank: int
-) -> dict[str, np.ndarray]:
-    """Return the arrays of ``rank``: its rows of the features and labels, the CSR arrays of each stored block that it
-    multiplies, the rows of each source block that it reads, and the indices of its boundary rows, the rows of its own
-    that other block rows read."""
+) -> RankArrays:
+    """Read the part of ``rank``, and cut what it multiplies."""
     grid, facts = layout.grid, source.facts
     number, replica = grid.place(rank)
-    part = source.part(number)
-    own = layout.rows.own(number, replica)
-    arrays = node_arrays(part, own, request)
-    if request.codec is not None:
-        arrays[CODES] = np.array(part.features[own])
-    if request.loss_rows:
-        arrays["train_mask"] = source.train_mask()
+    part, own = source.part(number), layout.rows.own(number, replica)
+    codes = None if request.codec is None else np.array(part.features[own])
+    arrays = RankArrays(node_arrays(part, own, request), codes, source.train_mask() if request.loss_rows else None)
     if not (request.propagations or request.edges):
         return arrays
     from fullgnn.graph._csr_cpu import cut_columns  # imported here, since it imports numba
@@ -184,23 +190,18 @@ def rank_arrays(
     for name, stored in {"adj": part.rows, "adj_t": part.columns}.items():
         if stored is None:
             continue
-        block_row, product = stored.matrix(facts.num_nodes), layout.products[name]
-        stages = sorted(product.stages[replica], key=lambda stage: product.source(number, stage))
-        ranges = [layout.rows.block(product.source(number, stage)) for stage in stages]
-        blocks = cut_columns(block_row, ranges) if grid.num_parts > 1 else [block_row]
-        for stage, cut in zip(stages, blocks):
-            arrays[f"{name}.{stage}.indptr"] = cut.indptr.astype(np.int32, copy=False)
-            arrays[f"{name}.{stage}.indices"] = cut.indices.astype(np.int32, copy=False)
-            if layout.weighted:
-                arrays[f"{name}.{stage}.values"] = cut.data
+        block_row, sources = stored.matrix(facts.num_nodes), layout.products[name].sources(number, replica)
+        ranges = {block: layout.rows.block(block) for block in sorted(sources)}
+        cut = [block_row] if grid.num_parts == 1 else cut_columns(block_row, [*ranges.values()])
+        by_source = dict(zip(ranges, cut))
+        arrays.matrices[name] = [by_source[block] for block in sources]
+    nothing = np.empty(0, np.int64)
     for name, product in layout.products.items():
-        boundary = [np.empty(0, np.int64)] * grid.num_parts
+        arrays.boundary[name] = [nothing] * grid.num_parts
         if (product.transports[:, number] == HALO).any():
-            boundary = halos[name].boundary(number, product.in_rows.own(number, replica))
-        for stage in product.stages[replica] if name in halos else ():
-            arrays[f"{name}.{stage}.halo"] = halos[name].of_block(number, product.source(number, stage))
-        arrays[f"{name}.boundary"] = np.concatenate(boundary)
-        arrays[f"{name}.num_boundary"] = np.array([len(index) for index in boundary])
+            arrays.boundary[name] = halos[name].boundary(number, product.in_rows.own(number, replica))
+        sources = product.sources(number, replica)
+        arrays.halo[name] = [halos[name].of_block(number, block) if name in halos else nothing for block in sources]
     return arrays
 
 

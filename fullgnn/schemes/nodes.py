@@ -16,19 +16,22 @@ from scipy.sparse import csr_array
 from fullgnn.codecs import load
 from fullgnn.distributed import World, all_gather_objects, on_every_rank, sum_of_all
 from fullgnn.graph.checks import check_range
-from fullgnn.graph.links import LinkFacts, Lists
 from fullgnn.graph.normalize import Propagation, RowSums, check_rows, refuse_unusable, sums_of_rows, weighted_as
-from fullgnn.graph.sparse_features import NodeFeatures, features_from_arrays, features_to_arrays, to_dense
+from fullgnn.graph.sparse_features import NodeFeatures, to_dense
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.prepare.facts import GraphFacts
-from fullgnn.prepare.prepared import LISTS, Part, PreparedGraph
+from fullgnn.prepare.prepared import Part, PreparedGraph
 from fullgnn.schemes.base import BlockRequest, RowPairs, ShardedGraph
 from fullgnn.schemes.block import Block
 
 if TYPE_CHECKING:
     from fullgnn.schemes.layout import Grid
 
-Arrays = dict[str, np.ndarray]
+Arrays = dict[str, Any]
+"""What a rank reads of its nodes, by name: ``node_id``, ``features``, ``labels``, ``masks``; ``pairs`` for a task that
+finds links."""
+RowSumArrays = dict[tuple[bool, int], np.ndarray]
+"""By self_loops and part, (num_rows,) float64."""
 
 
 def numpy_dtype(dtype: torch.dtype) -> np.dtype:
@@ -42,16 +45,19 @@ def node_arrays(part: Part, rows: slice, request: BlockRequest) -> Arrays:
     Raises:
         DataError: a feature is beyond what the dtype of the run holds.
     """
-    pairs = _pair_arrays(part, rows) if request.pairs else {}
     features, node_id = _features(part, rows, request), part.node_id[rows]
     check_range(features, numpy_dtype(request.dtype), node_id)
-    features = features.astype(numpy_dtype(request.dtype), copy=False)
-    return pairs | {
+    arrays = {
         "node_id": np.array(node_id),
-        **features_to_arrays(features),
+        "features": features.astype(numpy_dtype(request.dtype), copy=False),
         "labels": np.array(part.labels[rows]),
         "masks": np.array(part.masks[:, rows]),
     }
+    if request.pairs:
+        chosen = np.arange(rows.start, rows.stop)
+        lists = {name: of_part.of(chosen) for name, of_part in part.pairs.items()}
+        arrays["pairs"] = {**lists, "first": part.first_pairs[:, rows]}
+    return arrays
 
 
 def _features(part: Part, rows: slice, request: BlockRequest) -> NodeFeatures:
@@ -67,27 +73,11 @@ def _features(part: Part, rows: slice, request: BlockRequest) -> NodeFeatures:
     return request.codec.decode(torch.from_numpy(np.ascontiguousarray(encoded)), request.dtype).numpy()
 
 
-def _pair_arrays(part: Part, rows: slice) -> Arrays:
-    """The fields of ``RowPairs`` for some ``rows``."""
-    arrays = {"pairs.first": part.first_pairs[:, rows]}
-    chosen = np.arange(rows.start, rows.stop)
-    for name, lists in part.pairs.items():
-        own = lists.of(chosen)
-        arrays |= {f"pairs.{name}.indptr": own.indptr, f"pairs.{name}.ids": own.ids}
-    return arrays
-
-
-def _row_pairs(facts: LinkFacts, arrays: Arrays) -> RowPairs:
-    lists = {name: Lists(arrays[f"pairs.{name}.indptr"], arrays[f"pairs.{name}.ids"]) for name in LISTS}
-    return RowPairs(facts, **lists, first=arrays["pairs.first"])
-
-
 def sharded_graph(
     facts: GraphFacts, request: BlockRequest, arrays: Arrays, block: Block, loss_block: Block | None = None
 ) -> ShardedGraph:
-    """The part of this rank, from its blocks and its ``node_arrays``. Dense features stay on the
-    host."""
-    stored, links, device = features_from_arrays(arrays), facts.nodes.links, block.source_id.device
+    """The part of this rank, from its blocks and its ``node_arrays``. Dense features stay on the host."""
+    stored, links, device = arrays["features"], facts.nodes.links, block.source_id.device
     features = SparseRows.of(stored, request.dtype, device) if request.sparse else torch.from_numpy(stored)
     labels, masks = (torch.from_numpy(arrays[name]).to(device) for name in ("labels", "masks"))
     return ShardedGraph(
@@ -100,12 +90,12 @@ def sharded_graph(
         num_classes=facts.num_classes,
         num_split_nodes=facts.num_split_nodes,
         num_blocks=request.num_blocks,
-        pairs=_row_pairs(links, arrays) if request.pairs and links is not None else None,
+        pairs=RowPairs(links, **arrays["pairs"]) if request.pairs and links is not None else None,
     )
 
 
-def row_sum_arrays(world: World, source: PreparedGraph, grid: "Grid", request: BlockRequest) -> dict[str, np.ndarray]:
-    """The row sums that this rank needs, ``row_sum.<self_loops>.<part>`` by name. Every rank calls it.
+def row_sum_arrays(world: World, source: PreparedGraph, grid: "Grid", request: BlockRequest) -> RowSumArrays:
+    """The row sums that this rank needs. Every rank calls it.
 
     The weights are checked for the matrices that a model with this ``request`` multiplies by.
 
@@ -131,7 +121,7 @@ def row_sum_arrays(world: World, source: PreparedGraph, grid: "Grid", request: B
             own |= {(loops, number): whole[facts.partition.slice(number)] for number in range(facts.num_parts)}
     if facts.weighted:
         on_every_rank(lambda: _check(source, part, request, own))
-    return {f"row_sum.{loops}.{number}": sums for (loops, number), sums in own.items()}
+    return own
 
 
 def _refuse_unusable(request: BlockRequest, kinds: list[bool], own: dict[tuple[bool, int], RowSums]) -> None:
@@ -173,7 +163,7 @@ def _of_part(source: PreparedGraph, number: int, self_loops: bool) -> RowSums:
     return sums_of_rows(matrix, self_loops, weighted_as(rows.weight), first, _names(source))
 
 
-def _check(source: PreparedGraph, number: int, request: BlockRequest, sums: dict[tuple[bool, int], np.ndarray]) -> None:
+def _check(source: PreparedGraph, number: int, request: BlockRequest, sums: RowSumArrays) -> None:
     """Check the normalised entries of one part."""
     facts, dtype = source.facts, numpy_dtype(request.dtype)
     matrix = source.part(number).rows.matrix(facts.num_nodes).astype(np.float64)

@@ -44,7 +44,7 @@ from fullgnn.schemes.build import BlockBuilder
 from fullgnn.schemes.coded import CodedFeatures
 from fullgnn.schemes.exchange import MeshAxes, RankContext
 from fullgnn.schemes.gather import GathersRows
-from fullgnn.schemes.layout import CODES, lay_out, rank_arrays
+from fullgnn.schemes.layout import lay_out, rank_arrays
 from fullgnn.schemes.nodes import row_sum_arrays, sharded_graph
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.telemetry.meter import Meter
@@ -123,14 +123,14 @@ class OneAndHalfD(GathersRows):
         self.balance, self.num_nodes, self._dtype = layout.balance, source.facts.num_nodes, request.dtype
         self.kernel.name_for(self.world.device, request.dtype)  # a kernel without the dtype raises on every rank
         sums = row_sum_arrays(self.world, source, self.grid, request)
-        arrays = sums | on_every_rank(lambda: rank_arrays(source, layout, halos, request, self.world.rank))
-        self.node_id = torch.from_numpy(arrays["node_id"]).to(self.world.device)
-        builder = BlockBuilder(self.context, self.kernel, layout, request, arrays, self.node_id, self)
+        arrays = on_every_rank(lambda: rank_arrays(source, layout, halos, request, self.world.rank))
+        self.node_id = torch.from_numpy(arrays.nodes["node_id"]).to(self.world.device)
+        builder = BlockBuilder(self.context, self.kernel, layout, request, arrays, sums, self.node_id, self)
         loss_block = builder.loss_block() if request.loss_rows else None
-        graph = sharded_graph(source.facts, request, arrays, builder.block(), loss_block)
-        if request.codec is None or self.world.size == 1 or self.context.shared_memory:
+        graph = sharded_graph(source.facts, request, arrays.nodes, builder.block(), loss_block)
+        if request.codec is None or arrays.codes is None or self.world.size == 1 or self.context.shared_memory:
             return graph  # no row is sent
-        return replace(graph, coded=CodedFeatures(torch.from_numpy(arrays[CODES]), request.codec, request.dtype))
+        return replace(graph, coded=CodedFeatures(torch.from_numpy(arrays.codes), request.codec, request.dtype))
 
     def sum_over_rows(self, tensor: Tensor) -> Tensor:
         """Sum over all ranks. Where replicas hold the same rows, only replica 0 contributes: each row counts once.

@@ -187,6 +187,10 @@ class ProductLayout:
         """The block column that block row ``part`` multiplies in ``stage``."""
         return stage_source(part, stage, self.num_parts, self.stage_order)
 
+    def sources(self, part: int, replica: int) -> list[int]:
+        """The block columns that rank (part, replica) multiplies, in the order of its stages."""
+        return [self.source(part, stage) for stage in self.stages[replica]]
+
     def reader(self, part: int, source: int) -> tuple[int, int]:
         """The replica of block row ``part`` that multiplies block column ``source``, and the step in which it does."""
         stage = source if self.stage_order == "broadcast" else (source - part) % self.num_parts

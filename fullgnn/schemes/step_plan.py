@@ -89,7 +89,7 @@ class StepPlans:
         self._replication = len(product.stages)
         self.rank = self._part * self._replication + self._replica
         self._rows: RowDistribution = product.in_rows
-        sources = [product.source(self._part, stage) for stage in product.stages[self._replica]]
+        sources = product.sources(self._part, self._replica)
         pieces = product.pieces
         self.steps = self._staged(sources, halo) if pieces is None else self._grouped(sources, halo, pieces)
         self.holders = [self._holders(step) for step in self.steps]
