@@ -21,7 +21,7 @@ from fullgnn.reproduce.config import published
 from fullgnn.reproduce.graphs import Case
 from fullgnn.reproduce.result import Bars, Cell, Labels, Origin, Result, TableRow, bars, speedups
 from fullgnn.reproduce.sampled import Measured
-from fullgnn.sampling.features import HostRows
+from fullgnn.sampling.features import FeatureSource
 from fullgnn.sampling.neighbors import NeighborSampler
 
 ROUNDS = 5
@@ -100,7 +100,7 @@ def row_s(features: np.ndarray, count: int, about: tuple[object, ...]) -> float:
     """
     key = "gather", *about
     if key not in _RATES:
-        rows, batches = HostRows(features, torch.device("cpu")), _random_rows(len(features), count)
+        rows, batches = FeatureSource(features, torch.device("cpu")), _random_rows(len(features), count)
         _RATES[key] = _median_s([functools.partial(rows.gather, ids) for ids in batches]) / count
     return _RATES[key]
 

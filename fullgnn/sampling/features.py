@@ -1,14 +1,13 @@
-"""The way of the features from the host to the device of a rank: sources of rows that wrap one another.
+"""The way of the features from the host to the device of a rank.
 
-    HostRows    the rows of all nodes on the host, encoded (``fullgnn.codecs``), once on each machine
-    Cached      a source, some of whose rows stay on the device (``caches.py``)
-    Decoded     a source, whose rows a codec decodes on the device
-    InPlace     a source, whose rows the first layer reads where they lie, if the device is the CPU
-    SparseInPlace    the same of a sparse matrix, for any device
+    FeatureSource   the rows of all nodes on the host, encoded (``fullgnn.codecs``), once on each machine; the device
+                    decodes those of a batch
+    Cached          the same, some of whose encoded rows stay on the device (``caches.py``)
+    InPlace         the same, whose rows the first layer reads where they lie, if the device is the CPU
+    SparseInPlace   the same of a sparse matrix, for any device
 
-``fetch(ids)`` gives the rows of some nodes on the device. It has two halves, since the first one may be done ahead, by
-a worker: the host is read for the rows ``missing(ids)``, and ``place(ids, rows)`` makes the result of them. So a source
-that wraps another one says which rows it still needs of it, and what it makes of those.
+A batch gets its features in two halves, since the first one may be done ahead, by a worker: the host is read for the
+rows ``missing(ids)``, and ``place(ids, rows)`` makes the features of them.
 """
 
 import mmap
@@ -18,7 +17,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from fullgnn.codecs import Codec
+from fullgnn.codecs import Codec, State, Unencoded
 from fullgnn.errors import DataError
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.support.read_only import read_only_tensor
@@ -31,81 +30,38 @@ FILLED_BYTES = 1 << 26
 
 
 class FeatureSource:
-    """Rows of all nodes, for the device of this rank. What a class does not change is that of the source it wraps."""
+    """Features of ``dtype`` for the ``device`` of this rank, of encoded ``rows`` on the host.
 
-    host: "HostRows"
-    """The innermost source."""
+    Args:
+        rows: (num_nodes, W), in memory or mapped from a file.
+        codec: decodes them; None: they are the features.
+        state: what the codec has learnt of all rows, see ``fullgnn.codecs``.
+    """
 
-    def __init__(self, source: "FeatureSource"):
-        self.source, self.host = source, source.host
+    waits = False
+    """Whether its cache has no rows yet, since ``take`` has not told it how many the device has room for."""
+    has_all = False
+    """Whether the rows of all nodes that a batch may read stay on the device. Then no row is missing, and ``place``
+    takes ids that are a tensor on the device too."""
 
-    @property
-    def is_cached(self) -> bool:
-        """Whether some rows stay on the device, other ones perhaps in other epochs."""
-        return self.source.is_cached
+    def __init__(
+        self,
+        rows: np.ndarray,
+        device: torch.device,
+        codec: Codec | None = None,
+        dtype: torch.dtype = torch.float32,
+        state: State | None = None,
+    ):
+        self.rows, self.device, self.row_bytes = rows, device, rows.shape[1] * rows.itemsize
+        self.tensor = read_only_tensor(rows)
+        self._codec, self._dtype = codec or Unencoded(), dtype
+        self._state = {name: read_only_tensor(array).to(device) for name, array in (state or {}).items()}
+        if self._state:
+            self._codec.load_state(self._state)  # type: ignore[attr-defined]
 
     def missing(self, ids: np.ndarray) -> np.ndarray:
         """Those of the (m,) nodes ``ids`` for whose rows the host is read, in their order."""
-        return self.source.missing(ids)
-
-    def place(self, ids: np.ndarray | Tensor, rows: Tensor) -> Tensor:
-        """(m, F) rows of the (m,) nodes ``ids``, on the device.
-
-        Args:
-            rows: those of ``missing(ids)``, as the host has them, on the host or on the device.
-        """
-        return self.source.place(ids, rows)
-
-    def held(self, ids: np.ndarray | Tensor) -> tuple[Tensor, Tensor] | None:
-        """A table on the device, and the (m,) int64 rows of it that hold the nodes ``ids``, so that a codec gathers and
-        decodes at once; None: some of them are not there."""
-        return None
-
-    @property
-    def has_all(self) -> bool:
-        """Whether the rows of all nodes that a batch may read stay on the device. Then no row is missing, and ``held``
-        and ``place`` take ids that are a tensor on the device too."""
-        return self.source.has_all
-
-    def fetch(self, ids: np.ndarray) -> Tensor:
-        """(m, F) rows of the (m,) nodes ``ids``, on the device."""
-        return self.place(ids, self.host.gather(self.missing(ids)))
-
-    def num_read(self, num_ids: int, rows: Tensor) -> int:
-        """For how many of ``num_ids`` nodes the host is read, of which ``rows`` are the missing ones."""
-        return len(rows)
-
-    def begin(self, epoch: int) -> int:
-        """Prepare for ``epoch``; returns for how many rows the host was read."""
-        return self.source.begin(epoch)
-
-    @property
-    def waits(self) -> bool:
-        """Whether its cache has no rows yet, since ``take`` has not told it how many the device has room for."""
-        return self.source.waits
-
-    def take(self, left_bytes: int) -> int:
-        """Let the cache take so many bytes of the device, but for its reserve; returns the room in rows."""
-        return self.source.take(left_bytes)
-
-    def tensors(self) -> list[Tensor]:
-        """What it keeps on the device, for counting memory."""
-        return self.source.tensors()
-
-
-class HostRows(FeatureSource):
-    """The innermost source: (num_nodes, W) ``rows`` on the host, in memory or mapped from a file.
-
-    Args:
-        row_bytes: of a row; None: that of ``rows``.
-    """
-
-    is_cached = waits = has_all = False
-
-    def __init__(self, rows: np.ndarray, device: torch.device, row_bytes: int | None = None):
-        self.rows, self.device, self.host = rows, device, self
-        self.tensor = read_only_tensor(rows)
-        self.row_bytes = rows.shape[1] * rows.itemsize if row_bytes is None else row_bytes
+        return ids
 
     def gather(self, ids: np.ndarray) -> Tensor:
         """(m, W) rows of the nodes ``ids``, on the host; page-locked if they are for a GPU."""
@@ -115,25 +71,21 @@ class HostRows(FeatureSource):
         rows = torch.empty(len(ids), self.tensor.shape[1], dtype=self.tensor.dtype, pin_memory=True)
         return torch.index_select(self.tensor, 0, index, out=rows)
 
-    def missing(self, ids: np.ndarray) -> np.ndarray:
-        """See ``FeatureSource``: all of them."""
-        return ids
-
     def place(self, ids: np.ndarray | Tensor, rows: Tensor) -> Tensor:
-        """See ``FeatureSource``."""
-        return rows.to(self.device)
+        """(m, F) features of the (m,) nodes ``ids``, on the device.
 
-    def begin(self, epoch: int) -> int:
-        """See ``FeatureSource``."""
-        return 0
+        Args:
+            rows: those of ``missing(ids)``, as the host has them, on the host or on the device.
+        """
+        return self._codec.decode(rows.to(self.device), self._dtype)
 
-    def take(self, left_bytes: int) -> int:
-        """See ``FeatureSource``."""
-        return 0
+    def num_read(self, num_ids: int, rows: Tensor) -> int:
+        """For how many of ``num_ids`` nodes the host is read, of which ``rows`` are the missing ones."""
+        return len(rows)
 
     def tensors(self) -> list[Tensor]:
-        """See ``FeatureSource``."""
-        return []
+        """What it keeps on the device, for counting memory."""
+        return [*self._state.values()]
 
 
 class InPlace(FeatureSource):
@@ -149,59 +101,25 @@ class InPlace(FeatureSource):
 
     def input(self, ids: np.ndarray) -> Input:
         """The input of a model, of the (m,) nodes ``ids``."""
-        return InputRows(self.host.tensor, torch.from_numpy(ids).int())
+        return InputRows(self.tensor, torch.from_numpy(ids).int())
 
 
 class SparseInPlace(InPlace):
     """Rows of the sparse ``matrix`` (num_nodes, F) on the host, of which a batch gets its own as ``SparseRows``."""
 
     def __init__(self, matrix: csr_array, device: torch.device):
-        num_nodes = matrix.shape[0]
+        super().__init__(np.empty((matrix.shape[0], 0), matrix.dtype), device)
         entry_bytes = matrix.data.itemsize + matrix.indices.itemsize
-        none = np.empty((num_nodes, 0), matrix.dtype)
-        super().__init__(HostRows(none, device, matrix.nnz * entry_bytes // max(1, num_nodes)))
-        self._matrix, self._dtype = matrix, read_only_tensor(none).dtype
+        self.row_bytes = matrix.nnz * entry_bytes // max(1, matrix.shape[0])
+        self._matrix = matrix
 
     def input(self, ids: np.ndarray) -> Input:
         """See ``InPlace``."""
-        return SparseRows.of(self._matrix[ids], self._dtype, self.host.device, single_use=True)
-
-
-class Decoded(FeatureSource):
-    """Features of ``dtype``, of the encoded rows of ``source``.
-
-    Args:
-        state: what the codec has learnt of all rows, see ``fullgnn.codecs``.
-    """
-
-    def __init__(
-        self,
-        source: FeatureSource,
-        codec: Codec,
-        dtype: torch.dtype,
-        state: dict[str, np.ndarray] | None = None,
-    ):
-        super().__init__(source)
-        self._codec, self._dtype = codec, dtype
-        self._state = {name: read_only_tensor(array).to(self.host.device) for name, array in (state or {}).items()}
-        if self._state:
-            codec.load_state(self._state)  # type: ignore[attr-defined]
-
-    def place(self, ids: np.ndarray | Tensor, rows: Tensor) -> Tensor:
-        """See ``FeatureSource``."""
-        decode_rows = getattr(self._codec, "decode_rows", None)
-        held = None if decode_rows is None else self.source.held(ids)
-        if decode_rows is not None and held is not None:
-            return decode_rows(*held, self._dtype)
-        return self._codec.decode(self.source.place(ids, rows), self._dtype)
-
-    def tensors(self) -> list[Tensor]:
-        """See ``FeatureSource``."""
-        return [*self.source.tensors(), *self._state.values()]
+        return SparseRows.of(self._matrix[ids], self.tensor.dtype, self.device, single_use=True)
 
 
 class Cached(FeatureSource):
-    """Rows of ``source``, some of which stay on the device.
+    """Features, some of whose encoded rows stay on the device.
 
     The table that tells where a node's row lies is in memory that this process shares with its forks, so that workers
     know what has changed between two epochs. Where every row stays on the device, so does that table.
@@ -211,88 +129,91 @@ class Cached(FeatureSource):
         accesses: what it may know.
     """
 
-    is_cached = True
-
-    def __init__(self, source: FeatureSource, cache: Cache, accesses: Accesses):
-        super().__init__(source)
-        num_nodes = len(self.host.rows)
+    def __init__(
+        self,
+        rows: np.ndarray,
+        device: torch.device,
+        cache: Cache,
+        accesses: Accesses,
+        codec: Codec | None = None,
+        dtype: torch.dtype = torch.float32,
+        state: State | None = None,
+    ):
+        super().__init__(rows, device, codec, dtype, state)
+        num_nodes = len(rows)
         self._cache, self._accesses, self._asked = cache, accesses, False
         memory = mmap.mmap(-1, max(1, 4 * num_nodes))
         self._slot = np.frombuffer(memory, np.int32, num_nodes)  # where a node's row lies; -1: not on the device
         self._slot[:] = -1
         self._node = np.empty(0, np.int64)  # (num_slots,) whose row lies there; -1: nobody's
-        self._rows: Tensor | None = None  # (num_slots, F)
+        self._table: Tensor | None = None  # (num_slots, W)
         self._has_all: bool | None = None  # None: nobody has asked since the rows have changed
         self._slot_on_device: Tensor | None = None  # copied when a batch whose ids are on the device first asks for it
 
     def missing(self, ids: np.ndarray) -> np.ndarray:
         """See ``FeatureSource``."""
-        return self.source.missing(ids[self._slot[ids] < 0])
+        return ids[self._slot[ids] < 0]
 
     def place(self, ids: np.ndarray | Tensor, rows: Tensor) -> Tensor:
         """See ``FeatureSource``."""
+        table = self._table
         if isinstance(ids, Tensor):
-            table, index = self._held_on_device(ids)
-            return table.index_select(0, index)
-        if self._rows is None:
-            return self.source.place(ids, rows)
+            assert self.has_all and table is not None, "some rows are on the host"
+            if self._slot_on_device is None:
+                self._slot_on_device = self._moved(self._slot)
+            return self._decoded(table, self._slot_on_device.index_select(0, ids).long())
+        if table is None:
+            return super().place(ids, rows)
         slot = self._slot[ids]
         hits, misses = np.flatnonzero(slot >= 0), np.flatnonzero(slot < 0)
-        fetched = self.source.place(ids[misses], rows)
-        if not len(hits):
-            return fetched
-        if not len(misses):
-            return self._rows.index_select(0, self._moved(slot))
-        result = fetched.new_empty(len(ids), fetched.shape[1])
-        result.index_copy_(0, self._moved(hits), self._rows.index_select(0, self._moved(slot[hits])))
-        return result.index_copy_(0, self._moved(misses), fetched)
+        if len(hits) and not len(misses):
+            return self._decoded(table, self._moved(slot.astype(np.int64)))
+        fetched = rows.to(self.device)
+        if len(hits):
+            joined = fetched.new_empty(len(ids), fetched.shape[1])
+            joined.index_copy_(0, self._moved(hits), table.index_select(0, self._moved(slot[hits])))
+            fetched = joined.index_copy_(0, self._moved(misses), fetched)
+        return super().place(ids, fetched)
 
-    def held(self, ids: np.ndarray | Tensor) -> tuple[Tensor, Tensor] | None:
-        """See ``FeatureSource``."""
-        if isinstance(ids, Tensor):
-            return self._held_on_device(ids)
-        slot = self._slot[ids]
-        if self._rows is None or not len(slot) or slot.min() < 0:
-            return None
-        return self._rows, self._moved(slot.astype(np.int64))
+    def _decoded(self, table: Tensor, index: Tensor) -> Tensor:
+        """The features of the rows ``index``, (m,) int64, of the ``table``; a codec may gather and decode at once."""
+        decode_rows = getattr(self._codec, "decode_rows", None)
+        if decode_rows is not None:
+            return decode_rows(table, index, self._dtype)
+        return self._codec.decode(table.index_select(0, index), self._dtype)
 
     @property
-    def has_all(self) -> bool:
+    def has_all(self) -> bool:  # type: ignore[override]
         """See ``FeatureSource``."""
         if self._has_all is None:
-            self._has_all = self._rows is not None and bool((self._slot[self._accesses.nodes] >= 0).all())
+            self._has_all = self._table is not None and bool((self._slot[self._accesses.nodes] >= 0).all())
         return self._has_all
 
-    def _held_on_device(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        assert self.has_all and self._rows is not None, "some rows are on the host"
-        if self._slot_on_device is None:
-            self._slot_on_device = self._moved(self._slot)
-        return self._rows, self._slot_on_device.index_select(0, ids).long()
-
     def begin(self, epoch: int) -> int:
-        """See ``FeatureSource``; asks the cache which rows to keep from now on, if it is time."""
-        num_read, horizon = self.source.begin(epoch), getattr(self._cache, "horizon", None)
+        """Ask the cache which rows to keep from ``epoch`` on, if it is time; returns for how many rows the host was
+        read."""
+        horizon = getattr(self._cache, "horizon", None)
         if self._asked and not (horizon and (epoch - 1) % horizon == 0):
-            return num_read
+            return 0
         wanted, self._asked = self._cache.rows(self._accesses, epoch), True
         _check(wanted, len(self._slot), self._cache)
-        return num_read + self._hold(wanted)
+        return self._hold(wanted)
 
     @property
-    def waits(self) -> bool:
+    def waits(self) -> bool:  # type: ignore[override]
         """See ``FeatureSource``."""
         return self._is_automatic and self._accesses.left_bytes is None
 
     def take(self, left_bytes: int) -> int:
-        """See ``FeatureSource``."""
+        """Let the cache take so many bytes of the device, but for its reserve; returns the room in rows."""
         reserve = getattr(self._cache, "reserve_megabytes", RESERVE_MEGABYTES)
         self._accesses.left_bytes = int(max(0.0, left_bytes - 1e6 * reserve))
         return self._accesses.room(None)
 
     def tensors(self) -> list[Tensor]:
         """See ``FeatureSource``."""
-        own = self._rows, self._slot_on_device
-        return [*self.source.tensors(), *(tensor for tensor in own if tensor is not None)]
+        own = self._table, self._slot_on_device
+        return [*super().tensors(), *(tensor for tensor in own if tensor is not None)]
 
     @property
     def _is_automatic(self) -> bool:
@@ -311,30 +232,29 @@ class Cached(FeatureSource):
         if num_slots != len(self._node):
             self._resize(num_slots)
         free = np.flatnonzero(self._node < 0)[: len(new)]
-        step = max(1, FILLED_BYTES // max(1, self.host.row_bytes))
+        step = max(1, FILLED_BYTES // max(1, self.row_bytes))
         for some in (slice(first, first + step) for first in range(0, len(new), step)):
-            assert self._rows is not None
-            self._rows.index_copy_(0, self._moved(free[some]), self.source.fetch(new[some]))
+            assert self._table is not None
+            self._table.index_copy_(0, self._moved(free[some]), self.gather(new[some]).to(self.device))
         self._node[free] = new
         self._slot[new] = free
         self._has_all = self._slot_on_device = None
-        return len(self.source.missing(new))
+        return len(new)
 
     def _resize(self, num_slots: int) -> None:
         """Move the rows that are there to the first of so many slots."""
         kept, node = np.flatnonzero(self._node >= 0), np.full(num_slots, -1)
         node[: len(kept)] = self._node[kept]
-        rows = None
+        table = None
         if num_slots:
-            like = self.source.fetch(node[:0]) if self._rows is None else self._rows
-            rows = like.new_empty(num_slots, like.shape[1])
-            if len(kept):
-                rows[: len(kept)] = like.index_select(0, self._moved(kept))
-        self._node, self._rows = node, rows
+            table = torch.empty(num_slots, self.tensor.shape[1], dtype=self.tensor.dtype, device=self.device)
+            if len(kept) and self._table is not None:
+                table[: len(kept)] = self._table.index_select(0, self._moved(kept))
+        self._node, self._table = node, table
         self._slot[node[: len(kept)]] = np.arange(len(kept), dtype=np.int32)
 
     def _moved(self, index: np.ndarray) -> Tensor:
-        return move(torch.from_numpy(index), self.host.device)
+        return move(torch.from_numpy(index), self.device)
 
 
 def _check(rows: np.ndarray, num_nodes: int, cache: Cache) -> None:

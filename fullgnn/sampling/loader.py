@@ -33,7 +33,7 @@ from torch import Tensor
 from fullgnn.distributed import all_gather_objects, on_every_rank
 from fullgnn.errors import UnsupportedError
 from fullgnn.sampling.blocks import BlockMaker
-from fullgnn.sampling.features import FeatureSource, InPlace
+from fullgnn.sampling.features import Cached, FeatureSource, InPlace
 from fullgnn.sampling.precompute import Precomputed
 from fullgnn.sampling.sample import BatchSampler, Sample
 from fullgnn.sampling.transfer import Transfer
@@ -99,10 +99,10 @@ class Loader:
             stop = self.num_batches
             if self._features.waits:
                 stop = first + 1
-            elif self._features.is_cached:
+            elif isinstance(self._features, Cached):
                 with self._meter.clock("cache"):
                     filled = on_every_rank(partial(self._features.begin, epoch))
-                self._meter.count("filled_bytes", filled * self._features.host.row_bytes)
+                self._meter.count("filled_bytes", filled * self._features.row_bytes)
             yield from self._batches(epoch, first, stop)
             first = stop
 
@@ -111,10 +111,11 @@ class Loader:
         self.is_new = self._features.waits
         if not self.is_new:
             return
+        assert isinstance(self._features, Cached)
         left = on_every_rank(partial(left_bytes, self.device, self._num_sharing, peak_bytes))
         rooms = all_gather_objects(self._features.take(left))
         sizes = [
-            f"{room} rows of features ({num_bytes(room * self._features.host.row_bytes)})"
+            f"{room} rows of features ({num_bytes(room * self._features.row_bytes)})"
             for room in dict.fromkeys((min(rooms), max(rooms)))
         ]
         log.info(
@@ -131,7 +132,7 @@ class Loader:
             self._meter.count("sampled_edges", sample.num_edges)
             self._meter.count("input_rows", sample.num_inputs)
             num_read = self._features.num_read(sample.num_inputs, rows)
-            self._meter.count("fetched_bytes", num_read * self._features.host.row_bytes)
+            self._meter.count("fetched_bytes", num_read * self._features.row_bytes)
             self._meter.count("hits", sample.num_inputs - num_read)
             with self._meter.clock("load"):
                 batch = self._load(sample, rows)
@@ -154,7 +155,7 @@ class Loader:
             with self._meter.clock("gather"):
                 ids = self._ids(sample)
                 missing = self._features.missing(ids) if isinstance(ids, np.ndarray) else np.empty(0, np.int64)
-                rows = self._features.host.gather(missing)
+                rows = self._features.gather(missing)
                 rows = self._transfer.moved(rows)
             yield sample, rows
 

@@ -25,7 +25,7 @@ from fullgnn.prepare.facts import NodeFacts
 from fullgnn.prepare.source import Preparation, prepared_graph
 from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.caches import Accesses, CacheNothing
-from fullgnn.sampling.features import Cached, Decoded, FeatureSource, HostRows, InPlace, SparseInPlace
+from fullgnn.sampling.features import Cached, FeatureSource, InPlace, SparseInPlace
 from fullgnn.sampling.host_graph import Encode, HostGraph, as_sparse
 from fullgnn.sampling.loader import Loader
 from fullgnn.sampling.pagraph import CrossFreeParts, cross_partition_free
@@ -221,24 +221,24 @@ def _features(
     """
     if not isinstance(host.features, np.ndarray):
         return SparseInPlace(host.features, device)
-    rows, cache = HostRows(host.features, device), build(cfg.cache)
+    rows, cache, encoding = host.features, build(cfg.cache), (codec, dtype, host.codec_state)
     if isinstance(cache, CacheNothing):
-        plain = in_place and type(codec) is Unencoded
-        return InPlace(rows) if plain else Decoded(rows, codec, dtype, host.codec_state)
-    held = Cached(rows, cache, Accesses(host, batches.counts, rows.row_bytes, batches.held))
-    return Decoded(held, codec, dtype, host.codec_state)
+        source = InPlace if in_place and type(codec) is Unencoded else FeatureSource
+        return source(rows, device, *encoding)
+    accesses = Accesses(host, batches.counts, rows.shape[1] * rows.itemsize, batches.held)
+    return Cached(rows, device, cache, accesses, *encoding)
 
 
 def _workers(
     cfg: MinibatchConfig, world: World, batches: BatchSampler, features: FeatureSource, num_hops: int
 ) -> Workers | None:
     """The processes that make the batches of this rank; None: the rank makes them."""
-    loader, rows = cfg.loader, features.host.rows
+    loader, rows = cfg.loader, features.rows
     if not loader.num_workers:
         return None
     num_inputs, hop_bytes = batches.usual_size()
     num_inputs = 0 if isinstance(features, InPlace) else num_inputs
-    num_rows = max(1, min(num_inputs, int(loader.slot_megabytes * 1e6) // max(1, features.host.row_bytes)))
+    num_rows = max(1, min(num_inputs, int(loader.slot_megabytes * 1e6) // max(1, features.row_bytes)))
     batches.sampler.sample(batches.sampler.items[:0], 0)  # compiled here, once for all workers
     layout = SlotLayout(num_rows, rows.shape[1], rows.dtype, hop_bytes)
     return Workers(

@@ -303,7 +303,7 @@ class _Producer:
             slot, stop = free.pop(0), min(first + step, num_rows)
             begin = time.perf_counter()
             rows = self.layout.features(self.memory, slot)[: stop - first]
-            np.take(self.features.host.rows, fetched[first:stop], axis=0, out=rows, mode="clip")  # clip: no copy
+            np.take(self.features.rows, fetched[first:stop], axis=0, out=rows, mode="clip")  # clip: no copy
             time_s["gather"] = time.perf_counter() - begin
             place = request, number, slot, first, stop, num_rows, time_s
             if first == 0:

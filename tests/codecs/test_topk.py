@@ -14,9 +14,9 @@ from fullgnn.codecs import features as features_file
 from fullgnn.codecs.topk import GROUP, TopK
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.kernels.support import gpu
-from fullgnn.sampling.features import Cached, Decoded, HostRows
+from fullgnn.sampling.features import Cached
 from fullgnn.storage.cache import Cache
-from tests.sampling.test_features import NO_ACCESSES, Planned
+from tests.sampling.test_features import NO_ACCESSES, Planned, fetch
 from tests.triton_device import DEVICE, needs_triton
 
 NOWHERE = Cache(None)
@@ -149,13 +149,12 @@ def test_a_cache_is_decoded_where_it_lies(kept: list[int] | range) -> None:
     codec = TopK(4)
     codes, state = encoded(codec, NOWHERE, {}, Features(x, "float32"))
     plain = codec.decode(torch.from_numpy(codes), torch.float32)
-    held = Cached(HostRows(codes, torch.device("cpu")), Planned(kept), NO_ACCESSES)
-    source = Decoded(held, codec, torch.float32, state)
+    source = Cached(codes, torch.device("cpu"), Planned(kept), NO_ACCESSES, codec, torch.float32, state)
     source.begin(1)
     for ids in (np.array([5, 2, 5, 1]), np.array([0, 1]), np.empty(0, np.int64)):
         whole = len(ids) > 0 and set(ids.tolist()) <= {*kept}
         with mock.patch.object(codec, "decode", side_effect=AssertionError) if whole else nullcontext():
-            assert torch.equal(source.fetch(ids), plain[ids])
+            assert torch.equal(fetch(source, ids), plain[ids])
 
 
 @pytest.mark.parametrize(("share", "says"), [(0.004, True), (0.5, False)])

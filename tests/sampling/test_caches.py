@@ -224,7 +224,7 @@ def contents(world: World, keys: list[str], epochs: list[int]) -> list[list[int]
     found = []
     for epoch in epochs:
         next(loader.epoch(epoch, first=2))  # in mid-epoch
-        features = loader._features.source  # type: ignore[attr-defined]
+        features = loader._features  # type: ignore[attr-defined]
         found.append(np.flatnonzero(features._slot >= 0).tolist())
     loader.close()
     return found

@@ -11,7 +11,7 @@ from fullgnn.codecs import BFloat16, Codec, Features, Unencoded, encoded
 from fullgnn.distributed import world_of_one
 from fullgnn.errors import DataError
 from fullgnn.sampling.caches import Accesses, Cache, CacheNothing
-from fullgnn.sampling.features import Cached, Decoded, FeatureSource, HostRows
+from fullgnn.sampling.features import Cached, FeatureSource
 from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.storage.cache import Cache as Files
 from fullgnn.telemetry.meter import Meter
@@ -37,25 +37,20 @@ class Planned:
         return np.array(self._rows[(epoch - 1) % len(self._rows)], np.int64)
 
 
-def stack(
-    rows: np.ndarray, codec: Codec, cache: Cache, dtype: torch.dtype, decoded_inside: bool = False
-) -> FeatureSource:
-    """A cache of encoded rows, or one of decoded rows."""
-    host = HostRows(rows, CPU)
-    if decoded_inside:
-        return Cached(Decoded(host, codec, dtype), cache, NO_ACCESSES)
-    return Decoded(Cached(host, cache, NO_ACCESSES), codec, dtype)
+def stack(rows: np.ndarray, codec: Codec, cache: Cache, dtype: torch.dtype, accesses: Accesses = NO_ACCESSES) -> Cached:
+    return Cached(rows, CPU, cache, accesses, codec, dtype)
+
+
+def fetch(source: FeatureSource, ids: np.ndarray) -> torch.Tensor:
+    return source.place(ids, source.gather(source.missing(ids)))
 
 
 INPUTS = np.array([0, 2, 3, 10, 899]), np.arange(900, dtype=np.int32), np.array([4]), np.array([], np.int64)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("decoded_inside", [False, True], ids=["encoded", "decoded"])
 @pytest.mark.parametrize("codec", [Unencoded(), BFloat16()], ids=["plain", "bfloat16"])
-def test_fetched_features_are_those_that_the_codec_keeps(
-    codec: Codec, decoded_inside: bool, dtype: torch.dtype
-) -> None:
+def test_fetched_features_are_those_that_the_codec_keeps(codec: Codec, dtype: torch.dtype) -> None:
     features = torch.randn(900, 5, dtype=dtype, generator=torch.Generator().manual_seed(3))
     rows = codec.encode(features.numpy())
     assert rows.itemsize == (2 if isinstance(codec, BFloat16) else features.element_size())
@@ -64,7 +59,7 @@ def test_fetched_features_are_those_that_the_codec_keeps(
         *([nodes] for nodes in CACHED.values()),
         [range(3), range(2, 9), [], [899], range(899), range(1, 900)],
     ):
-        source = stack(rows, codec, Planned(*plan), dtype, decoded_inside)
+        source = stack(rows, codec, Planned(*plan), dtype)
         before: set[int] = set()
         for epoch, nodes in enumerate(plan, 1):
             assert source.begin(epoch) == len({*nodes} - before)  # a row that stays is not fetched again
@@ -74,29 +69,25 @@ def test_fetched_features_are_those_that_the_codec_keeps(
             for inputs in INPUTS:
                 missing = source.missing(inputs)
                 assert missing.tolist() == [node for node in inputs.tolist() if node not in before]
-                for found in (source.fetch(inputs), source.place(inputs, torch.from_numpy(rows[missing]))):
+                for found in (fetch(source, inputs), source.place(inputs, torch.from_numpy(rows[missing]))):
                     assert found.dtype == dtype and torch.equal(found, kept[inputs])
-    assert source.host.row_bytes == 5 * rows.itemsize
+    assert source.row_bytes == 5 * rows.itemsize
 
 
-@pytest.mark.parametrize("decoded_inside", [False, True], ids=["encoded", "decoded"])
 @pytest.mark.parametrize("codec", [Unencoded(), BFloat16()], ids=["plain", "bfloat16"])
-def test_ids_on_the_device_find_their_rows_if_all_are_there(codec: Codec, decoded_inside: bool) -> None:
+def test_ids_on_the_device_find_their_rows_if_all_are_there(codec: Codec) -> None:
     """And the table of the slots is that of the rows that are there now; the rank may read nodes 1 to 3 alone."""
     features = np.random.default_rng(0).integers(0, 9, (6, 3)).astype(np.float32)
     held = np.array([False, True, True, True, False, False])
     accesses = Accesses(None, lambda epoch: np.empty(0, np.int32), 1, held)  # type: ignore[arg-type]
-    host, plan = HostRows(codec.encode(features), CPU), ([1, 2], [1, 2, 3], [2, 3, 5], range(6), range(1, 5))
-    if decoded_inside:
-        source: FeatureSource = Cached(Decoded(host, codec, torch.float32), Planned(*plan), accesses)
-    else:
-        source = Decoded(Cached(host, Planned(*plan), accesses), codec, torch.float32)
-    assert not source.has_all and not Decoded(host, codec, torch.float32).has_all
+    rows, plan = codec.encode(features), ([1, 2], [1, 2, 3], [2, 3, 5], range(6), range(1, 5))
+    source = stack(rows, codec, Planned(*plan), torch.float32, accesses)
+    assert not source.has_all and not FeatureSource(rows, CPU, codec).has_all
     for epoch, nodes in enumerate(plan, 1):
         source.begin(epoch)
         assert source.has_all == {*nodes}.issuperset([1, 2, 3])
         for ids in ([1, 3], [2], []) if source.has_all else ():
-            found = source.place(torch.tensor(ids, dtype=torch.int32), host.gather(np.empty(0, np.int64)))
+            found = source.place(torch.tensor(ids, dtype=torch.int32), source.gather(np.empty(0, np.int64)))
             assert found.tolist() == features[ids].tolist()
 
 
@@ -166,8 +157,8 @@ def test_what_a_codec_has_learnt_is_kept_and_checked(tmp_path: Path, caplog: pyt
         file.write_bytes(content)
     rows, state = encoded(Counted(), files, {"name": "counted"}, Features(features, "float32"))
     assert Counted.encodings == 4 and "cannot be read" in caplog.text
-    source = Decoded(HostRows(rows, CPU), Counted(), torch.float32, state)
-    np.testing.assert_allclose(source.fetch(np.arange(30)), features, atol=np.abs(features).max() / 250)
+    source = FeatureSource(rows, CPU, Counted(), torch.float32, state)
+    np.testing.assert_allclose(fetch(source, np.arange(30)), features, atol=np.abs(features).max() / 250)
     assert [tensor.tolist() for tensor in source.tensors()] == [state["step"].tolist()]
 
 
@@ -198,7 +189,7 @@ def test_workers_fetch_what_is_not_cached(graph, codec: Codec, num_rows: int) ->
     batches = batches_of(graph)
     rows = codec.encode(batches.graph.features)
 
-    def source(*plan: list[int] | range) -> FeatureSource:
+    def source(*plan: list[int] | range) -> Cached:
         return stack(rows, codec, Planned(*plan), torch.float32)
 
     with world_of_one(minibatch_config("runtime.device=cpu").runtime):

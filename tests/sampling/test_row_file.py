@@ -188,7 +188,7 @@ import resource, sys
 from pathlib import Path
 import numpy as np, torch
 from fullgnn.codecs import BFloat16, Features
-from fullgnn.sampling.features import HostRows
+from fullgnn.sampling.features import FeatureSource
 from fullgnn.sampling.row_file import RowFiles
 from fullgnn.storage.cache import Cache
 
@@ -202,7 +202,7 @@ if sys.argv[2] == "memory":
 for folder in (None, sys.argv[3], sys.argv[3]):
     with RowFiles(Cache(folder), {}) as files:
         rows, _ = files.write(BFloat16(), Features(features, "float32"))
-    found = HostRows(rows, torch.device("cpu")).gather(np.array([0, 77, len(rows) - 1]))
+    found = FeatureSource(rows, torch.device("cpu")).gather(np.array([0, 77, len(rows) - 1]))
     assert torch.equal(found.view(torch.bfloat16).float()[:, 0], torch.tensor([0.0, 77.0, 1024.0])), found
 print("done")
 """
@@ -257,7 +257,7 @@ def test_the_keys_are_configuration(tmp_path: Path) -> None:
     cfg = minibatch_config("cache=exact", "codec=bfloat16", "loader.map_features=true", "runtime.device=cpu")
     with world_of_one(cfg.runtime) as world:
         training = set_up_sampled(cfg, world, Meter(world.device))
-        rows = training.loader._features.host.rows
+        rows = training.loader._features.rows
         assert rows.dtype == np.int16 and not rows.flags.writeable
         batch = next(training.loader.epoch(1))
         assert isinstance(batch.x, torch.Tensor) and batch.x.dtype == torch.float32

@@ -16,7 +16,7 @@ from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph, Propagation
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.sampling.blocks import BlockMaker
-from fullgnn.sampling.features import FeatureSource, HostRows
+from fullgnn.sampling.features import FeatureSource
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.loader import Loader, Minibatch
 from fullgnn.sampling.neighbors import ALL, NeighborSampler
@@ -81,13 +81,13 @@ def make_workers(
     features: FeatureSource | None = None,
 ) -> Workers:
     features = features or plain(batches)
-    rows = features.host.rows
+    rows = features.rows
     layout = SlotLayout(num_rows, rows.shape[1], rows.dtype, num_bytes)
     return Workers(batches.sample, 2, features, layout, num_workers, num_slots, rank=7, timeout_s=1.5)
 
 
 def plain(batches: BatchSampler) -> FeatureSource:
-    return HostRows(batches.graph.features, CPU)
+    return FeatureSource(batches.graph.features, CPU)
 
 
 def loader_of(batches: BatchSampler, workers: Workers | None, features: FeatureSource | None = None) -> Loader:
