@@ -26,7 +26,7 @@ class Draws:
 
     def batches(
         self, epoch: int, train: np.ndarray | None = None, batch_size: int | None = None
-    ) -> Iterator[Sequence[Hop]]:
+    ) -> Iterator[Sequence[Hop[np.ndarray]]]:
         """The hops of each batch of ``epoch``, from the targets outwards.
 
         Args:

@@ -11,6 +11,7 @@ factor; means, maxima and softmaxes are those over the drawn edges.
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.kernels.support.to_device import move
-from fullgnn.sampling.hop import Hop, HopTensors
+from fullgnn.sampling.hop import Hop
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.products import SampledMultiplication, SampledProduct, Transposition
 from fullgnn.sampling.rows import HopEdges, Put, Rows
@@ -67,7 +68,7 @@ class BlockMaker:
         }
         self._scales = {propagation: (at_home(row), at_home(col)) for propagation, (row, col) in scales.items()}
 
-    def blocks(self, hops: Sequence[Hop | HopTensors], targets: np.ndarray, put: Put | None = None) -> list[Block]:
+    def blocks(self, hops: Sequence[Hop[Any]], targets: np.ndarray, put: Put | None = None) -> list[Block]:
         """The blocks of all layers, the first layer's first.
 
         Args:
@@ -89,9 +90,9 @@ class BlockMaker:
         row_exchange = partial(RowExchange, len(ids), len(ids))
         return Block(put(ids, torch.int64), row_exchange=row_exchange, ranks=self._ranks)
 
-    def block(self, hop: Hop | HopTensors, put: Put | None = None) -> Block:
+    def block(self, hop: Hop[Any], put: Put | None = None) -> Block:
         """The block of one layer; see ``blocks``."""
-        hop, put = HopTensors.of(hop) if isinstance(hop, Hop) else hop, put or self._move
+        hop, put = hop if isinstance(hop.sources, Tensor) else hop.tensors(), put or self._move
         edges = HopEdges(hop, self._indptr, self._weight, put)
         products = {propagation: self._product(propagation, edges) for propagation in self.request.propagations}
         stages = {edge_set: (self._stage(edge_set, edges),) for edge_set in self.request.edges}

@@ -106,7 +106,7 @@ class ClusterBatches:
         nodes = np.sort(self._nodes(items)[0])
         return nodes[self._is_train[nodes]]
 
-    def sample(self, items: np.ndarray, epoch: int) -> list[Hop]:
+    def sample(self, items: np.ndarray, epoch: int) -> list[Hop[np.ndarray]]:
         """See ``Sampler``: the induced subgraph of each group, for every layer; the last one computes the targets."""
         from fullgnn.sampling._clusters_cpu import induce  # imports numba
 
@@ -120,7 +120,7 @@ class ClusterBatches:
         places, own = np.empty(most, np.int64), np.full(len(sources), -1, np.int64)
         count = induce(graph.indptr, graph.indices, sources, self._group_of, self._local, indptr, indices, places, own)
         self._group_of[nodes] = -1
-        whole = Hop(
+        whole: Hop[np.ndarray] = Hop(
             sources.astype(np.int32),
             np.arange(len(sources), dtype=np.int32),
             indptr,
@@ -161,7 +161,7 @@ class ClusterBatches:
         return np.maximum(np.stack([stored, stored - loop + 1]), 0)
 
 
-def _restricted(hop: Hop, rows: np.ndarray) -> Hop:
+def _restricted(hop: Hop[np.ndarray], rows: np.ndarray) -> Hop[np.ndarray]:
     """The same hop with some of its targets."""
     counts = np.diff(hop.indptr)[rows]
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)

@@ -29,11 +29,14 @@ from fullgnn.kernels.dropout.philox import LOW, rounds
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.kernels.support.to_device import move
-from fullgnn.sampling.hop import PADDING, HopTensors
+from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.neighbors import ALL, Draw, NeighborSampler
 
 Places = tuple[Tensor, Tensor, Tensor | None]
 """The first edge of each target, and the places of the edges and their factors, as long as their capacity."""
+_Padded = tuple[Hop[Tensor], tuple[Tensor, ...]]
+"""A hop whose tensors are as long as their capacity, with int64 ``indptr``; and, each (1,) int64, its numbers of
+targets, edges and sources, and of edges to oneself, if they are counted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,31 +47,6 @@ class _Targets:
     count: Tensor  # (1,) int64, how many there are
     first: Tensor  # int64, the place of the first edge of each
     degree: Tensor  # int64; 0 behind the last one
-
-
-@dataclass(frozen=True, eq=False)
-class _Padded:
-    """A hop whose numbers of targets, edges and sources the host does not know yet; see ``HopTensors``."""
-
-    sources: Tensor
-    target_index: Tensor
-    starts: Tensor
-    indices: Tensor
-    places: Tensor
-    factors: Tensor | None
-    counts: tuple[Tensor, ...]  # each (1,) int64: targets, edges, sources; then edges to oneself, if they are counted
-
-    def cut(self, keep_places: bool, num_targets: int, num_edges: int, num_sources: int, *loops: int) -> HopTensors:
-        """The hop with these numbers."""
-        return HopTensors(
-            self.sources[:num_sources],
-            self.target_index[:num_targets],
-            self.starts[: num_targets + 1].int(),
-            self.indices[:num_edges],
-            self.places[:num_edges] if keep_places else None,
-            None if self.factors is None else self.factors[:num_edges],
-            num_loops=loops[0] if loops else None,
-        )
 
 
 class GpuNeighborSampler:
@@ -101,20 +79,36 @@ class GpuNeighborSampler:
             self._turns = (int(np.diff(on_host.indptr).max(initial=1)) - 1).bit_length()
         self._bits = torch.zeros(-(-on_host.num_nodes // 32), dtype=torch.int32, device=device)
 
-    def sample(self, targets: np.ndarray, epoch: int) -> list[HopTensors]:
+    def sample(self, targets: np.ndarray, epoch: int) -> list[Hop[Tensor]]:
         """See ``NeighborSampler.sample``; the tensors are on the device."""
         nodes, hops = move(torch.from_numpy(targets.astype(np.int32)), self.device), list[_Padded]()
         count = torch.full((1,), len(nodes), device=self.device)
         if len(nodes):
             self._mark(nodes, count)
         for hop, fanout in enumerate(self.fanouts):
-            hops.append(self._hop(nodes, count, fanout, hop, epoch))
-            nodes, count = hops[-1].sources, hops[-1].counts[2]
+            padded, counts = self._hop(nodes, count, fanout, hop, epoch)
+            hops.append((padded, counts))
+            nodes, count = padded.sources, counts[2]
         self._bits.zero_()
         if not hops:
             return []
-        counts = torch.cat([num for hop in hops for num in hop.counts]).view(len(hops), -1).tolist()  # the host waits
-        return [hop.cut(self._keep_places, *numbers) for hop, numbers in zip(hops, counts)]
+        numbers = (
+            torch.cat([num for _, counts in hops for num in counts]).view(len(hops), -1).tolist()
+        )  # the host waits
+        return [self._cut(hop, *of_hop) for (hop, _), of_hop in zip(hops, numbers)]
+
+    def _cut(self, hop: Hop[Tensor], num_targets: int, num_edges: int, num_sources: int, *loops: int) -> Hop[Tensor]:
+        """The ``hop`` with these numbers."""
+        assert hop.places is not None
+        return Hop(
+            hop.sources[:num_sources],
+            hop.target_index[:num_targets],
+            hop.indptr[: num_targets + 1].int(),
+            hop.indices[:num_edges],
+            hop.places[:num_edges] if self._keep_places else None,
+            None if hop.factors is None else hop.factors[:num_edges],
+            num_loops=loops[0] if loops else None,
+        )
 
     def _hop(self, nodes: Tensor, count: Tensor, fanout: int, hop: int, epoch: int) -> _Padded:
         """Draw the edges of ``count`` of the ``nodes``, whose bits are set."""
@@ -141,7 +135,7 @@ class GpuNeighborSampler:
                 rename[(-(-len(ids) // THREADS),)](ids, local, number, self._bits, before, THREADS)
         loops = (_num_loops(nodes, starts, sources_of_edges),) if self._counts_loops else ()
         counts = count, num_edges, after[-1:].long(), *loops
-        return _Padded(sources, target_index, starts, indices, places, factors, counts)
+        return Hop(sources, target_index, starts, indices, places, factors), counts
 
     def _mark(self, nodes: Tensor, count: Tensor) -> None:
         """Set the bits of ``count`` of the ``nodes``."""

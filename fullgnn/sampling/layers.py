@@ -48,13 +48,13 @@ class LayerBatches(TrainingNodes):
         self._local = np.full(graph.num_nodes, -1, np.int32)  # scratch: the places of nodes among the sources of a hop
         self._factor = np.zeros(graph.num_nodes)  # scratch: of the kept nodes of a hop; 0: the node is not kept
 
-    def sample(self, items: np.ndarray, epoch: int, batch: np.ndarray | None = None) -> list[Hop]:
+    def sample(self, items: np.ndarray, epoch: int, batch: np.ndarray | None = None) -> list[Hop[np.ndarray]]:
         """See ``Sampler``.
 
         Args:
             batch: the items of all ranks; None: ``items`` are all.
         """
-        own, every, hops = np.sort(items), np.sort(items if batch is None else batch), list[Hop]()
+        own, every, hops = np.sort(items), np.sort(items if batch is None else batch), list[Hop[np.ndarray]]()
         for number, size in enumerate(self.sizes):
             kept, probability = self._drawn(every, size, number, epoch)
             self._factor[kept] = 1 / probability
@@ -88,7 +88,7 @@ class LayerBatches(TrainingNodes):
         order = np.argsort(kept)
         return kept[order], probability[is_kept][order]
 
-    def _hop(self, targets: np.ndarray, num_kept: int) -> Hop:
+    def _hop(self, targets: np.ndarray, num_kept: int) -> Hop[np.ndarray]:
         """The edges from the kept nodes, ``num_kept`` of them, to ``targets``."""
         from fullgnn.sampling._layers_cpu import kept_edges  # imports numba
 

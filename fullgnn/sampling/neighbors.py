@@ -115,7 +115,7 @@ class NeighborSampler:
     def num_nodes(self) -> int:
         return len(self.indptr) - 1
 
-    def sample(self, targets: np.ndarray, epoch: int, num_threads: int | None = None) -> list[Hop]:
+    def sample(self, targets: np.ndarray, epoch: int, num_threads: int | None = None) -> list[Hop[np.ndarray]]:
         """Sample the hops of a batch.
 
         Args:
@@ -162,7 +162,7 @@ class NeighborSampler:
 
     def _draw(
         self, targets: np.ndarray, epoch: int, fanouts: Sequence[int], first_hop: int, num_threads: int | None = None
-    ) -> list[Hop]:
+    ) -> list[Hop[np.ndarray]]:
         """The hops of a batch with these ``fanouts``, the first of which is its hop ``first_hop``; see ``sample``."""
         if not fanouts:
             return []
@@ -196,7 +196,7 @@ class NeighborSampler:
             (sizes, nodes, target_index, starts, local, places, factors),
         )
         parallel_for(lambda thread: sample(thread, *shared), range(num_threads))
-        hops, first_target = [], 0
+        hops, first_target = list[Hop[np.ndarray]](), 0
         for first_start, first_edge, first_source, num_targets, num_found, num_sources in sizes.tolist():
             edges = slice(first_edge, first_edge + num_found)
             hops.append(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fullgnn.kernels.edges.index import edge_targets
 from fullgnn.kernels.spmm import LocalCSR
-from fullgnn.sampling.hop import PADDING, HopTensors
+from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.products import Transposition
 
 NOTHING = np.empty(0, np.float64)
@@ -32,7 +32,7 @@ class HopEdges:
         put: brings what the matrices hold to their device, see ``Packet.put``.
     """
 
-    hop: HopTensors
+    hop: Hop[Tensor]
     graph_indptr: Tensor
     graph_weight: Tensor | None
     put: Put
@@ -83,7 +83,7 @@ class HopEdges:
         return Rows(*made(self.hop), len(self.hop.sources), self.put)
 
 
-def with_self_loops(hop: HopTensors) -> tuple[Tensor, Tensor, Tensor]:
+def with_self_loops(hop: Hop[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Put an edge to itself before the other edges of each target, in place of a sampled one.
 
     Returns:
@@ -99,7 +99,7 @@ def with_self_loops(hop: HopTensors) -> tuple[Tensor, Tensor, Tensor]:
     return indptr, indices[:count], edge[:count]
 
 
-def with_self_loops_torch(hop: HopTensors) -> tuple[Tensor, Tensor, Tensor]:
+def with_self_loops_torch(hop: Hop[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """``with_self_loops`` as torch operations, for none of which the host waits where the hop has ``num_loops``."""
     row = edge_targets(LocalCSR(hop.indptr, hop.indices, None, hop.num_targets, len(hop.sources)))
     is_kept = hop.indices != hop.target_index[row]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.sampling.batches import batch_of, epoch_order, num_batches
-from fullgnn.sampling.hop import Hop, HopTensors
+from fullgnn.sampling.hop import Hop
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.pagraph import CrossFreeParts
 from fullgnn.sampling.samplers import Sampler
@@ -22,7 +23,7 @@ class Sample:
     """What one rank reads of a batch."""
 
     targets: np.ndarray  # (num_targets,) int64, this rank's training nodes, ascending
-    hops: Sequence[Hop | HopTensors]  # from the targets outwards
+    hops: Sequence[Hop[Any]]  # from the targets outwards
     total: float  # of the whole batch, over all ranks; see ``NodeTask.total``
 
     @property

@@ -4,21 +4,21 @@ Contract: ``sampler(graph, num_hops, seed, **own keys) -> Sampler``. A sampler t
 first, such as clusters, has an attribute ``prepare(graph, seed, **own keys)``, a function that rank 0 calls; the arrays
 that it returns by name are then in ``graph.extra`` on every rank; ``remarks(graph.extra)`` may say what was found, see
 ``graph/remarks.py``, and ``check(graph, needs)`` refuse a graph before. A sampler that can draw on a GPU has a method
-``on_gpu(device, counts_loops)``, which returns a ``Sampler`` whose hops are ``HopTensors`` there, with ``num_loops`` if
-these are to be counted. The ``sample`` of a sampler with
+``on_gpu(device, counts_loops)``, which returns a ``Sampler`` whose hops are tensors there, with ``num_loops`` if these
+are to be counted. The ``sample`` of a sampler with
 the attribute ``reads_batch`` = True is also given the items of the whole batch, over all ranks. A sampler that counts
 the reads of an epoch without drawing each batch has a method ``counts(batches, epoch)``, see ``NeighborBatches``.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from fullgnn.errors import ConfigError
 from fullgnn.sampling.gpu_neighbors import GpuNeighborSampler
-from fullgnn.sampling.hop import PADDING, Hop, HopTensors
+from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.neighbors import ALL, NeighborSampler
 
@@ -38,7 +38,7 @@ class Sampler(Protocol):
     def targets(self, items: np.ndarray) -> np.ndarray:
         """(num_targets,) int64, the training nodes of some items, ascending."""
 
-    def sample(self, items: np.ndarray, epoch: int, *whole: np.ndarray) -> Sequence[Hop | HopTensors]:
+    def sample(self, items: np.ndarray, epoch: int, *whole: np.ndarray) -> Sequence[Hop[Any]]:
         """The hops of the targets of some items, from the targets outwards."""
 
     def usual_size(self, num_items: int) -> tuple[int, int]:
@@ -75,7 +75,7 @@ class NeighborBatches(TrainingNodes):
         """
         return NeighborBatches(self._graph, self.drawing, GpuNeighborSampler(self.drawing, device, counts_loops))
 
-    def sample(self, items: np.ndarray, epoch: int) -> Sequence[Hop | HopTensors]:
+    def sample(self, items: np.ndarray, epoch: int) -> Sequence[Hop[Any]]:
         """See ``Sampler``."""
         return (self._gpu or self.drawing).sample(items, epoch)
 

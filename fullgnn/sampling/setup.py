@@ -39,7 +39,7 @@ from fullgnn.sampling.workers import SlotLayout, Workers
 from fullgnn.schemes.base import CHOOSE_SCHEME, BlockRequest
 from fullgnn.storage.cache import Cache
 from fullgnn.tasks import lacks_examples, log_default_metric, refuse_without_examples, takes_links, task_contract
-from fullgnn.tasks.task import NodeTask, Task
+from fullgnn.tasks.task import NodeTask
 from fullgnn.telemetry.meter import Meter
 
 log = logging.getLogger(__name__)
@@ -84,52 +84,41 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
     run = learn(cfg, world, meter, broadcast_object(None if graph is None else NodeFacts.of(graph)))
     run.scheme = scheme
     log_default_metric(cfg.task, run.task)
-    model, task, request = run.model, cast(NodeTask, run.task), run.request
-    _check_model(cfg, model, world)
-    _check_task(cfg, task)
-    context = codec_context(cfg)
-    codec = build_codec(cfg.codec, context) or Unencoded()
-    contract = contract_of(model)
-    num_hops, num_rows = request.num_blocks - contract.num_row_blocks, contract.num_row_blocks
-    precomputed = Precomputed.of(model, cfg.model["name"]) if cfg.loader.precompute else None
-    if precomputed is not None:
-        num_hops, num_rows = num_hops - 1, 1
-    keys = dict(cfg.codec) | context.identity(cfg.codec)
-    host = _host_graph(run, graph, codec, keys, num_hops, precomputed)
+    _check_model(run)
+    request, contract = run.request, contract_of(run.model)
+    codec = build_codec(cfg.codec, codec_context(cfg)) or Unencoded()
+    precomputed = Precomputed.of(run.model, cfg.model["name"]) if cfg.loader.precompute else None
+    num_rows = contract.num_row_blocks if precomputed is None else 1
+    num_hops = request.num_blocks - contract.num_row_blocks - (precomputed is not None)
+    host = _host_graph(run, graph, codec, num_hops, precomputed)
     look = getattr(target_of(cfg.sampler), "remarks", None)
     remarks = {} if look is None else noted(look(host.extra))
     if graph is not None:
         say(graph.name, noted(graph.remarks, remarks))
-    sampler, home = _sampler(cfg, world, host, num_hops, request)
-    dtype = getattr(torch, cfg.runtime.dtype)
-    maker = BlockMaker(host, request, dtype, world.device, num_rows, world.size == 1, home)
-    split = _split(cfg, host, sampler)
+    sampler, home = _sampler(run, host, num_hops)
+    maker = BlockMaker(host, request, _dtype(cfg), world.device, num_rows, world.size == 1, home)
+    split, task = _split(cfg, host, sampler), cast(NodeTask, run.task)
     batches = BatchSampler(host, sampler, task, cfg.loader.batch_size, cfg.seed, world.rank, world.size, split)
-    in_place = contract.reads_input_rows and precomputed is None and world.device.type == "cpu"
-    features = _features(cfg, host, codec, batches, dtype, world.device, in_place)
-    workers = _workers(cfg, world, batches, features, num_hops)
+    features = _features(run, host, codec, batches)
+    workers = _workers(run, batches, features) if cfg.loader.num_workers else None
     loader = Loader(batches, features, maker, meter, workers, precomputed, world.ranks_per_device)
     about = None
     if type(codec) is not Unencoded:
-        about = _codec_about(
-            cfg, host, run.nodes.num_features * (1 if precomputed is None else len(precomputed.powers))
-        )
+        num_columns = run.nodes.num_features * (1 if precomputed is None else len(precomputed.powers))
+        about = _codec_about(cfg, host, num_columns)
     run.codec_state = host.codec_state
-    return SampledSteps(run, loader, _distributor(run, graph, identity, precomputed is not None), about, remarks)
+    return SampledSteps(run, loader, _distributor(run, graph, identity), about, remarks)
 
 
-def _distributor(
-    run: Run, graph: Graph | None, identity: dict[str, Any] | None, reads_exact: bool
-) -> Callable[[], Run]:
+def _distributor(run: Run, graph: Graph | None, identity: dict[str, Any] | None) -> Callable[[], Run]:
     """Makes the run on the whole graph, by which the model of ``run`` is evaluated.
 
     Args:
         graph: on rank 0.
         identity: on rank 0, see ``Preparation``.
-        reads_exact: whether the features of the evaluation are exact, since the codec encodes products.
     """
     full, state = copy(run), run.codec_state
-    if reads_exact:
+    if _minibatch(run).loader.precompute:  # the codec encodes products, and the evaluation reads exact features
         full.cfg, state = replace(run.cfg, codec={"_target_": "fullgnn.codecs.Unencoded", "name": "none"}), None
         full.request = replace(run.request, codec=None)
     # Evaluation computes the output of all nodes.
@@ -176,17 +165,24 @@ def _load(cfg: MinibatchConfig, graph: Graph | None) -> tuple[Graph, dict[str, A
     return graph, identity
 
 
-def _sampler(
-    cfg: MinibatchConfig, world: World, graph: HostGraph, num_hops: int, request: BlockRequest
-) -> tuple[Sampler, torch.device]:
+def _minibatch(run: Run) -> MinibatchConfig:
+    return cast(MinibatchConfig, run.cfg)
+
+
+def _dtype(cfg: MinibatchConfig) -> torch.dtype:
+    return getattr(torch, cfg.runtime.dtype)
+
+
+def _sampler(run: Run, graph: HostGraph, num_hops: int) -> tuple[Sampler, torch.device]:
     """The sampler, and the device on which its hops are."""
+    cfg = _minibatch(run)
     sampler: Sampler = build(cfg.sampler, graph=graph, num_hops=num_hops, seed=cfg.seed)
     if not cfg.loader.sample_on_gpu:
         return sampler, torch.device("cpu")
     moved = getattr(sampler, "on_gpu", None)
     if moved is None:
         raise UnsupportedError(f"sampler={cfg.sampler['name']} runs on the host: leave out loader.sample_on_gpu")
-    return moved(world.device, request.self_loops), world.device
+    return moved(run.world.device, run.request.self_loops), run.world.device
 
 
 def _split(cfg: MinibatchConfig, host: HostGraph, sampler: Sampler) -> CrossFreeParts | None:
@@ -205,52 +201,30 @@ def _split(cfg: MinibatchConfig, host: HostGraph, sampler: Sampler) -> CrossFree
     return CrossFreeParts.from_arrays(host.train, host.extra)
 
 
-def _features(
-    cfg: MinibatchConfig,
-    host: HostGraph,
-    codec: Codec,
-    batches: BatchSampler,
-    dtype: torch.dtype,
-    device: torch.device,
-    in_place: bool,
-) -> FeatureSource:
-    """The features as this rank reads them: encoded rows on the host, some of them on the device, decoded there.
-
-    Args:
-        in_place: whether the model reads them on the host, if nothing is encoded or cached.
-    """
-    if not isinstance(host.features, np.ndarray):
-        return SparseInPlace(host.features, device)
-    rows, cache, encoding = host.features, build(cfg.cache), (codec, dtype, host.codec_state)
-    if isinstance(cache, CacheNothing):
-        source = InPlace if in_place and type(codec) is Unencoded else FeatureSource
-        return source(rows, device, *encoding)
-    accesses = Accesses(host, batches.counts, rows.shape[1] * rows.itemsize, batches.held)
-    return Cached(rows, device, cache, accesses, *encoding)
+def _features(run: Run, host: HostGraph, codec: Codec, batches: BatchSampler) -> FeatureSource:
+    """The features as this rank reads them: encoded rows on the host, some of them on the device, decoded there."""
+    cfg, device, rows = _minibatch(run), run.world.device, host.features
+    if not isinstance(rows, np.ndarray):
+        return SparseInPlace(rows, device)
+    cache, encoding = build(cfg.cache), (codec, _dtype(cfg), host.codec_state)
+    if not isinstance(cache, CacheNothing):
+        accesses = Accesses(host, batches.counts, rows.shape[1] * rows.itemsize, batches.held)
+        return Cached(rows, device, cache, accesses, *encoding)
+    reads_rows = contract_of(run.model).reads_input_rows and not cfg.loader.precompute and device.type == "cpu"
+    source = InPlace if reads_rows and type(codec) is Unencoded else FeatureSource
+    return source(rows, device, *encoding)
 
 
-def _workers(
-    cfg: MinibatchConfig, world: World, batches: BatchSampler, features: FeatureSource, num_hops: int
-) -> Workers | None:
-    """The processes that make the batches of this rank; None: the rank makes them."""
-    loader, rows = cfg.loader, features.rows
-    if not loader.num_workers:
-        return None
+def _workers(run: Run, batches: BatchSampler, features: FeatureSource) -> Workers:
+    """The processes that make the batches of this rank."""
+    loader, rows = _minibatch(run).loader, features.rows
     num_inputs, hop_bytes = batches.usual_size()
     num_inputs = 0 if isinstance(features, InPlace) else num_inputs
     num_rows = max(1, min(num_inputs, int(loader.slot_megabytes * 1e6) // max(1, features.row_bytes)))
     batches.sampler.sample(batches.sampler.items[:0], 0)  # compiled here, once for all workers
-    layout = SlotLayout(num_rows, rows.shape[1], rows.dtype, hop_bytes)
-    return Workers(
-        batches.sample,
-        num_hops,
-        features,
-        layout,
-        loader.num_workers,
-        loader.num_slots,
-        world.rank,
-        cfg.runtime.timeout_s,
-    )
+    layout, timeout_s = SlotLayout(num_rows, rows.shape[1], rows.dtype, hop_bytes), run.cfg.runtime.timeout_s
+    numbers = loader.num_workers, loader.num_slots
+    return Workers(batches.sample, features, layout, *numbers, run.world.rank, timeout_s)
 
 
 def _check_cache(cfg: MinibatchConfig) -> None:
@@ -261,43 +235,33 @@ def _check_cache(cfg: MinibatchConfig) -> None:
         )
 
 
-def _check_task(cfg: MinibatchConfig, task: Task) -> None:
-    if not task_contract(task).learns_batches:
+def _check_model(run: Run) -> None:
+    """Refuse a model, or a task, that cannot learn from batches."""
+    name = run.cfg.model["name"]
+    if sharded_names(run.model):
         raise UnsupportedError(
-            f"task={cfg.task['name']} cannot learn from batches: give its class the methods loss(output, targets,"
+            f"model={name} has a trainable vector for each node, which sampled training does not support: leave out"
+            " model.embedding_channels, or use python -m fullgnn.train"
+        )
+    if run.world.size > 1 and any(contract.joins_rows for contract in contracts_of(run.model)):
+        raise UnsupportedError(
+            f"model={name} adds up the rows of a batch, some of which several ranks have: choose model.norm=layer in"
+            " place of model.norm=batch, or one process"
+        )
+    if not task_contract(run.task).learns_batches:
+        raise UnsupportedError(
+            f"task={run.cfg.task['name']} cannot learn from batches: give its class the methods loss(output, targets,"
             " total) and total(targets), and say so by contract = TaskContract(learns_batches=True), as"
             " docs/extending.md explains, or use python -m fullgnn.train"
         )
 
 
-def _check_model(cfg: MinibatchConfig, model: torch.nn.Module, world: World) -> None:
-    name = cfg.model["name"]
-    if sharded_names(model):
-        raise UnsupportedError(
-            f"model={name} has a trainable vector for each node, which sampled training does not support: leave out"
-            " model.embedding_channels, or use python -m fullgnn.train"
-        )
-    if world.size > 1 and any(contract.joins_rows for contract in contracts_of(model)):
-        raise UnsupportedError(
-            f"model={name} adds up the rows of a batch, some of which several ranks have: choose model.norm=layer in"
-            " place of model.norm=batch, or one process"
-        )
-
-
 def _host_graph(
-    run: Run,
-    graph: Graph | None,
-    codec: Codec,
-    codec_keys: dict[str, Any],
-    num_hops: int,
-    precomputed: Precomputed | None,
+    run: Run, graph: Graph | None, codec: Codec, num_hops: int, precomputed: Precomputed | None
 ) -> HostGraph:
-    """The graph, once on each machine, with what sampler, codec and split have prepared.
-
-    Args:
-        codec_keys: of the codec, with what it is told.
-    """
-    cfg, world, request = cast(MinibatchConfig, run.cfg), run.world, run.request
+    """The graph, once on each machine, with what sampler, codec and split have prepared."""
+    cfg, world, request = _minibatch(run), run.world, run.request
+    codec_keys = dict(cfg.codec) | codec_context(cfg).identity(cfg.codec)
     files = RowFiles(Cache(cfg.runtime.cache_dir), codec_keys) if cfg.loader.map_features else None
 
     def made() -> HostGraph:

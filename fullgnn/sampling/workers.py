@@ -21,6 +21,7 @@ import signal
 import sys
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -70,12 +71,12 @@ class SlotLayout:
         return np.frombuffer(memory, np.uint8, self.hop_bytes, slot * self.num_bytes + self.feature_bytes)
 
 
-Packed = dict[tuple[int, str], Place] | list[Hop]
+Packed = dict[tuple[int, str], Place] | list[Hop[np.ndarray]]
 """Where the arrays of the hops lie, by the number of the hop, from the targets outwards, and the field of ``Hop``; or
 the hops themselves, where the slot is too small for them."""
 
 
-def pack(hops: Sequence[Hop], area: np.ndarray) -> Packed:
+def pack(hops: Sequence[Hop[np.ndarray]], area: np.ndarray) -> Packed:
     """Copy the arrays of ``hops`` to the (n,) uint8 ``area``, if they fit."""
     arrays = {(number, name): array for number, hop in enumerate(hops) for name, array in vars(hop).items()}
     arrays = {key: array for key, array in arrays.items() if array is not None}
@@ -87,14 +88,14 @@ def pack(hops: Sequence[Hop], area: np.ndarray) -> Packed:
     return places
 
 
-def unpack(packed: Packed, num_hops: int, area: np.ndarray) -> list[Hop]:
+def unpack(packed: Packed, area: np.ndarray) -> list[Hop[np.ndarray]]:
     """The hops that ``pack`` has copied, as views of ``area``; or those that it returned."""
     if isinstance(packed, list):
         return [hop.copy() for hop in packed]  # with the padding, which pickle drops
-    arrays: list[dict[str, Any]] = [{} for _ in range(num_hops)]
+    arrays = defaultdict[int, dict[str, Any]](dict)
     for (number, name), view in views(area, packed).items():
         arrays[number][name] = view
-    return [Hop(**of_hop) for of_hop in arrays]
+    return [Hop(**of_hop) for of_hop in arrays.values()]
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,6 @@ class Workers:
 
     Args:
         sample: draws batch (epoch, number).
-        num_hops: of a sample.
         features: tells which rows are fetched.
         num_workers: at least 1.
         num_slots: of each worker.
@@ -150,7 +150,6 @@ class Workers:
     def __init__(
         self,
         sample: Callable[[int, int], Sample],
-        num_hops: int,
         features: FeatureSource,
         layout: SlotLayout,
         num_workers: int,
@@ -160,7 +159,7 @@ class Workers:
     ):
         if sys.platform != "linux":
             raise UnsupportedError("loader.num_workers needs Linux, where a process can be forked: set it to 0")
-        self.layout, self.num_hops, self._rank, self._workers = layout, num_hops, rank, list[_Worker]()
+        self.layout, self._rank, self._workers = layout, rank, list[_Worker]()
         self._request, self._timeout_s = 0, timeout_s
         try:
             for number in range(num_workers):
@@ -214,11 +213,11 @@ class Workers:
         memory = self._workers[piece.number % len(self._workers)].memory
         return self.layout.features(memory, piece.slot)[: piece.stop - piece.first]
 
-    def hops(self, piece: Piece) -> list[Hop]:
+    def hops(self, piece: Piece) -> list[Hop[np.ndarray]]:
         """The hops of a batch, from its first piece, until the slot of that is released."""
         assert piece.hops is not None
         memory = self._workers[piece.number % len(self._workers)].memory
-        return unpack(piece.hops, self.num_hops, self.layout.hops(memory, piece.slot))
+        return unpack(piece.hops, self.layout.hops(memory, piece.slot))
 
     def release(self, piece: Piece) -> None:
         """Tell the worker that nothing reads the slot of ``piece`` any more."""
@@ -308,7 +307,7 @@ class _Producer:
             place = request, number, slot, first, stop, num_rows, time_s
             if first == 0:
                 begin = time.perf_counter()
-                hops = pack(cast(list[Hop], sample.hops), self.layout.hops(self.memory, slot))
+                hops = pack(cast(list[Hop[np.ndarray]], sample.hops), self.layout.hops(self.memory, slot))
                 time_s["pack"] = time.perf_counter() - begin
                 yield Piece(*place, sample.targets, sample.total, hops)
             else:

@@ -14,7 +14,7 @@ from fullgnn.graph import EdgeSet, Graph, Propagation
 from fullgnn.nn import MessageConv, contract_of, set_epoch
 from fullgnn.nn.contract import block_request
 from fullgnn.sampling.blocks import BlockMaker
-from fullgnn.sampling.hop import Hop, HopTensors
+from fullgnn.sampling.hop import Hop
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.neighbors import ALL, NeighborSampler
 from fullgnn.sampling.rows import HopEdges, with_self_loops, with_self_loops_torch
@@ -87,7 +87,7 @@ def drawn_edges(case: Case, hop: Hop) -> list[tuple[int, int, float, float]]:
     return found
 
 
-def dense_product(case: Case, hop: Hop, propagation: Propagation) -> np.ndarray:
+def dense_product(case: Case, hop: Hop[np.ndarray], propagation: Propagation) -> np.ndarray:
     """(num_targets, num_sources): the entries of A that were drawn, times their factors."""
     full = normalize(case.adj, propagation.normalization, propagation.self_loops)
     place = {int(v): i for i, v in enumerate(hop.sources)}
@@ -102,7 +102,7 @@ def dense_product(case: Case, hop: Hop, propagation: Propagation) -> np.ndarray:
     return out
 
 
-def dense_block(case: Case, hop: Hop, request: BlockRequest) -> Block:
+def dense_block(case: Case, hop: Hop[np.ndarray], request: BlockRequest) -> Block:
     """The block that ``BlockMaker`` should make, from dense matrices; only of draws without replacement."""
     products: dict[Propagation, Product] = {}
     for one in request.propagations:
@@ -173,7 +173,7 @@ def test_products_and_edges_are_those_of_dense_matrices(
 def test_torch_operations_compute_the_bits_of_the_compiled_loops(weighted: bool, fanout: int) -> None:
     case = Case.of(weighted)
     (hop,) = case.sampler([fanout], weighted=weighted).sample(np.arange(0, NUM_NODES, 3), 1)
-    tensors, weight = HopTensors.of(hop), case.graph.weight
+    tensors, weight = hop.tensors(), case.graph.weight
     arrays = torch.from_numpy(case.graph.indptr.astype(np.int64)), None if weight is None else torch.from_numpy(weight)
     edges = HopEdges(tensors, *arrays, lambda tensor, dtype=None: tensor)
     assert torch.equal(edges.row_factor, edges.row_factor_torch())
@@ -192,7 +192,7 @@ def test_torch_operations_compute_the_bits_of_the_compiled_loops(weighted: bool,
 def test_counted_loops_spare_a_wait(num_targets: int) -> None:
     case = Case.of(weighted=False)
     (hop,) = case.sampler([ALL]).sample(np.arange(num_targets), 1)
-    tensors = HopTensors.of(hop)
+    tensors = hop.tensors()
     num_loops = np.trace(case.adj[:num_targets, :num_targets] != 0)
     with HostWaits([tensors.indptr, tensors.indices, tensors.target_index]) as waits:
         found = with_self_loops_torch(replace(tensors, num_loops=int(num_loops)))

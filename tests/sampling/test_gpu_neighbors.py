@@ -11,7 +11,7 @@ import torch
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.support import gpu
 from fullgnn.sampling.gpu_neighbors import GpuNeighborSampler, _last_places
-from fullgnn.sampling.hop import PADDING, Hop, HopTensors
+from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.neighbors import ALL, SAMPLING, NeighborSampler
 from fullgnn.tasks.draws import stream_key
 from tests.gpu_code.host_waits import HostWaits
@@ -53,7 +53,7 @@ def of_graph(
     return host, GpuNeighborSampler(host, DEVICE, loops)
 
 
-def check(hops: Sequence[HopTensors], wanted: Sequence[Hop]) -> None:
+def check(hops: Sequence[Hop[torch.Tensor]], wanted: Sequence[Hop[np.ndarray]]) -> None:
     """Refuse hops of the device that differ from those of the host, or have no padding."""
     for hop, other in zip(hops, wanted, strict=True):
         behind = hop.indices.as_strided((PADDING,), (1,), hop.num_edges)

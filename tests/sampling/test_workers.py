@@ -83,7 +83,7 @@ def make_workers(
     features = features or plain(batches)
     rows = features.rows
     layout = SlotLayout(num_rows, rows.shape[1], rows.dtype, num_bytes)
-    return Workers(batches.sample, 2, features, layout, num_workers, num_slots, rank=7, timeout_s=1.5)
+    return Workers(batches.sample, features, layout, num_workers, num_slots, rank=7, timeout_s=1.5)
 
 
 def plain(batches: BatchSampler) -> FeatureSource:
@@ -141,8 +141,8 @@ def test_hops_travel_through_a_slot_or_as_they_are(graph: Graph) -> None:
         area = np.zeros(size, np.uint8)
         packed = pack(hops, area)
         assert (packed == hops) == (size < 100)
-        assert equal(unpack(packed, 2, area), hops)
-    assert unpack(pack([], area), 0, area) == []
+        assert equal(unpack(packed, area), hops)
+    assert unpack(pack([], area), area) == []
 
 
 def test_the_usual_size_is_that_of_the_paper_and_holds_usual_batches() -> None:
@@ -204,7 +204,7 @@ def failing(batches: BatchSampler) -> Callable:
 def test_a_bug_of_a_worker_is_shown_with_its_traceback(graph: Graph) -> None:
     batches, before = batches_of(graph), children()
     layout = SlotLayout(900, NUM_FEATURES, np.dtype(np.float32), 1 << 20)
-    workers = Workers(failing(batches), 2, plain(batches), layout, 2, 2, rank=0, timeout_s=60)
+    workers = Workers(failing(batches), plain(batches), layout, 2, 2, rank=0, timeout_s=60)
     with closing(loader_of(batches, workers)) as loader:
         with pytest.raises(RuntimeError, match="(?s)worker 1 of rank 0 failed:.*in sample.*ZeroDivisionError: a bug"):
             list(loader.epoch(1))

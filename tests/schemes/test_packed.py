@@ -15,8 +15,8 @@ from fullgnn.errors import ConfigError
 from fullgnn.schemes.multiplication import DistributedMultiplication
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.schemes.packed import PackedExchange
-from fullgnn.schemes.push import PackedPush
 from fullgnn.schemes.pieces import cut_columns, packed_pieces
+from fullgnn.schemes.push import PackedPush
 from tests.cases import config, dense_graph, layout_overrides
 from tests.models.test_exactness import case as model_case
 from tests.models.test_exactness import compare, distributed, expected
