@@ -9,7 +9,8 @@ from scipy.sparse import csr_array
 from fullgnn.codecs import Features
 from fullgnn.graph import Graph, row_sums
 from fullgnn.graph.normalize import check_entries
-from fullgnn.graph.sparse_features import NodeFeatures, features_from_arrays, features_to_arrays
+from fullgnn.graph.sparse_features import NodeFeatures
+from fullgnn.sampling.pagraph import CrossFreeParts
 from fullgnn.schemes.base import BlockRequest
 
 Encode = Callable[[Features], tuple[NodeFeatures, dict[str, np.ndarray]]]
@@ -24,9 +25,6 @@ def as_they_are(features: Features) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 def as_sparse(features: Features) -> tuple[csr_array, dict[str, np.ndarray]]:
     """The encoding that makes the features a sparse matrix."""
     return features.sparse(), {}
-
-
-_ALWAYS = "indptr", "indices", "labels", "train"
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +43,8 @@ class HostGraph:
     """What the sampler has prepared, see ``samplers.py``."""
     codec_state: dict[str, np.ndarray] = field(default_factory=dict)
     """What the codec has learnt of all features, see ``fullgnn.codecs``."""
+    split: CrossFreeParts | None = None
+    """The training nodes of each rank; None: every batch is cut."""
 
     @property
     def num_nodes(self) -> int:
@@ -68,10 +68,10 @@ class HostGraph:
         Raises:
             DataError: a sum of weights, or a normalised weight, is out of range.
         """
-        normalized = [propagation for propagation in request.propagations if propagation.needs_row_sums]
         sums = {
             propagation.self_loops: row_sums(graph, propagation.self_loops, propagation.without_sums)
-            for propagation in normalized
+            for propagation in request.propagations
+            if propagation.needs_row_sums
         }
         for propagation in request.propagations:
             own = sums.get(propagation.self_loops) if propagation.needs_row_sums else None
@@ -88,23 +88,3 @@ class HostGraph:
             extra or {},
             state,
         )
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Its arrays by name, to be shared."""
-        arrays = {name: getattr(self, name) for name in _ALWAYS} | features_to_arrays(self.features)
-        if self.weight is not None:
-            arrays["weight"] = self.weight
-        arrays |= {f"row_sums.{self_loops}": sums for self_loops, sums in self.row_sums.items()}
-        arrays |= {f"extra.{name}": array for name, array in self.extra.items()}
-        return arrays | {f"codec.{name}": array for name, array in self.codec_state.items()}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "HostGraph":
-        """The graph that had these ``arrays``."""
-        sums = {loops: arrays[f"row_sums.{loops}"] for loops in (True, False) if f"row_sums.{loops}" in arrays}
-        (indptr, indices, labels, train), features = (arrays[name] for name in _ALWAYS), features_from_arrays(arrays)
-        extra, state = (
-            {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-            for prefix in ("extra.", "codec.")
-        )
-        return cls(indptr, indices, arrays.get("weight"), features, labels, train, sums, extra, state)

@@ -15,7 +15,6 @@ Source: Lin et al., "PaGraph: scaling GNN training on large graphs via computati
 with fewer training nodes, then to the lower one, and training nodes are taken by ascending id.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,15 +39,6 @@ class CrossFreeParts:
     def num_train(self) -> np.ndarray:
         """(num_parts,) int64, the training nodes of each part."""
         return np.bincount(self.part, minlength=self.num_parts)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """What ``from_arrays`` needs beside the training nodes, by name."""
-        return {"split.part": self.part, "split.num_nodes": self.num_nodes, "split.member": self.member}
-
-    @classmethod
-    def from_arrays(cls, train: np.ndarray, arrays: Mapping[str, np.ndarray]) -> "CrossFreeParts":
-        """The parts that had these ``arrays``."""
-        return cls(train, arrays["split.part"], arrays["split.num_nodes"], arrays["split.member"])
 
     def nodes(self, part: int) -> np.ndarray:
         """(n,) int64 ids of the nodes that ``part`` holds, ascending."""

@@ -13,7 +13,6 @@ from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.sampling.batches import batch_of, epoch_order, num_batches
 from fullgnn.sampling.hop import Hop
 from fullgnn.sampling.host_graph import HostGraph
-from fullgnn.sampling.pagraph import CrossFreeParts
 from fullgnn.sampling.samplers import Sampler
 from fullgnn.tasks.task import NodeTask
 
@@ -54,8 +53,8 @@ class BatchSampler:
     Args:
         task: tells the normaliser of a batch.
         batch_size: how often ``sampler.unit`` items form a batch, over all ranks.
-        rank, num_ranks: of the parts into which a batch is cut.
-        split: the training nodes of each rank, which then shuffles and draws its own; None: every batch is cut.
+        rank, num_ranks: of the parts into which a batch is cut. If the ``graph`` is split, each rank shuffles and draws
+            its own training nodes.
     """
 
     def __init__(
@@ -67,7 +66,6 @@ class BatchSampler:
         seed: int,
         rank: int = 0,
         num_ranks: int = 1,
-        split: CrossFreeParts | None = None,
     ):
         self.graph, self.sampler = graph, sampler
         self.labels = task.targets(read_only_tensor(graph.labels))
@@ -77,6 +75,7 @@ class BatchSampler:
         self._items = [sampler.items]
         self.held: np.ndarray | None = None
         """(num_nodes,) bool, what the part of this rank holds; None: there are no parts."""
+        split = graph.split
         if split is not None:
             self._step, self.num_parts = -(-batch_size // split.num_parts), split.num_parts
             self._items = [split.train[split.part == part] for part in range(split.num_parts)]

@@ -28,12 +28,12 @@ from fullgnn.sampling.caches import Accesses, CacheNothing
 from fullgnn.sampling.features import Cached, FeatureSource, InPlace, SparseInPlace
 from fullgnn.sampling.host_graph import Encode, HostGraph, as_sparse
 from fullgnn.sampling.loader import Loader
-from fullgnn.sampling.pagraph import CrossFreeParts, cross_partition_free
+from fullgnn.sampling.pagraph import cross_partition_free
 from fullgnn.sampling.precompute import Precomputed
 from fullgnn.sampling.row_file import RowFiles
 from fullgnn.sampling.sample import BatchSampler
 from fullgnn.sampling.samplers import Sampler
-from fullgnn.sampling.sharing import share_arrays
+from fullgnn.sampling.sharing import share
 from fullgnn.sampling.steps import SampledSteps
 from fullgnn.sampling.workers import SlotLayout, Workers
 from fullgnn.schemes.base import CHOOSE_SCHEME, BlockRequest
@@ -97,8 +97,9 @@ def set_up_sampled(cfg: MinibatchConfig, world: World, meter: Meter, graph: Grap
         say(graph.name, noted(graph.remarks, remarks))
     sampler, home = _sampler(run, host, num_hops)
     maker = BlockMaker(host, request, _dtype(cfg), world.device, num_rows, world.size == 1, home)
-    split, task = _split(cfg, host, sampler), cast(NodeTask, run.task)
-    batches = BatchSampler(host, sampler, task, cfg.loader.batch_size, cfg.seed, world.rank, world.size, split)
+    _check_split(cfg, host, sampler)
+    task, place = cast(NodeTask, run.task), (world.rank, world.size)
+    batches = BatchSampler(host, sampler, task, cfg.loader.batch_size, cfg.seed, *place)
     features = _features(run, host, codec, batches)
     workers = _workers(run, batches, features) if cfg.loader.num_workers else None
     loader = Loader(batches, features, maker, meter, workers, precomputed, world.ranks_per_device)
@@ -185,20 +186,13 @@ def _sampler(run: Run, graph: HostGraph, num_hops: int) -> tuple[Sampler, torch.
     return moved(run.world.device, run.request.self_loops), run.world.device
 
 
-def _split(cfg: MinibatchConfig, host: HostGraph, sampler: Sampler) -> CrossFreeParts | None:
-    """The training nodes of each rank; None: every batch is cut.
-
-    Raises:
-        ConfigError: the sampler draws other things than neighbours of training nodes.
-    """
-    if cfg.loader.split != PAGRAPH:
-        return None
-    if sampler.items is not host.train:
+def _check_split(cfg: MinibatchConfig, host: HostGraph, sampler: Sampler) -> None:
+    """Refuse a sampler that draws other things than neighbours of training nodes, where these are divided."""
+    if host.split is not None and sampler.items is not host.train:
         raise ConfigError(
             f"loader.split=pagraph divides training nodes, and sampler={cfg.sampler['name']} has other items: leave"
             " out loader.split"
         )
-    return CrossFreeParts.from_arrays(host.train, host.extra)
 
 
 def _features(run: Run, host: HostGraph, codec: Codec, batches: BatchSampler) -> FeatureSource:
@@ -286,16 +280,11 @@ def _host_graph(
             "loader.split=pagraph: %d parts with %d to %d training nodes; copies: %.1f %% of the nodes a part",
             *(parts.num_parts, parts.num_train.min(), parts.num_train.max(), 100 * parts.redundancy),
         )
-        return replace(host, extra=extra | parts.arrays())
+        return replace(host, split=parts)
 
     with files or nullcontext():
         host = from_rank0(made)
-        if world.size == 1:
-            assert host is not None
-            return host
-        arrays = None if host is None else host.arrays()
-        if files is None:
-            return HostGraph.from_arrays(share_arrays(world, arrays))
-        if arrays is not None:
-            del arrays["features"]
-        return HostGraph.from_arrays(share_arrays(world, arrays) | {"features": files.share(world)})
+        if files is None or world.size == 1:
+            return share(world, host)
+        shared = share(world, None if host is None else replace(host, features=host.features[:0]))
+        return replace(shared, features=files.share(world))

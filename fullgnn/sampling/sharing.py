@@ -9,6 +9,7 @@ Each array begins at a cache line. The memory is freed when the last process tha
 
 import mmap
 import os
+import pickle
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -22,33 +23,41 @@ Arrays = dict[str, np.ndarray]
 Place = tuple[int, tuple[int, ...], str]  # first byte, shape, dtype
 Places = dict[str, Place]
 K = TypeVar("K")
+T = TypeVar("T")
 
 
-def share_arrays(world: World, arrays: Arrays | None) -> Arrays:
-    """Give every rank the ``arrays`` of rank 0. Every rank calls it.
+def share(world: World, value: T | None) -> T:
+    """Give every rank the picklable ``value`` of rank 0, whose arrays are shared. Every rank calls it.
 
     Returns:
-        the arrays; read-only where other processes read the same memory.
+        the value; its arrays are read-only where other processes read the same memory.
 
     Raises:
         UnsupportedError: the memory of a machine cannot be shared; the same on every rank.
     """
     if world.size == 1:
-        assert arrays is not None
-        return arrays
-    first = world.rank - world.rank % world.local_size
+        assert value is not None
+        return value
+    arrays, first = Arrays(), world.rank - world.rank % world.local_size
     if world.rank == 0:
-        assert arrays is not None
+        buffers: list[pickle.PickleBuffer] = []
+        content = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+        parts = memoryview(content), *(buffer.raw() for buffer in buffers)
+        arrays = {str(number): np.frombuffer(part, np.uint8) for number, part in enumerate(parts)}
         for leader in range(world.local_size, world.size, world.local_size):
             send_arrays(arrays, leader)
     elif world.rank == first:
         arrays = receive_arrays(0)
-    if world.local_size == 1:
-        assert arrays is not None
-        return arrays
+    if world.local_size > 1:
+        arrays = _shared(arrays, first, world.rank == first)
+    held, *of_value = arrays.values()
+    return pickle.loads(held.tobytes(), buffers=of_value)
+
+
+def _shared(arrays: Arrays, first: int, is_first: bool) -> Arrays:
+    """The ``arrays`` of the rank ``first``, in memory that the ranks of its machine map."""
     descriptor, problem, places = -1, "", Places()
-    if world.rank == first:
-        assert arrays is not None
+    if is_first:
         try:
             descriptor, places = _write(arrays)
         except OSError as error:

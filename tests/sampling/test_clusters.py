@@ -35,8 +35,7 @@ def graph_of(weighted: bool) -> tuple[np.ndarray, Graph]:
 
 def batches_of(graph: Graph, num_hops: int, group_size: int) -> ClusterBatches:
     extra = prepare_clusters(graph, 1, NUM_CLUSTERS, group_size)
-    host = HostGraph.of(graph, NEEDS, "float64", extra)
-    return cluster(HostGraph.from_arrays(host.arrays()), num_hops, 0, NUM_CLUSTERS, group_size)
+    return cluster(HostGraph.of(graph, NEEDS, "float64", extra), num_hops, 0, NUM_CLUSTERS, group_size)
 
 
 def test_clusters_are_all_nodes_once_and_cut_few_edges() -> None:

@@ -8,7 +8,7 @@ import pytest
 from fullgnn.distributed import World
 from fullgnn.errors import UnsupportedError
 from fullgnn.sampling import sharing
-from fullgnn.sampling.sharing import share_arrays
+from fullgnn.sampling.sharing import share
 
 
 def arrays() -> dict[str, np.ndarray]:
@@ -24,7 +24,7 @@ def arrays() -> dict[str, np.ndarray]:
 
 def shared(world: World, local_size: int) -> tuple[dict[str, np.ndarray], list[bool]]:
     """What a rank gets where ``local_size`` ranks share a machine, and which of the arrays it may write to."""
-    found = share_arrays(replace(world, local_size=local_size), arrays() if world.rank == 0 else None)
+    found = share(replace(world, local_size=local_size), arrays() if world.rank == 0 else None)
     return {name: one.copy() for name, one in found.items()}, [one.flags.writeable for one in found.values()]
 
 
@@ -50,7 +50,7 @@ def without_memory(world: World) -> str:
 
     before, sharing.os.posix_fallocate = sharing.os.posix_fallocate, fail
     try:
-        share_arrays(world, arrays() if world.rank == 0 else None)
+        share(world, arrays() if world.rank == 0 else None)
     except UnsupportedError as error:
         return str(error)
     finally:
