@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.codecs.codec import Codec, Learning, Unencoded
+from fullgnn.codecs.codec import Codec, Learning, Unencoded, check_key
 from fullgnn.codecs.encoded import has_state
 from fullgnn.codecs.features import Features
 from fullgnn.codecs.first_layer import FirstLayer
@@ -54,10 +54,8 @@ class Auto:
     ):
         if (ratio is None) == (max_loss is None):
             raise ConfigError("codec=auto asks for a size or a loss: give codec.ratio=16 or codec.max_loss=0.3")
-        if ratio is not None and not ratio >= 1:
-            raise ConfigError(f"codec.ratio={ratio} is out of range: give 1 or more")
-        if max_loss is not None and not max_loss >= 0:
-            raise ConfigError(f"codec.max_loss={max_loss} is out of range: give 0 or more")
+        check_key("codec.ratio", ratio, ratio is None or ratio >= 1, "1 or more")
+        check_key("codec.max_loss", max_loss, max_loss is None or max_loss >= 0, "0 or more")
         self.ratio, self.max_loss, self.seed = ratio, max_loss, seed
         self._layer = first_layer or FirstLayer(None)
         self._codec: Codec = Unencoded()

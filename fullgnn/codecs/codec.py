@@ -35,6 +35,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fullgnn.errors import ConfigError
 from fullgnn.kernels.support.read_only import read_only_tensor
 
 if TYPE_CHECKING:
@@ -62,6 +63,16 @@ class Learning(Codec, Protocol):
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         """Take what ``state`` has returned elsewhere; ``encode`` and ``decode`` can then be called."""
+
+
+def check_key(key: str, value: object, fits: bool, choices: str) -> None:
+    """Refuse a ``value`` of a ``key`` that is none of the ``choices``.
+
+    Raises:
+        ConfigError: one line that names the key, and what to give.
+    """
+    if not fits:
+        raise ConfigError(f"{key}={value} is out of range: give {choices}")
 
 
 class Unencoded:

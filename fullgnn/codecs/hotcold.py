@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.codecs.codec import Learning
+from fullgnn.codecs.codec import Learning, check_key
 from fullgnn.codecs.encoded import has_state
 from fullgnn.codecs.features import Features
 from fullgnn.codecs.kinds import make
-from fullgnn.errors import ConfigError, UnsupportedError
+from fullgnn.errors import UnsupportedError
 
 POINTER_BYTES = 4
 HOT_ROWS = "_hot_rows"  # name in the state
@@ -37,8 +37,7 @@ class HotCold:
     reads_graph = True
 
     def __init__(self, hot: str, cold: str, hot_share: float):
-        if not 0 <= hot_share <= 1:
-            raise ConfigError(f"codec.hot_share={hot_share} is out of range: give 0 to 1")
+        check_key("codec.hot_share", hot_share, 0 <= hot_share <= 1, "0 to 1")
         self.hot_share = hot_share
         self._codecs = {"hot": make("codec.hot", hot), "cold": make("codec.cold", cold)}
 

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fullgnn.codecs.codec import check_key
 from fullgnn.codecs.features import Features
-from fullgnn.errors import ConfigError
 from fullgnn.kernels.dense.dense import matmul
 from fullgnn.kernels.support.read_only import read_only_tensor
 
@@ -35,10 +35,8 @@ class PCA:
     """
 
     def __init__(self, dimensions: int = 64, bits: int = 32):
-        if dimensions < 1:
-            raise ConfigError(f"codec.dimensions={dimensions} is out of range: give 1 or more")
-        if bits not in (8, 32):
-            raise ConfigError(f"codec.bits={bits} is out of range: give 8 or 32")
+        check_key("codec.dimensions", dimensions, dimensions >= 1, "1 or more")
+        check_key("codec.bits", bits, bits in (8, 32), "8 or 32")
         self.dimensions, self.bits = dimensions, bits
 
     def learn(self, features: Features) -> None:

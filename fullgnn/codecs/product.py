@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fullgnn.codecs.codec import check_key
 from fullgnn.codecs.features import Features
-from fullgnn.errors import ConfigError
 from fullgnn.kernels.support.aligned import fresh_rows
 from fullgnn.kernels.support.process import PIECES, even_slices, parallel_for
 from fullgnn.kernels.support.read_only import read_only_tensor
@@ -31,10 +31,11 @@ class Product:
     """
 
     def __init__(self, columns: int = 16, sample_nodes: int = 65536, iterations: int = 10, seed: int = 0):
-        self.columns = _at_least(1, "columns", columns)
-        self.sample_nodes = _at_least(1, "sample_nodes", sample_nodes)
-        self.iterations = _at_least(1, "iterations", iterations)
-        self.seed = _at_least(0, "seed", seed)
+        numbers = {"columns": columns, "sample_nodes": sample_nodes, "iterations": iterations, "seed": seed}
+        for key, number in numbers.items():
+            least = int(key != "seed")
+            check_key(f"codec.{key}", number, number >= least, f"{least} or more")
+        self.columns, self.sample_nodes, self.iterations, self.seed = columns, sample_nodes, iterations, seed
 
     def learn(self, features: Features) -> None:
         """See ``Learning``. A task of a thread is a group of columns."""
@@ -111,9 +112,3 @@ def _looked_up(table: Tensor, codes: Tensor) -> Tensor:
 def _float32(features: np.ndarray) -> np.ndarray:
     """The features as float32; raises DataError if there are numbers that float32 does not hold."""
     return read_only_tensor(Features(features, "float32")[:]).numpy()
-
-
-def _at_least(least: int, key: str, number: int) -> int:
-    if number < least:
-        raise ConfigError(f"codec.{key}={number} is out of range: give {least} or more")
-    return number

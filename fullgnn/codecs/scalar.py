@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from fullgnn.codecs._scalar_levels import levels_of_columns, levels_of_rows
+from fullgnn.codecs.codec import check_key
 from fullgnn.codecs.features import Features
-from fullgnn.errors import ConfigError
 from fullgnn.kernels.support.aligned import fresh_rows
 from fullgnn.kernels.support.process import PIECES, even_slices, parallel_for
 from fullgnn.kernels.support.read_only import read_only_tensor
@@ -37,10 +37,10 @@ class Scalar:
     """
 
     def __init__(self, bits: int = 2, scale: str = "column", sample_nodes: int = 16384, seed: int = 0):
-        _check("bits", bits, bits in (1, 2, 4, 8), "1, 2, 4 or 8")
-        _check("scale", scale, scale in ("column", "row"), "column or row")
-        _check("sample_nodes", sample_nodes, isinstance(sample_nodes, int) and sample_nodes >= 1, "1 or more")
-        _check("seed", seed, isinstance(seed, int) and seed >= 0, "0 or more")
+        check_key("codec.bits", bits, bits in (1, 2, 4, 8), "1, 2, 4 or 8")
+        check_key("codec.scale", scale, scale in ("column", "row"), "column or row")
+        check_key("codec.sample_nodes", sample_nodes, isinstance(sample_nodes, int) and sample_nodes >= 1, "1 or more")
+        check_key("codec.seed", seed, isinstance(seed, int) and seed >= 0, "0 or more")
         self._bits, self._head, self._sample_nodes, self._seed = bits, 8 * (scale == "row"), sample_nodes, seed
 
     def learn(self, features: Features) -> None:
@@ -108,8 +108,3 @@ class Scalar:
         else:
             low, step = self._state["low"].to(dtype), self._state["step"].to(dtype)
         return code.mul_(step).add_(low)
-
-
-def _check(key: str, value: object, fits: bool, choices: str) -> None:
-    if not fits:
-        raise ConfigError(f"codec.{key}={value} is out of range: give {choices}")

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fullgnn.codecs.codec import check_key
 from fullgnn.codecs.features import Features
-from fullgnn.errors import ConfigError
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.aligned import fresh_rows
 from fullgnn.kernels.support.process import PIECES, even_slices, parallel_for
@@ -46,10 +46,8 @@ class TopK:
     """
 
     def __init__(self, k: int, sample_nodes: int = 65536, seed: int = 0):
-        if not 1 <= k <= GROUP // 2:
-            raise ConfigError(f"codec.k={k} is out of range: give 1 to {GROUP // 2}")
-        if sample_nodes < 1:
-            raise ConfigError(f"codec.sample_nodes={sample_nodes} is out of range: give 1 or more")
+        check_key("codec.k", k, 1 <= k <= GROUP // 2, f"1 to {GROUP // 2}")
+        check_key("codec.sample_nodes", sample_nodes, sample_nodes >= 1, "1 or more")
         self.k, self.sample_nodes, self.seed = k, sample_nodes, seed
 
     def learn(self, features: Features) -> None:

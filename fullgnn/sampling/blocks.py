@@ -18,13 +18,12 @@ import torch
 from torch import Tensor
 
 from fullgnn.graph import EdgeSet, Propagation
-from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.kernels.support.to_device import move
 from fullgnn.sampling.hop import Hop
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.products import SampledMultiplication, SampledProduct, Transposition
-from fullgnn.sampling.rows import HopEdges, Put, Rows
+from fullgnn.sampling.rows import HopEdges, Put
 from fullgnn.schemes.base import BlockRequest
 from fullgnn.schemes.block import Block
 from fullgnn.schemes.edges import Stage
@@ -108,36 +107,27 @@ class BlockMaker:
 
     def _product(self, propagation: Propagation, edges: HopEdges) -> SampledProduct:
         hop, rows = edges.hop, edges.rows(propagation.self_loops)
-        if hop.sums is not None:
-            return self._of_subgraph(propagation, edges)
-        row, col = self._scales[propagation]
-        row = None if row is None else row.index_select(0, edges.target_ids)
-        col = None if col is None else col.index_select(0, hop.sources)
-        if propagation.self_loops or edges.weights is not None or hop.factors is not None:
-            values = rows.entries(self.dtype, edges.weights, hop.factors, edges.row_factor, row, col)
-            return self._with_entries(rows.matrix(values))
-        return self._with_scales(rows, edges.row_factor if row is None else row * edges.row_factor, col)
-
-    def _of_subgraph(self, propagation: Propagation, edges: HopEdges) -> SampledProduct:
-        """The product with the matrix of an induced subgraph, normalised by its own row sums."""
-        hop, rows = edges.hop, edges.rows(propagation.self_loops)
-        assert hop.sums is not None
-        scales = propagation.scales(hop.sums[int(propagation.self_loops)].cpu().numpy())
-        row, col = (None if scale is None else torch.from_numpy(scale).to(hop.indptr.device) for scale in scales)
-        row = None if row is None else row[hop.target_index]
-        if edges.weights is not None:
-            return self._with_entries(
-                rows.matrix(rows.entries(self.dtype, edges.weights, row_scale=row, col_scale=col))
-            )
-        return self._with_scales(rows, row, col)
-
-    def _with_entries(self, matrix: LocalCSR) -> SampledProduct:
-        return SampledProduct(SampledMultiplication(matrix, None, None, self.dtype), Transposition(matrix))
-
-    def _with_scales(self, rows: Rows, row: Tensor | None, col: Tensor | None) -> SampledProduct:
-        """The product with the pattern of ``rows``, whose rows and columns are scaled."""
+        row, col = self._scales_of(propagation, edges)
+        factor = edges.row_factor if hop.sums is None else None
+        differ = hop.factors is not None or (propagation.self_loops and factor is not None)  # the edges of a row
+        if edges.weights is not None or differ:
+            matrix = rows.matrix(rows.entries(self.dtype, edges.weights, hop.factors, factor, row, col))
+            return SampledProduct(SampledMultiplication(matrix, None, None, self.dtype), Transposition(matrix))
+        if factor is not None:
+            row = factor if row is None else row * factor
         row, col = (None if scale is None else rows.put(scale, self.dtype) for scale in (row, col))
         return SampledProduct(SampledMultiplication(rows.pattern, row, col, self.dtype), rows.transposition)
+
+    def _scales_of(self, propagation: Propagation, edges: HopEdges) -> tuple[Tensor | None, Tensor | None]:
+        """The scales of the targets and of the sources; an induced subgraph is normalised by its own row sums."""
+        hop = edges.hop
+        if hop.sums is None:
+            row, col = self._scales[propagation]
+            row = None if row is None else row.index_select(0, edges.target_ids)
+            return row, None if col is None else col.index_select(0, hop.sources)
+        scales = propagation.scales(hop.sums[int(propagation.self_loops)].cpu().numpy())
+        row, col = (None if scale is None else torch.from_numpy(scale).to(hop.indptr.device) for scale in scales)
+        return None if row is None else row[hop.target_index], col
 
     def _stage(self, edge_set: EdgeSet, edges: HopEdges) -> Stage:
         rows = edges.rows(edge_set.self_loops)

@@ -22,7 +22,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fullgnn.errors import ConfigError
+from fullgnn.codecs.codec import check_key
 from fullgnn.sampling.host_graph import HostGraph
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,8 @@ class Accesses:
             assert self.left_bytes is not None
             num_bytes: float = self.left_bytes
         else:
-            num_bytes = _not_negative("cache.megabytes", megabytes) * 1e6
+            _check_size("cache.megabytes", megabytes)
+            num_bytes = megabytes * 1e6
         most_rows = len(self.nodes)
         return most_rows if num_bytes >= most_rows * self.row_bytes else int(num_bytes) // self.row_bytes
 
@@ -124,8 +125,8 @@ class Sized:
     """
 
     def __init__(self, megabytes: float | None, reserve_megabytes: float = RESERVE_MEGABYTES):
-        self.megabytes = megabytes
-        self.reserve_megabytes = _not_negative("cache.reserve_megabytes", reserve_megabytes)
+        _check_size("cache.reserve_megabytes", reserve_megabytes)
+        self.megabytes, self.reserve_megabytes = megabytes, reserve_megabytes
 
 
 class CacheByDegree(Sized):
@@ -149,7 +150,8 @@ class CacheByPresampling(Sized):
 
     def __init__(self, megabytes: float | None, epochs: int = 1, reserve_megabytes: float = RESERVE_MEGABYTES):
         super().__init__(megabytes, reserve_megabytes)
-        self.epochs = _at_least_one("cache.epochs", epochs)
+        check_key("cache.epochs", epochs, epochs >= 1, "1 or more")
+        self.epochs = epochs
 
     def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
         """See ``Cache``."""
@@ -167,7 +169,8 @@ class CacheExactly(Sized):
 
     def __init__(self, megabytes: float | None, horizon: int = 1, reserve_megabytes: float = RESERVE_MEGABYTES):
         super().__init__(megabytes, reserve_megabytes)
-        self.horizon = _at_least_one("cache.horizon", horizon)
+        check_key("cache.horizon", horizon, horizon >= 1, "1 or more")
+        self.horizon = horizon
 
     def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
         """See ``Cache``."""
@@ -250,13 +253,5 @@ def _misses(counts: np.ndarray, rows: np.ndarray) -> int:
     return int(counts.sum(dtype=np.int64) - counts[rows].sum(dtype=np.int64))
 
 
-def _not_negative(key: str, number: object) -> float:
-    if not isinstance(number, (int, float)) or not number >= 0:
-        raise ConfigError(f"{key}={number} is out of range: give 0 or more")
-    return number
-
-
-def _at_least_one(key: str, number: int) -> int:
-    if number < 1:
-        raise ConfigError(f"{key}={number} is out of range: give 1 or more")
-    return number
+def _check_size(key: str, number: object) -> None:
+    check_key(key, number, isinstance(number, (int, float)) and number >= 0, "0 or more")

@@ -1,7 +1,7 @@
 """The product of one sampled block with a dense matrix, and that of its transpose."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from fullgnn.kernels.support.process import even_slices, parallel_for
 from fullgnn.sampling.hop import PADDING
 from fullgnn.schemes.block import Block, Product
 from fullgnn.schemes.inputs import InputRows
+from fullgnn.schemes.row_exchange import linear
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,29 +129,26 @@ class SampledProduct(Product):
 
     def spmm_beside(self, x: Tensor, block: Block) -> Tensor:
         """See ``Product``. Both halves are written in place."""
-        return super().spmm_beside(x, block) if block.target_index is None else _Beside.apply(x, self, block)
+        index = block.target_index
+        if index is None:
+            return super().spmm_beside(x, block)
+        return linear(x, partial(self._beside, index), partial(self._add_beside, index))
 
-    def tensors(self) -> list[Tensor]:
-        """The tensors it holds, for counting memory."""
-        return [*self.multiply.tensors(), *([] if self._transposed is None else self._transposed.tensors())]
-
-
-class _Beside(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, product: SampledProduct, block: Block) -> Tensor:
-        matrix, width, index = product.multiply, x.shape[1], block.target_index
-        assert index is not None
-        ctx.product, ctx.index, x = product, index, as_rows(x.detach())
+    def _beside(self, index: Tensor, x: Tensor) -> Tensor:
+        matrix, width, x = self.multiply, x.shape[1], as_rows(x)
         out = x.new_empty(len(index), 2 * width)
         matrix.write(x if matrix.col_scale is None else x * matrix.col_scale[:, None], out[:, :width])
         out[:, width:] = x.index_select(0, index)
         return out
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def _add_beside(self, index: Tensor, grad: Tensor) -> Tensor:
+        """The adjoint of ``_beside``."""
         width = grad.shape[1] // 2
-        grad_x = ctx.product.multiply_t(grad[:, :width])
-        return grad_x.index_add_(0, ctx.index, grad[:, width:]), None, None
+        return self.multiply_t(grad[:, :width]).index_add_(0, index, grad[:, width:])
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors it holds, for counting memory."""
+        return [*self.multiply.tensors(), *([] if self._transposed is None else self._transposed.tensors())]
 
 
 class _LinearBeside(torch.autograd.Function):
