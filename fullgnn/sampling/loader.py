@@ -232,15 +232,13 @@ class _Arrivals:
 
     def _joined(self, piece: Piece) -> Tensor:
         """The fetched rows of a batch on the device, from all of its pieces, beginning with ``piece``."""
-        layout = self._workers.layout
-        dtype = torch.from_numpy(np.empty(0, layout.dtype)).dtype
-        x = self._transfer.empty((piece.num_rows, layout.width), dtype)
-        while True:
+        rows = torch.from_numpy(self._workers.features(piece))
+        x = self._transfer.empty((piece.num_rows, rows.shape[1]), rows.dtype)
+        self._copy(rows, x[: piece.stop], piece)
+        while piece.stop < piece.num_rows:
+            piece = self._next(piece.number)
             rows = torch.from_numpy(self._workers.features(piece))
             self._copy(rows, x[piece.first : piece.stop], piece)
-            if piece.stop == piece.num_rows:
-                break
-            piece = self._next(piece.number)
         self._transfer.arrived(x)
         return x
 

@@ -35,7 +35,7 @@ from fullgnn.sampling.sample import BatchSampler
 from fullgnn.sampling.samplers import Sampler
 from fullgnn.sampling.sharing import share
 from fullgnn.sampling.steps import SampledSteps
-from fullgnn.sampling.workers import SlotLayout, Workers
+from fullgnn.sampling.workers import Workers, slot_type
 from fullgnn.schemes.base import CHOOSE_SCHEME, BlockRequest
 from fullgnn.storage.cache import Cache
 from fullgnn.tasks import lacks_examples, log_default_metric, refuse_without_examples, takes_links, task_contract
@@ -216,9 +216,9 @@ def _workers(run: Run, batches: BatchSampler, features: FeatureSource) -> Worker
     num_inputs = 0 if isinstance(features, InPlace) else num_inputs
     num_rows = max(1, min(num_inputs, int(loader.slot_megabytes * 1e6) // max(1, features.row_bytes)))
     batches.sampler.sample(batches.sampler.items[:0], 0)  # compiled here, once for all workers
-    layout, timeout_s = SlotLayout(num_rows, rows.shape[1], rows.dtype, hop_bytes), run.cfg.runtime.timeout_s
+    slot, timeout_s = slot_type(num_rows, rows.shape[1], rows.dtype, hop_bytes), run.cfg.runtime.timeout_s
     numbers = loader.num_workers, loader.num_slots
-    return Workers(batches.sample, features, layout, *numbers, run.world.rank, timeout_s)
+    return Workers(batches.sample, features, slot, *numbers, run.world.rank, timeout_s)
 
 
 def _check_cache(cfg: MinibatchConfig) -> None:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -42,33 +42,11 @@ from fullgnn.startup import LAUNCHER_PID, end_with_launcher
 from fullgnn.telemetry.machine import too_little
 
 
-@dataclass(frozen=True)
-class SlotLayout:
-    """The size of a slot: rows of features, then bytes for the hops."""
-
-    num_rows: int
-    width: int  # of a row, in elements
-    dtype: np.dtype
-    hop_bytes: int
-
-    @property
-    def feature_bytes(self) -> int:
-        """From the beginning of the slot to the hops."""
-        return whole_lines(self.num_rows * self.width * self.dtype.itemsize)
-
-    @property
-    def num_bytes(self) -> int:
-        return self.feature_bytes + whole_lines(self.hop_bytes)
-
-    def features(self, memory: mmap.mmap, slot: int) -> np.ndarray:
-        """(num_rows, width), on the memory of ``slot``."""
-        count = self.num_rows * self.width
-        flat = np.frombuffer(memory, self.dtype, count, slot * self.num_bytes)
-        return flat.reshape(self.num_rows, self.width)
-
-    def hops(self, memory: mmap.mmap, slot: int) -> np.ndarray:
-        """(hop_bytes,) uint8, on the memory of ``slot``."""
-        return np.frombuffer(memory, np.uint8, self.hop_bytes, slot * self.num_bytes + self.feature_bytes)
+def slot_type(num_rows: int, width: int, dtype: np.dtype, hop_bytes: int) -> np.dtype:
+    """A slot: (num_rows, width) ``rows`` of features, and then bytes for the ``hops``, both at a cache line."""
+    first = whole_lines(num_rows * width * dtype.itemsize)
+    formats, size = ((dtype, (num_rows, width)), (np.uint8, (hop_bytes,))), first + whole_lines(hop_bytes)
+    return np.dtype({"names": ("rows", "hops"), "formats": formats, "offsets": (0, first), "itemsize": size})
 
 
 Packed = dict[tuple[int, str], Place] | list[Hop[np.ndarray]]
@@ -128,7 +106,7 @@ class _Worker:
     number: int
     process: Process
     pipe: Connection
-    memory: mmap.mmap
+    slots: np.ndarray  # of ``slot_type``
 
     @property
     def pid(self) -> int:
@@ -141,6 +119,7 @@ class Workers:
     Args:
         sample: draws batch (epoch, number).
         features: tells which rows are fetched.
+        slot: see ``slot_type``.
         num_workers: at least 1.
         num_slots: of each worker.
         rank: for messages.
@@ -151,7 +130,7 @@ class Workers:
         self,
         sample: Callable[[int, int], Sample],
         features: FeatureSource,
-        layout: SlotLayout,
+        slot: np.dtype,
         num_workers: int,
         num_slots: int,
         rank: int,
@@ -159,19 +138,20 @@ class Workers:
     ):
         if sys.platform != "linux":
             raise UnsupportedError("loader.num_workers needs Linux, where a process can be forked: set it to 0")
-        self.layout, self._rank, self._workers = layout, rank, list[_Worker]()
-        self._request, self._timeout_s = 0, timeout_s
+        self._workers = list[_Worker]()
+        self._request, self._rank, self._timeout_s = 0, rank, timeout_s
         try:
             for number in range(num_workers):
-                memory = mmap.mmap(-1, num_slots * layout.num_bytes)  # anonymous and shared: nothing to remove
+                memory = mmap.mmap(-1, num_slots * slot.itemsize)  # anonymous and shared: nothing to remove
+                slots = np.frombuffer(memory, slot)
                 ours, theirs = Pipe()
-                producer = _Producer(theirs, sample, features, layout, memory, num_slots, number, num_workers)
+                producer = _Producer(theirs, sample, features, slots, number, num_workers)
                 parent = os.getpid()
                 pid = os.fork()
                 if pid == 0:
                     _serve(producer, [ours, *(worker.pipe for worker in self._workers)], parent)
                 theirs.close()
-                self._workers.append(_Worker(number, Process.of(pid), ours, memory))
+                self._workers.append(_Worker(number, Process.of(pid), ours, slots))
         except BaseException:
             self.close()
             raise
@@ -189,7 +169,7 @@ class Workers:
         Raises:
             RankFailed: the worker of the batch has ended or failed, or has been stopped for long.
         """
-        worker = self._workers[number % len(self._workers)]
+        worker = self._of(number)
         while True:
             if not wait_for_message(worker.pipe, worker.process, self._timeout_s):
                 raise RankFailed(
@@ -210,27 +190,24 @@ class Workers:
 
     def features(self, piece: Piece) -> np.ndarray:
         """(stop - first, row width), the rows of ``piece``, until its slot is released."""
-        memory = self._workers[piece.number % len(self._workers)].memory
-        return self.layout.features(memory, piece.slot)[: piece.stop - piece.first]
+        return self._of(piece.number).slots["rows"][piece.slot][: piece.stop - piece.first]
 
     def hops(self, piece: Piece) -> list[Hop[np.ndarray]]:
         """The hops of a batch, from its first piece, until the slot of that is released."""
         assert piece.hops is not None
-        memory = self._workers[piece.number % len(self._workers)].memory
-        return unpack(piece.hops, self.layout.hops(memory, piece.slot))
+        return unpack(piece.hops, self._of(piece.number).slots["hops"][piece.slot])
 
     def release(self, piece: Piece) -> None:
         """Tell the worker that nothing reads the slot of ``piece`` any more."""
-        self._send(self._workers[piece.number % len(self._workers)], piece.slot)
+        self._send(self._of(piece.number), piece.slot)
 
     def has_piece(self, number: int) -> bool:
         """Whether a piece of batch ``number`` has come, or its worker has ended."""
-        return self._workers[number % len(self._workers)].pipe.poll()
+        return self._of(number).pipe.poll()
 
     def memory(self) -> list[tuple[int, int]]:
         """Address and bytes of the slots of each worker."""
-        arrays = [np.frombuffer(worker.memory, np.uint8) for worker in self._workers]
-        return [(array.ctypes.data, array.nbytes) for array in arrays]
+        return [(worker.slots.ctypes.data, worker.slots.nbytes) for worker in self._workers]
 
     def close(self) -> None:
         """End the workers, whatever they do, and wait for that."""
@@ -243,6 +220,10 @@ class Workers:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(worker.pid, 0)
         self._workers = []
+
+    def _of(self, number: int) -> _Worker:
+        """The worker that makes batch ``number``."""
+        return self._workers[number % len(self._workers)]
 
     def _send(self, worker: _Worker, message: object) -> None:
         """Tell ``worker`` something. That it has ended is noticed where its next piece is awaited: an error here would
@@ -272,15 +253,13 @@ class _Producer:
     pipe: Connection
     sample: Callable[[int, int], Sample]
     features: FeatureSource
-    layout: SlotLayout
-    memory: mmap.mmap
-    num_slots: int
+    slots: np.ndarray  # of ``slot_type``
     number: int
     num_workers: int
 
     def serve(self) -> None:
         """Make the batches of one epoch after the other, until the pipe is closed."""
-        free, wanted = list(range(self.num_slots)), list[Request]()
+        free, wanted = list(range(len(self.slots))), list[Request]()
         while True:
             while not wanted:
                 self._receive(free, wanted)
@@ -295,19 +274,19 @@ class _Producer:
         sample = self.sample(epoch, number)
         time_s = {"sample": time.perf_counter() - begin}
         fetched = self.features.missing(sample.inputs)
-        num_rows, step = len(fetched), self.layout.num_rows
+        num_rows, step = len(fetched), self.slots["rows"].shape[1]
         for first in range(0, max(1, num_rows), step):
             while not free:
                 self._receive(free, wanted)
             slot, stop = free.pop(0), min(first + step, num_rows)
             begin = time.perf_counter()
-            rows = self.layout.features(self.memory, slot)[: stop - first]
+            rows = self.slots["rows"][slot][: stop - first]
             np.take(self.features.rows, fetched[first:stop], axis=0, out=rows, mode="clip")  # clip: no copy
             time_s["gather"] = time.perf_counter() - begin
             place = request, number, slot, first, stop, num_rows, time_s
             if first == 0:
                 begin = time.perf_counter()
-                hops = pack(cast(list[Hop[np.ndarray]], sample.hops), self.layout.hops(self.memory, slot))
+                hops = pack(sample.hops, self.slots["hops"][slot])
                 time_s["pack"] = time.perf_counter() - begin
                 yield Piece(*place, sample.targets, sample.total, hops)
             else:

@@ -22,7 +22,7 @@ from fullgnn.sampling.loader import Loader, Minibatch
 from fullgnn.sampling.neighbors import ALL, NeighborSampler
 from fullgnn.sampling.sample import BatchSampler
 from fullgnn.sampling.samplers import NeighborBatches, hop_bytes, usual_inputs
-from fullgnn.sampling.workers import SlotLayout, Workers, pack, unpack
+from fullgnn.sampling.workers import Workers, pack, slot_type, unpack
 from fullgnn.schemes import BlockRequest
 from fullgnn.tasks import MultiClass
 from fullgnn.telemetry.meter import Meter
@@ -82,8 +82,8 @@ def make_workers(
 ) -> Workers:
     features = features or plain(batches)
     rows = features.rows
-    layout = SlotLayout(num_rows, rows.shape[1], rows.dtype, num_bytes)
-    return Workers(batches.sample, features, layout, num_workers, num_slots, rank=7, timeout_s=1.5)
+    slot = slot_type(num_rows, rows.shape[1], rows.dtype, num_bytes)
+    return Workers(batches.sample, features, slot, num_workers, num_slots, rank=7, timeout_s=1.5)
 
 
 def plain(batches: BatchSampler) -> FeatureSource:
@@ -203,8 +203,8 @@ def failing(batches: BatchSampler) -> Callable:
 
 def test_a_bug_of_a_worker_is_shown_with_its_traceback(graph: Graph) -> None:
     batches, before = batches_of(graph), children()
-    layout = SlotLayout(900, NUM_FEATURES, np.dtype(np.float32), 1 << 20)
-    workers = Workers(failing(batches), plain(batches), layout, 2, 2, rank=0, timeout_s=60)
+    slot = slot_type(900, NUM_FEATURES, np.dtype(np.float32), 1 << 20)
+    workers = Workers(failing(batches), plain(batches), slot, 2, 2, rank=0, timeout_s=60)
     with closing(loader_of(batches, workers)) as loader:
         with pytest.raises(RuntimeError, match="(?s)worker 1 of rank 0 failed:.*in sample.*ZeroDivisionError: a bug"):
             list(loader.epoch(1))
