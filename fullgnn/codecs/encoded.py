@@ -104,7 +104,7 @@ def rows_in_memory(codec: Codec, features: Features, learns: bool = True) -> np.
         return codec.encode(features.whole())  # nothing is gained by blocks
     codes = np.empty(some.shape, some.dtype)
     for rows, block in features.blocks(f"{type(codec).__name__}: features are encoded"):
-        codes[rows] = some.encode(rows.start, block)
+        codes[rows] = _encode(codec, rows.start, block)
     return codes
 
 
@@ -135,10 +135,6 @@ class EncodedRows:
         row = _encode(codec, 0, features[:1])
         return cls(codec, features, (features.num_nodes, *row.shape[1:]), row.dtype)
 
-    def encode(self, first: int, block: np.ndarray) -> np.ndarray:
-        """The rows of the nodes ``first``, ``first`` + 1, ..., whose features are ``block``."""
-        return _encode(self.codec, first, block)
-
     def __getitem__(self, rows: slice) -> np.ndarray:
         """See ``storage.arrays.SomeRows``. Blocks of features, not all of the slice, are in memory at once."""
         first, stop, _ = rows.indices(self.features.num_nodes)
@@ -146,11 +142,12 @@ class EncodedRows:
         step = max(1, len(range(*self.features.slices()[0].indices(self.features.num_nodes))))
         for begin in range(first, stop, step):
             some = slice(begin, min(begin + step, stop))
-            codes[begin - first : some.stop - first] = self.encode(begin, self.features[some])
+            codes[begin - first : some.stop - first] = _encode(self.codec, begin, self.features[some])
         return codes
 
 
 def _encode(codec: Codec, first: int, block: np.ndarray) -> np.ndarray:
+    """The rows of the nodes ``first``, ``first`` + 1, ..., whose features are ``block``."""
     by_nodes = getattr(codec, "encode_nodes", None)
     return codec.encode(block) if by_nodes is None else by_nodes(first, block)
 

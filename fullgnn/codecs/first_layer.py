@@ -7,7 +7,7 @@ less for a GCN, which reads A X, than for a model that reads X alone.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, eye_array
 
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Graph, Propagation, row_sums
@@ -23,10 +23,6 @@ class FirstLayer:
 
     propagation: Propagation | None  # A; None: it reads X alone, or more than products
     powers: tuple[int, ...] = (0,)
-
-    def loss(self, graph: Graph | None, seed: int) -> "Loss":
-        """Measure by rows of some targets, which are drawn."""
-        return Loss.of(self, graph, seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +49,7 @@ class Loss:
         order = np.random.default_rng(seed).permutation(graph.num_nodes)
         if layer.propagation is None or max(layer.powers) == 0:
             nodes = np.sort(order[:MOST_NODES])
-            return cls(nodes, [_identity(len(nodes))])
+            return cls(nodes, [csr_array(eye_array(len(nodes)))])
         degree = np.diff(graph.indptr)[order]
         count = max(1, int(np.searchsorted(np.cumsum(degree + 1), MOST_NODES)))
         targets = np.sort(order[:count])
@@ -76,10 +72,6 @@ class Loss:
         x, error = features.astype(np.float64), features.astype(np.float64) - decoded
         lost, whole = (sum(float(np.square(product @ y).sum()) for product in self.products) for y in (error, x))
         return float(np.sqrt(lost / whole)) if whole else float(lost > 0)
-
-
-def _identity(size: int) -> csr_array:
-    return csr_array((np.ones(size), np.arange(size), np.arange(size + 1)), shape=(size, size))
 
 
 def _rows(graph: Graph, propagation: Propagation, targets: np.ndarray) -> csr_array:

@@ -48,7 +48,7 @@ from fullgnn.schemes.base import BlockRequest, ShardedGraph
 from fullgnn.schemes.block import Block, EdgeIds, Product
 from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.edges import Stage
-from fullgnn.schemes.exchange import Exchange, MeshAxes, RankContext, exchange_of
+from fullgnn.schemes.exchange import Exchange, RankContext, exchange_of
 from fullgnn.schemes.inputs import Input, PropagatedInput
 from fullgnn.schemes.multiplication import DistributedMultiplication
 from fullgnn.tasks import LinkTask, MultiClass, Task, build_task
@@ -224,11 +224,9 @@ class _Skeleton:
             self.replica,
             grid.num_parts,
             grid.replication,
-            MeshAxes(
-                CountingAxis(grid.num_parts, self.part, meter),
-                CountingAxis(grid.replication, self.replica, meter),
-                CountingAxis(grid.num_ranks, rank, meter),
-            ),
+            CountingAxis(grid.num_parts, self.part, meter),
+            CountingAxis(grid.replication, self.replica, meter),
+            CountingAxis(grid.num_ranks, rank, meter),
             device=device,
             wire_dtype=job.options.torch_wire_dtype,
             shared_memory=job.shares_memory("cpu"),
@@ -248,7 +246,7 @@ class _Skeleton:
         scheme: Any = SimpleNamespace(sum_over_rows=lambda tensor: tensor)  # of all ranks: there is no other
         cfg = self.job.cfg
         alone: Any = None  # no world, and no facts but those of the plan
-        meter = self.context.axes.world.meter
+        meter = self.context.world.meter
         run = Run(cfg, alone, meter, alone, self.model, self._task(), cfg.optimizations, self.request)
         run.scheme, run.graph = scheme, self.graph
         runner = StepRunner(run)
@@ -394,7 +392,7 @@ class _Skeleton:
 
     def _matrices(self, name: str) -> list[csr_array]:
         product = self.job.products[name]
-        return [self._matrix(product, product.source(self.part, stage)) for stage in product.stages[self.replica]]
+        return [self._matrix(product, source) for source in product.sources(self.part, self.replica)]
 
     def _matrix(self, product: PlannedLayout, source: int) -> csr_array:
         """A matrix with an entry in each column that the block reads, all in its first row."""

@@ -84,7 +84,6 @@ class SampledProduct(Product):
 
     def __init__(self, matrix: SampledMultiplication, transposition: "Transposition"):
         self.multiply, self._transposition = matrix, transposition
-        self._transposed: SampledMultiplication | None = None  # ``multiply_t``, once it was asked for
 
     def propagates_first(self, f: int, g: int, needs_input_gradient: bool) -> bool | None:
         """See ``Product``. A sampled matrix has fewer rows than columns: (A H) W then has fewer rows in its dense
@@ -94,14 +93,11 @@ class SampledProduct(Product):
         transform = EDGE_COST * csr.nnz * g * 2 + csr.num_cols * f * g * num_dense
         return propagate < transform
 
-    @property
+    @cached_property
     def multiply_t(self) -> SampledMultiplication:  # type: ignore[override]
         """The product with A^T."""
-        if self._transposed is None:
-            forward = self.multiply
-            csr = self._transposition.csr
-            self._transposed = SampledMultiplication(csr, forward.col_scale, forward.row_scale, forward.dtype)
-        return self._transposed
+        forward = self.multiply
+        return SampledMultiplication(self._transposition.csr, forward.col_scale, forward.row_scale, forward.dtype)
 
     def spmm(self, x: Tensor | InputRows) -> Tensor:
         """See ``Product``; of ``InputRows``, rows are read where they lie."""
@@ -148,7 +144,8 @@ class SampledProduct(Product):
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
-        return [*self.multiply.tensors(), *([] if self._transposed is None else self._transposed.tensors())]
+        backward = vars(self).get("multiply_t")  # once it was asked for
+        return [*self.multiply.tensors(), *([] if backward is None else backward.tensors())]
 
 
 class _LinearBeside(torch.autograd.Function):

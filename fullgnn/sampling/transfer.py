@@ -5,8 +5,6 @@ buffer, hands out their places in a buffer of the device at once, and fills all 
 while the GPU computes the one before, and the stream that computes waits for an event, not the host.
 """
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -75,7 +73,9 @@ class Packet:
         num_bytes = tensor.numel() * dtype.itemsize
         host, target, first = self._buffer(num_bytes)
         self._buffers[-1] = host, target, -(-(first + num_bytes) // ALIGNED) * ALIGNED
-        on_host, on_device = (_piece(buffer, first, tensor.shape, dtype) for buffer in (host, target))
+        on_host, on_device = (
+            buffer[first : first + num_bytes].view(dtype).view(tensor.shape) for buffer in (host, target)
+        )
         on_host.copy_(tensor)
         return on_device
 
@@ -94,9 +94,3 @@ class Packet:
             host = torch.empty(size, dtype=torch.uint8, pin_memory=self._transfer.stream is not None)
             self._buffers.append((host, self._transfer.empty((size,), torch.uint8), 0))
         return self._buffers[-1]
-
-
-def _piece(buffer: Tensor, first: int, shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    """A contiguous tensor on the memory of ``buffer``, from byte ``first`` on."""
-    strides = [math.prod(shape[number + 1 :]) for number in range(len(shape))]
-    return buffer.view(dtype).as_strided(shape, strides, first // dtype.itemsize)

@@ -29,7 +29,8 @@ class BufferPool:
     """
 
     def __init__(self, device: torch.device, make_slots: Callable[[int], SharedSlots]):
-        self.slots, self.row_slots, self.gradient_slots = make_slots(2), make_slots(1), make_slots(1)
+        self._slots = [make_slots(number) for number in (2, 1, 1)]
+        self.slots, self.row_slots, self.gradient_slots = self._slots
         self._device = device
         self._allocations = {kind: _Allocation(device) for kind in _KINDS}
 
@@ -59,18 +60,12 @@ class BufferPool:
         No CUDA graph that was captured with these buffers may be replayed afterwards.
         """
         self._allocations = {kind: _Allocation(self._device) for kind in _KINDS}
-        self.slots.release()
-        self.row_slots.release()
-        self.gradient_slots.release()
+        for slots in self._slots:
+            slots.release()
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, each once, for counting memory."""
-        return [
-            *(tensor for allocation in self._allocations.values() for tensor in allocation.tensors()),
-            *self.slots.tensors(),
-            *self.row_slots.tensors(),
-            *self.gradient_slots.tensors(),
-        ]
+        return [tensor for held in (*self._allocations.values(), *self._slots) for tensor in held.tensors()]
 
 
 class _Allocation:

@@ -55,9 +55,9 @@ class BlockBuilder:
         self._own = layout.rows.own(context.part, context.replica)
         self._folded = request.fold and not layout.weighted
         self._dtype = numpy_dtype(layout.dtype)
-        copies = None if layout.rows.num_slices > 1 else context.axes.replica
+        copies = None if layout.rows.num_slices > 1 else context.replicas
         buffers = context.buffers if context.shared_memory and context.device.type == "cpu" else None
-        self._directory = cache(lambda: Directory(context.axes.world, copies, source_id, layout.rows.total, buffers))
+        self._directory = cache(lambda: Directory(context.world, copies, source_id, layout.rows.total, buffers))
         self._exchanges: dict[str, Exchange] = {}
         self._multiplications: dict[Hashable, DistributedMultiplication] = {}
         self._matrices: dict[Hashable, list[csr_array]] = {}

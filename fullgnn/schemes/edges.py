@@ -37,17 +37,13 @@ class Stage:
     """Computes ``factor``; None: every edge of the graph is there."""
     transpose: Callable[[LocalCSR], Transposed] = transpose
     """Sorts the edges by source."""
-    _counted: list[Tensor] = field(default_factory=list, init=False)  # ``factor``, once it was asked for
+    _chunks: dict[int, list[EdgeChunk]] = field(default_factory=dict, init=False)
 
-    @property
+    @cached_property
     def factor(self) -> Tensor | None:
         """(E,), how often each edge counts in a sum over all edges of its target, of which some were drawn; None:
         once."""
-        if self.count is None:
-            return None
-        if not self._counted:
-            self._counted.append(self.count())
-        return self._counted[0]
+        return None if self.count is None else self.count()
 
     @cached_property
     def transposed(self) -> Transposed:
@@ -56,18 +52,14 @@ class Stage:
 
     def chunks(self, num_edges: int) -> list[EdgeChunk]:
         """The edges in chunks of at most ``num_edges``."""
-        if self._chunks.get(num_edges) is None:
+        if num_edges not in self._chunks:
             self._chunks[num_edges] = list(_chunks(self.csr, num_edges))
         return self._chunks[num_edges]
 
-    @cached_property
-    def _chunks(self) -> dict[int, list[EdgeChunk]]:
-        return {}
-
     def tensors(self) -> list[Tensor]:
         """The tensors of its edges, for counting memory."""
-        held = self.csr.indptr, self.csr.indices, self.csr.values
-        return [*(tensor for tensor in held if tensor is not None), *self._counted]
+        held = self.csr.indptr, self.csr.indices, self.csr.values, vars(self).get("factor")
+        return [tensor for tensor in held if tensor is not None]
 
 
 def _chunks(csr: LocalCSR, num_edges: int) -> Iterator[EdgeChunk]:

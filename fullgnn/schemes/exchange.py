@@ -41,15 +41,6 @@ EVERY_COLUMN = slice(None)
 
 
 @dataclass(frozen=True, eq=False)
-class MeshAxes:
-    """The groups of this rank on the mesh."""
-
-    row: Axis | None  # the ranks of all block rows with this rank's replica number; None: no stage broadcasts
-    replica: Axis  # the ranks that share this rank's block row
-    world: Axis  # all ranks
-
-
-@dataclass(frozen=True, eq=False)
 class RankContext:
     """This rank's place on the mesh, its groups, and how rows travel."""
 
@@ -57,7 +48,9 @@ class RankContext:
     replica: int
     num_parts: int
     replication: int
-    axes: MeshAxes
+    row: Axis | None  # the ranks of all block rows with this rank's replica number; None: no stage broadcasts
+    replicas: Axis  # the ranks that share this rank's block row
+    world: Axis  # all ranks
     device: torch.device
     wire_dtype: torch.dtype | None  # dtype in which rows travel; None: unchanged
     shared_memory: bool  # whether the ranks may read each other's rows in place
@@ -112,8 +105,8 @@ class Exchange:
         arriving = [plan.num_rows for plan in self.plans if plan.transport != OWN]
         self._most_arriving = max(arriving, default=0)
         self._num_buffers = min(max(1, len(arriving)), 2)
-        places = [divmod(rank, context.replication) for rank in range(context.num_parts * context.replication)]
-        self._num_held = [self.rows.num_own(part, replica) for part, replica in places]  # rows of X of each rank
+        ranks = range(context.world.size)
+        self._num_held = [self.rows.num_own(*divmod(rank, context.replication)) for rank in ranks]  # rows of X of each
 
     @property
     def num_own(self) -> int:
@@ -160,7 +153,7 @@ class Exchange:
 
     def _read(self, x: Tensor, scale: Tensor | None, slots: SharedSlots) -> Iterator[Tensor | None]:
         """Implement ``steps`` with shared memory, where each rank writes its own rows and reads those of others."""
-        context, meter = self.context, self.context.axes.world.meter
+        context, meter = self.context, self.context.world.meter
         with meter.phase("comm"):
             wire = slots.begin(self._num_held, x.shape[1], context.travelling_dtype(x), self._reader_ranks)
         if scale is None:
@@ -242,12 +235,12 @@ class Exchange:
             if plan.transport == BROADCAST:
                 is_owner = plan.source == self.context.part
                 tensor = whole if is_owner else buffer[: plan.num_rows]
-                assert self.context.axes.row is not None
-                arriving.append(self.context.axes.row.broadcast(tensor, plan.source))
+                assert self.context.row is not None
+                arriving.append(self.context.row.broadcast(tensor, plan.source))
             for part in plan.parts:
                 if part.rank == self.context.rank:
                     buffer[part.where].copy_(wire if part.index is None else wire.index_select(0, part.index))
-        started, received = self.context.axes.world.exchange(sends, receives)
+        started, received = self.context.world.exchange(sends, receives)
         sent.extend(started)
         return [*arriving, *received]
 
@@ -258,13 +251,13 @@ class Exchange:
             return wire
         slices = self.rows.slices(part)
         if root != self.context.replica:
-            started, _ = self.context.axes.replica.exchange([(wire, root)], [], "gather")
+            started, _ = self.context.replicas.exchange([(wire, root)], [], "gather")
             sent.extend(started)
             return wire
         whole = wire.new_empty(self.rows.block_size(part), wire.shape[1])
         whole[slices[root]] = wire
         others = [(whole[rows], replica) for replica, rows in enumerate(slices) if replica != root]
-        for work in self.context.axes.replica.exchange([], others, "gather")[1]:
+        for work in self.context.replicas.exchange([], others, "gather")[1]:
             work.wait()
         return whole
 

@@ -57,11 +57,11 @@ class Halo(RowExchange):
         """See ``RowExchange``."""
         if len(self._slices) == 1:
             return own
-        return gather_slices(own, self._slices, self._context.axes.replica, self.exchange.packed)
+        return gather_slices(own, self._slices, self._context.replicas, self.exchange.packed)
 
     def reduce(self, partial: Tensor) -> Tensor:
         """See ``RowExchange``."""
-        axis = self._context.axes.replica
+        axis = self._context.replicas
         if axis.size == 1:
             return partial
         if len(self._slices) == 1:
@@ -70,16 +70,16 @@ class Halo(RowExchange):
 
     def maximum(self, partial: Tensor) -> Tensor:
         """See ``RowExchange``."""
-        axis = self._context.axes.replica
+        axis = self._context.replicas
         return partial if axis.size == 1 else axis.all_reduce(partial.clone(), "max")
 
     def sum_partial(self, tensor: Tensor) -> Tensor:
         """See ``RowExchange``."""
-        return self._context.axes.replica.all_reduce(tensor) if len(self._slices) == 1 else tensor
+        return self._context.replicas.all_reduce(tensor) if len(self._slices) == 1 else tensor
 
     def computing(self) -> AbstractContextManager[None]:
         """See ``RowExchange``."""
-        return self._context.axes.world.meter.phase("spmm")
+        return self._context.world.meter.phase("spmm")
 
     def sent_gradients(self) -> SentGradients:
         """Where in shared memory the other ranks write gradients for this one. The first call is a collective."""

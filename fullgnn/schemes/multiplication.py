@@ -58,7 +58,7 @@ class DistributedMultiplication:
         dtype: torch.dtype,
     ):
         out_rows = product.out_rows
-        self.context, self._kernel, self._meter, self._dtype = context, kernel, context.axes.world.meter, dtype
+        self.context, self._kernel, self._meter, self._dtype = context, kernel, context.world.meter, dtype
         self.num_rows = out_rows.block_size(context.part)
         """Rows of M: those of block row i."""
         self._num_forward_rows = min(out_rows.total, product.in_rows.total)  # also if M is a transpose
@@ -174,7 +174,7 @@ class _Reduction:
     """
 
     def __init__(self, multiplication: "DistributedMultiplication", out: Tensor):
-        self._axis, self._slices, self._out = multiplication.context.axes.replica, multiplication._slices, out
+        self._axis, self._slices, self._out = multiplication.context.replicas, multiplication._slices, out
         self._replica, self._packed, self._round = multiplication._replica, multiplication.exchange.packed, 0
         self._sent: list[Work] = []
         self._arriving: dict[int, Work] = {}  # by the replica that sends

@@ -42,7 +42,7 @@ from fullgnn.schemes.base import Balance, BlockRequest, Offers, ShardedGraph
 from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.build import BlockBuilder
 from fullgnn.schemes.coded import CodedFeatures
-from fullgnn.schemes.exchange import MeshAxes, RankContext
+from fullgnn.schemes.exchange import RankContext
 from fullgnn.schemes.gather import GathersRows
 from fullgnn.schemes.layout import lay_out, rank_arrays
 from fullgnn.schemes.nodes import row_sum_arrays, sharded_graph
@@ -95,11 +95,9 @@ class OneAndHalfD(GathersRows):
             *self.grid.place(world.rank),
             self.num_parts,
             self.replication,
-            MeshAxes(
-                Axis(mesh.get_group("row"), meter) if self.grid.broadcasts else None,
-                Axis(mesh.get_group("replica"), meter),
-                Axis(world.group, meter),
-            ),
+            Axis(mesh.get_group("row"), meter) if self.grid.broadcasts else None,
+            Axis(mesh.get_group("replica"), meter),
+            Axis(world.group, meter),
             device=world.device,
             wire_dtype=options.torch_wire_dtype,
             shared_memory=options.shared_memory and not self.grid.packs and can_share_memory(world),
@@ -108,7 +106,7 @@ class OneAndHalfD(GathersRows):
                 world.device, lambda number: SharedSlots(world.size, world.rank, world.timeout_s, world.dry, number)
             ),
         )
-        self.all_ranks = self.context.axes.world
+        self.all_ranks = self.context.world
         self.copies = 1 if self.grid.split_rows else self.replication
         self._dtype: torch.dtype  # of the last ``shard``
 
@@ -137,11 +135,11 @@ class OneAndHalfD(GathersRows):
 
         Every rank receives the same bits, so parameters that start equal stay equal.
         """
-        return self.context.axes.world.all_reduce(tensor.zero_() if self._is_copy else tensor)
+        return self.context.world.all_reduce(tensor.zero_() if self._is_copy else tensor)
 
     def gather_partial(self, tensor: Tensor) -> Tensor:
         """See ``Block.gather_partial``. Where replicas hold the same rows, all but replica 0 contribute zeros."""
-        return self.context.axes.world.all_gather(torch.zeros_like(tensor) if self._is_copy else tensor)
+        return self.context.world.all_gather(torch.zeros_like(tensor) if self._is_copy else tensor)
 
     @property
     def _is_copy(self) -> bool:

@@ -98,7 +98,7 @@ class PackedExchange(Exchange):
         packed = self.context.buffers.leaving(num_sent * width, wire.dtype).view(num_sent, width)
         torch.index_select(wire[:, columns], 0, message.index, out=packed)
         rows = buffer.view(-1)[: num_rows * width].view(num_rows, width)
-        return self.context.axes.world.all_to_all_rows(packed, message.num_sent, rows, message.num_arriving, "exchange")
+        return self.context.world.all_to_all_rows(packed, message.num_sent, rows, message.num_arriving, "exchange")
 
     def _num_rows(self, step: int) -> int:
         return self.plans[step].num_rows if step < len(self.plans) else 0

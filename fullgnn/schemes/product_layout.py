@@ -95,13 +95,8 @@ def slice_rows(partition: Partition, num_slices: int) -> RowDistribution:
     return RowDistribution(first + np.arange(num_slices + 1) * size // num_slices)
 
 
-def stage_source(part: int, stage: int, num_parts: int, stage_order: str) -> int:
-    """The block column that block row ``part`` multiplies in ``stage``."""
-    return stage if stage_order == "broadcast" else (part + stage) % num_parts
-
-
 def stage_sources(num_parts: int, stage_order: str) -> np.ndarray:
-    """(b, b) int64: ``stage_source`` of each block row (first index) in each stage (second)."""
+    """(b, b) int64: the block column that each block row (first index) multiplies in each stage (second)."""
     stages = np.arange(num_parts)
     return np.tile(stages, (num_parts, 1)) if stage_order == "broadcast" else (stages[:, None] + stages) % num_parts
 
@@ -185,7 +180,7 @@ class ProductLayout:
 
     def source(self, part: int, stage: int) -> int:
         """The block column that block row ``part`` multiplies in ``stage``."""
-        return stage_source(part, stage, self.num_parts, self.stage_order)
+        return stage if self.stage_order == "broadcast" else (part + stage) % self.num_parts
 
     def sources(self, part: int, replica: int) -> list[int]:
         """The block columns that rank (part, replica) multiplies, in the order of its stages."""
@@ -256,9 +251,8 @@ class Halos:
 
     def of_block(self, part: int, source: int) -> np.ndarray:
         """The rows that block row ``part`` reads of block ``source``, int64, counted from its first row."""
-        block, rows = self.in_rows.block(source), self.rows(part)
-        first, last = np.searchsorted(rows, (block.start, block.stop))
-        return rows[first:last].astype(np.int64) - block.start
+        block = self.in_rows.block(source)
+        return self._between(part, block.start, block.stop)
 
     def boundary(self, part: int, own: slice) -> list[np.ndarray]:
         """For each block row, the boundary rows that it reads from slice ``own`` of block ``part``.
@@ -267,12 +261,13 @@ class Halos:
         """
         start = self.in_rows.block(part).start + own.start
         stop = start + own.stop - own.start
-        by_reader = []
-        for reader in range(len(self.in_rows.bounds)):
-            rows = self.rows(reader)
-            first, last = np.searchsorted(rows, (start, stop))
-            by_reader.append(rows[first:last].astype(np.int64) - start)
-        return by_reader
+        return [self._between(reader, start, stop) for reader in range(len(self.in_rows.bounds))]
+
+    def _between(self, part: int, start: int, stop: int) -> np.ndarray:
+        """The rows from ``start`` to ``stop`` that block row ``part`` reads, int64, counted from ``start``."""
+        rows = self.rows(part)
+        first, last = np.searchsorted(rows, (start, stop))
+        return rows[first:last].astype(np.int64) - start
 
     def restrict(self, mask: np.ndarray, in_rows: RowDistribution) -> "Halos":
         """Keep only the rows of X that the (num_rows,) ``mask`` selects, renumbered to match ``in_rows``."""

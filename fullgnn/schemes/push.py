@@ -91,7 +91,7 @@ class Push(GradientPush):
         for work in self._sent:
             work.wait()
         split = self._exchange.rows.num_slices > 1
-        return self._total if split else self._context.axes.replica.all_reduce(self._total)
+        return self._total if split else self._context.replicas.all_reduce(self._total)
 
     def _send_step(self, gradient: Tensor | None) -> None:
         held = [] if gradient is None else self._exchange.holders[self._step]
@@ -115,7 +115,7 @@ class Push(GradientPush):
             num_rows = self._num_read(reader)
             entries.append((reader.rank, reader.index, len(receives)))
             receives.append((self._total.new_empty(num_rows, width, dtype=self._wire_dtype), reader.rank))
-        sent, arriving = self._context.axes.world.exchange(sends, receives, "push")
+        sent, arriving = self._context.world.exchange(sends, receives, "push")
         self._add()  # the previous step's gradients, while this step's travel
         self._sent.extend(sent)
         ordered = sorted(entries, key=lambda entry: entry[0])
@@ -123,7 +123,7 @@ class Push(GradientPush):
 
     def _write(self, gradient: Tensor | None, held: list[HeldRows]) -> None:
         """Implement ``_send`` with shared memory: the owners read the gradients where their readers write them."""
-        rank, meter = self._context.rank, self._context.axes.world.meter
+        rank, meter = self._context.rank, self._context.world.meter
         assert self._sent_gradients is not None
         slots, sent = self._context.buffers.gradient_slots, self._sent_gradients()
         owners = [part.rank for part in held if part.rank != rank]
@@ -178,7 +178,7 @@ class PackedPush(Push):
         num_buffers, most = min(2, len(exchange.messages)), max(len(message.index) for message in exchange.messages)
         buffers = self._context.buffers.gradients(num_buffers, most, width, self._wire_dtype)
         arriving = buffers[self._step % num_buffers, : len(message.index)]
-        world = self._context.axes.world
+        world = self._context.world
         work = world.all_to_all_rows(sent, message.num_arriving, arriving, message.num_sent, "push")
         self._add()  # the previous step's gradients, while this step's travel
         self._under_way = exchange.gradient_sum(self._step), work, sent

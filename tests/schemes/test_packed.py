@@ -72,7 +72,7 @@ def test_slices_of_columns_begin_at_lines(width: int, num_slices: int) -> None:
 def num_pieces(world: World, cfg: Config, kind: str) -> tuple[int, int]:
     """The all-to-alls of one product with ``WIDTH`` columns, and those of one movement of rows."""
     _, scheme, job = prepare(world, cfg, kind)
-    block, axis = job.graph.block, scheme.context.axes.world
+    block, axis = job.graph.block, scheme.context.world
     found, real = list[str](), axis.all_to_all_rows
     axis.all_to_all_rows = lambda *args: (found.append(args[-1]), real(*args))[1]  # type: ignore[method-assign]
     x = torch.ones(len(block.source_id), WIDTH, dtype=torch.float64)

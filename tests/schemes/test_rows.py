@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fullgnn.partition import Partition
-from fullgnn.schemes.product_layout import slice_rows, stage_nnz, stage_source
+from fullgnn.schemes.product_layout import slice_rows, stage_nnz, stage_sources
 
 
 @pytest.mark.parametrize("num_slices", [1, 2, 3, 4])
@@ -33,8 +33,8 @@ def test_restricted_rows_stay_where_they_are() -> None:
 
 def test_diagonal_stages_meet_every_source_once_a_step() -> None:
     for stage in range(5):
-        assert sorted(stage_source(part, stage, 5, "diagonal") for part in range(5)) == list(range(5))
-        assert {stage_source(part, stage, 5, "broadcast") for part in range(5)} == {stage}
+        assert sorted(stage_sources(5, "diagonal")[:, stage].tolist()) == list(range(5))
+        assert {*stage_sources(5, "broadcast")[:, stage].tolist()} == {stage}
     nnz = np.arange(9).reshape(3, 3)
     assert stage_nnz(nnz, "broadcast").tolist() == nnz.tolist()
     assert stage_nnz(nnz, "diagonal").tolist() == [[0, 1, 2], [4, 5, 3], [8, 6, 7]]
