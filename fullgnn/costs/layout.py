@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fullgnn.schemes.layout import Grid
+from fullgnn.schemes.options import Grid
 from fullgnn.schemes.product_layout import BROADCAST, HALO, WHOLE, ProductLayout, rank_sums, stage_nnz, stage_sources
 
 

@@ -5,7 +5,6 @@ to be random: every non-zero off the diagonal may be anywhere, and training node
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -24,8 +23,8 @@ from fullgnn.nn.contract import block_request
 from fullgnn.partition import Partition
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.schemes.base import CHOOSE_SCHEME
-from fullgnn.schemes.layout import Grid, lay_out
-from fullgnn.schemes.options import SchemeOptions
+from fullgnn.schemes.layout import lay_out
+from fullgnn.schemes.options import Grid, SchemeOptions
 from fullgnn.schemes.product_layout import RowDistribution, assign_stages, slice_rows, stage_nnz
 from fullgnn.tasks import LinkTask, build_task
 
@@ -68,10 +67,6 @@ class PlannedJob:
     links: PlannedLinks | None = None  # None: the task does not find links
     local: bool = True  # all ranks are on one machine
 
-    @cached_property
-    def options(self) -> SchemeOptions:
-        return SchemeOptions.of(self.cfg.scheme)
-
     @property
     def dtype(self) -> torch.dtype:
         return getattr(torch, self.cfg.runtime.dtype)
@@ -79,7 +74,7 @@ class PlannedJob:
     @property
     def can_pack(self) -> bool:
         """Whether rows may travel packed."""
-        return self.grid.num_ranks > 1 and self.options.can_pack
+        return self.grid.num_ranks > 1 and self.grid.can_pack
 
     @property
     def folded(self) -> bool:
@@ -93,7 +88,7 @@ class PlannedJob:
 
     def shares_memory(self, device: str) -> bool:
         """Whether the ranks read each other's rows in shared memory on such a ``device``."""
-        may_share = self.options.shared_memory and self.grid.num_ranks > 1 and not self.grid.packs
+        may_share = self.grid.shared_memory and self.grid.num_ranks > 1 and not self.grid.packs
         return self.local and device == "cpu" and may_share
 
     @property

@@ -46,8 +46,6 @@ class RankContext:
 
     part: int
     replica: int
-    num_parts: int
-    replication: int
     row: Axis | None  # the ranks of all block rows with this rank's replica number; None: no stage broadcasts
     replicas: Axis  # the ranks that share this rank's block row
     world: Axis  # all ranks
@@ -58,8 +56,12 @@ class RankContext:
     buffers: BufferPool  # of all products of this rank
 
     @property
+    def replication(self) -> int:
+        return self.replicas.size
+
+    @property
     def rank(self) -> int:
-        return self.part * self.replication + self.replica
+        return self.world.index
 
     def travelling_dtype(self, rows: Tensor) -> torch.dtype:
         """The dtype in which ``rows`` travel. Whole numbers are never rounded."""

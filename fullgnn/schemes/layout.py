@@ -4,7 +4,7 @@ These functions use only the grid and the prepared graph, and no process group: 
 cost model (``fullgnn/costs``) counts the bytes and non-zeros that follow from the layout.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -15,71 +15,17 @@ from fullgnn.partition.partition import imbalance
 from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.schemes.base import Balance, BlockRequest
 from fullgnn.schemes.nodes import Arrays, node_arrays
-from fullgnn.schemes.pieces import all_at_once, packed_pieces
+from fullgnn.schemes.options import Grid
 from fullgnn.schemes.product_layout import (
     HALO,
     Halos,
     ProductLayout,
     RowDistribution,
     assign_stages,
-    choose_transports,
     rank_sums,
     slice_rows,
     stage_nnz,
 )
-
-
-@dataclass(frozen=True)
-class Grid:
-    """The (b, r) mesh, and the options of 1.5D that decide what each of its ranks holds and receives."""
-
-    num_parts: int  # block rows b
-    replication: int  # ranks that share a block row, r
-    split_rows: bool  # whether each replica holds 1/r of its block's rows; otherwise it holds all of them
-    stage_order: str  # diagonal or broadcast
-    exchange: str  # auto, broadcast or needed_rows
-    fetch: str = "auto"  # auto, stages, whole or packed; auto is stages
-    piece_rows: int | None = None  # the most rows of a piece, see ``pieces.py``; None: any number
-
-    @property
-    def num_ranks(self) -> int:
-        return self.num_parts * self.replication
-
-    @property
-    def packs(self) -> bool:
-        """Whether the rows of other ranks travel side by side, see ``pieces.py``."""
-        return self.fetch == "packed" and self.num_ranks > 1
-
-    def product(
-        self, in_rows: RowDistribution, out_rows: RowDistribution, stages: list[list[int]], halo: np.ndarray | None
-    ) -> ProductLayout:
-        """The product of a matrix whose rows are distributed as ``out_rows``, and how the rows of X arrive.
-
-        Args:
-            in_rows: distribution of the rows of X.
-            stages: see ``ProductLayout``.
-            halo: ``Halos.counts``; None if only whole blocks travel.
-        """
-        transports = choose_transports(in_rows, halo, self.stage_order, self.exchange, self.packs)
-        made = ProductLayout(in_rows, out_rows, stages, self.stage_order, transports, None)
-        if self.packs:
-            return replace(made, pieces=packed_pieces(made.rows_by_place(halo), self.piece_rows))
-        whole = self.fetch == "whole" and self.num_ranks > 1
-        return replace(made, pieces=all_at_once(max(map(len, stages)))) if whole else made
-
-    @property
-    def broadcasts(self) -> bool:
-        """Whether rows of some stages may be broadcast along the block rows; a single block is, to no one."""
-        return self.stage_order == "broadcast" and (self.exchange != "needed_rows" or self.num_parts == 1)
-
-    @property
-    def num_slices(self) -> int:
-        """Number of slices into which the rows of a block are cut."""
-        return self.replication if self.split_rows else 1
-
-    def place(self, rank: int) -> tuple[int, int]:
-        """Block row and replica of ``rank``."""
-        return divmod(rank, self.replication)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from fullgnn.schemes.base import BlockRequest, RowPairs, ShardedGraph
 from fullgnn.schemes.block import Block
 
 if TYPE_CHECKING:
-    from fullgnn.schemes.layout import Grid
+    from fullgnn.schemes.options import Grid
 
 Arrays = dict[str, Any]
 """What a rank reads of its nodes, by name: ``node_id``, ``features``, ``labels``, ``masks``; ``pairs`` for a task that

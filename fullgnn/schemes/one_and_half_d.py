@@ -93,8 +93,6 @@ class OneAndHalfD(GathersRows):
         mesh = world.mesh((self.num_parts, self.replication), self.mesh_axes)
         self.context = RankContext(
             *self.grid.place(world.rank),
-            self.num_parts,
-            self.replication,
             Axis(mesh.get_group("row"), meter) if self.grid.broadcasts else None,
             Axis(mesh.get_group("replica"), meter),
             Axis(world.group, meter),

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 
 from fullgnn.errors import ConfigError
-from fullgnn.schemes.layout import Grid
+from fullgnn.schemes.pieces import all_at_once, packed_pieces
+from fullgnn.schemes.product_layout import ProductLayout, RowDistribution, choose_transports
 
 CHOICES = {
     "stage_order": ("diagonal", "broadcast"),
@@ -86,7 +88,7 @@ class SchemeOptions:
         """The dtype in which rows travel; None: unchanged."""
         return None if self.wire_dtype is None else getattr(torch, self.wire_dtype)
 
-    def grid(self, world_size: int) -> Grid:
+    def grid(self, world_size: int) -> "Grid":
         """The (b, r) mesh of ``world_size`` ranks.
 
         Raises:
@@ -98,11 +100,9 @@ class SchemeOptions:
                 f"scheme.replication={self.replication} does not divide the {world_size} processes: "
                 f"choose one of {divisors}"
             )
-        num_parts = world_size // self.replication
-        order, rows = self.stage_order, self.piece_rows
-        return Grid(num_parts, self.replication, self.split_rows, order, self.exchange, self.fetch, rows)
+        return Grid(**vars(self), num_parts=world_size // self.replication)
 
-    def grid_on(self, device: torch.device, world_size: int) -> Grid:
+    def grid_on(self, device: torch.device, world_size: int) -> "Grid":
         """``grid`` of ranks on such a ``device``, with ``packed`` for ``auto`` on GPUs, where it can be.
 
         Raises:
@@ -111,6 +111,54 @@ class SchemeOptions:
         grid = self.grid(world_size)
         packs = self.fetch == "auto" and device.type == "cuda" and self.can_pack
         return replace(grid, fetch="packed") if packs else grid
+
+
+@dataclass(frozen=True)
+class Grid(SchemeOptions):
+    """The (b, r) mesh on which a matrix is cut with these options."""
+
+    num_parts: int = 1
+    """Block rows, b."""
+
+    @property
+    def num_ranks(self) -> int:
+        return self.num_parts * self.replication
+
+    @property
+    def packs(self) -> bool:
+        """Whether the rows of other ranks travel side by side, see ``pieces.py``."""
+        return self.fetch == "packed" and self.num_ranks > 1
+
+    def product(
+        self, in_rows: RowDistribution, out_rows: RowDistribution, stages: list[list[int]], halo: np.ndarray | None
+    ) -> ProductLayout:
+        """The product of a matrix whose rows are distributed as ``out_rows``, and how the rows of X arrive.
+
+        Args:
+            in_rows: distribution of the rows of X.
+            stages: see ``ProductLayout``.
+            halo: ``Halos.counts``; None if only whole blocks travel.
+        """
+        transports = choose_transports(in_rows, halo, self.stage_order, self.exchange, self.packs)
+        made = ProductLayout(in_rows, out_rows, stages, self.stage_order, transports, None)
+        if self.packs:
+            return replace(made, pieces=packed_pieces(made.rows_by_place(halo), self.piece_rows))
+        whole = self.fetch == "whole" and self.num_ranks > 1
+        return replace(made, pieces=all_at_once(max(map(len, stages)))) if whole else made
+
+    @property
+    def broadcasts(self) -> bool:
+        """Whether rows of some stages may be broadcast along the block rows; a single block is, to no one."""
+        return self.stage_order == "broadcast" and (self.exchange != "needed_rows" or self.num_parts == 1)
+
+    @property
+    def num_slices(self) -> int:
+        """Number of slices into which the rows of a block are cut."""
+        return self.replication if self.split_rows else 1
+
+    def place(self, rank: int) -> tuple[int, int]:
+        """Block row and replica of ``rank``."""
+        return divmod(rank, self.replication)
 
 
 def replications(world_size: int) -> list[int]:

@@ -104,7 +104,7 @@ class PackedExchange(Exchange):
         return self.plans[step].num_rows if step < len(self.plans) else 0
 
     def _message(self, step: int) -> Message:
-        num_ranks = self.context.num_parts * self.context.replication
+        num_ranks = self.context.world.size
         num_sent, num_arriving = [0] * num_ranks, [0] * num_ranks
         index = [torch.empty(0, dtype=torch.int64)]
         for reader in self.readers[step]:  # in rank order

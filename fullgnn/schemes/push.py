@@ -39,7 +39,7 @@ class SentGradients:
         context = exchange.context
         first = {(part.rank, step): part.where.start for step, held in enumerate(exchange.holders) for part in held}
         by_rank = all_gather_objects((_most_rows(exchange), first))
-        if len(by_rank) < context.num_parts * context.replication:
+        if len(by_rank) < context.world.size:
             return cls.alone(exchange)
         own = {
             (reader, step): where
@@ -52,7 +52,7 @@ class SentGradients:
     @classmethod
     def alone(cls, exchange: Exchange) -> "SentGradients":
         """Without other ranks, as in a dry run: each of them may read all rows of this one."""
-        ranks, own = range(exchange.context.num_parts * exchange.context.replication), _most_rows(exchange)
+        ranks, own = range(exchange.context.world.size), _most_rows(exchange)
         first = {(rank, step): 0 for rank in ranks for step in range(exchange.num_steps)}
         of_others = max(own, exchange.num_own)
         return cls([own if rank == exchange.context.rank else of_others for rank in ranks], first)
