@@ -110,12 +110,10 @@ class TopK:
         from fullgnn.codecs._topk_cpu import decode  # imports numba
 
         out = fresh_rows(*shape, dtype)
-        arrays = table.numpy(), index.numpy(), self._counts, codebook.numpy(), out.numpy()
-
-        def some(rows: slice) -> None:
-            decode(arrays[0], arrays[1][rows], *arrays[2:4], arrays[4][rows])
-
-        parallel_for(some, even_slices(len(index), PIECES))
+        codes, ids, values, decoded = table.numpy(), index.numpy(), codebook.numpy(), out.numpy()
+        parallel_for(
+            lambda rows: decode(codes, ids[rows], self._counts, values, decoded[rows]), even_slices(len(index), PIECES)
+        )
         return out
 
     def _set_shape(self, num_columns: int) -> None:

@@ -22,7 +22,7 @@ from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.kernels.support.to_device import move
 from fullgnn.sampling.hop import Hop
 from fullgnn.sampling.host_graph import HostGraph
-from fullgnn.sampling.products import SampledMultiplication, SampledProduct, Transposition
+from fullgnn.sampling.products import SampledMultiplication, SampledProduct, transposed
 from fullgnn.sampling.rows import HopEdges, Put
 from fullgnn.schemes.base import BlockRequest
 from fullgnn.schemes.block import Block
@@ -112,11 +112,11 @@ class BlockMaker:
         differ = hop.factors is not None or (propagation.self_loops and factor is not None)  # the edges of a row
         if edges.weights is not None or differ:
             matrix = rows.matrix(rows.entries(self.dtype, edges.weights, hop.factors, factor, row, col))
-            return SampledProduct(SampledMultiplication(matrix, None, None, self.dtype), Transposition(matrix))
+            return SampledProduct(SampledMultiplication(matrix, None, None, self.dtype), partial(transposed, matrix))
         if factor is not None:
             row = factor if row is None else row * factor
         row, col = (None if scale is None else rows.put(scale, self.dtype) for scale in (row, col))
-        return SampledProduct(SampledMultiplication(rows.pattern, row, col, self.dtype), rows.transposition)
+        return SampledProduct(SampledMultiplication(rows.pattern, row, col, self.dtype), lambda: rows.transposed)
 
     def _scales_of(self, propagation: Propagation, edges: HopEdges) -> tuple[Tensor | None, Tensor | None]:
         """The scales of the targets and of the sources; an induced subgraph is normalised by its own row sums."""

@@ -1,5 +1,6 @@
 """The product of one sampled block with a dense matrix, and that of its transpose."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -77,13 +78,14 @@ class SampledProduct(Product):
     """The two products with a sampled matrix. The transpose is made when a backward pass first asks for it.
 
     Args:
-        matrix: A; one that shares its ``csr`` with others shares the ``Transposition`` too.
+        matrix: A.
+        transposed: returns the transpose of its ``csr``, once for all products that share it.
     """
 
     multiply: SampledMultiplication
 
-    def __init__(self, matrix: SampledMultiplication, transposition: "Transposition"):
-        self.multiply, self._transposition = matrix, transposition
+    def __init__(self, matrix: SampledMultiplication, transposed: Callable[[], LocalCSR]):
+        self.multiply, self._transposed = matrix, transposed
 
     def propagates_first(self, f: int, g: int, needs_input_gradient: bool) -> bool | None:
         """See ``Product``. A sampled matrix has fewer rows than columns: (A H) W then has fewer rows in its dense
@@ -97,7 +99,7 @@ class SampledProduct(Product):
     def multiply_t(self) -> SampledMultiplication:  # type: ignore[override]
         """The product with A^T."""
         forward = self.multiply
-        return SampledMultiplication(self._transposition.csr, forward.col_scale, forward.row_scale, forward.dtype)
+        return SampledMultiplication(self._transposed(), forward.col_scale, forward.row_scale, forward.dtype)
 
     def spmm(self, x: Tensor | InputRows) -> Tensor:
         """See ``Product``; of ``InputRows``, rows are read where they lie."""
@@ -188,14 +190,7 @@ def _add_rows(target: Tensor, index: Tensor, rows: Tensor) -> Tensor:
     return target
 
 
-@dataclass(frozen=True, eq=False)
-class Transposition:
-    """The transpose of a matrix, made when it is first asked for."""
-
-    original: LocalCSR
-
-    @cached_property
-    def csr(self) -> LocalCSR:
-        """(columns, rows) of the ``original``."""
-        swapped = transpose(self.original)
-        return LocalCSR(swapped.indptr, swapped.targets, swapped.values, self.original.num_cols, self.original.num_rows)
+def transposed(matrix: LocalCSR) -> LocalCSR:
+    """The transpose of a ``matrix``."""
+    swapped = transpose(matrix)
+    return LocalCSR(swapped.indptr, swapped.targets, swapped.values, matrix.num_cols, matrix.num_rows)

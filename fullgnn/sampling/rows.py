@@ -14,7 +14,7 @@ from torch import Tensor
 from fullgnn.kernels.edges.index import edge_targets
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.sampling.hop import PADDING, Hop
-from fullgnn.sampling.products import Transposition
+from fullgnn.sampling.products import transposed
 
 NOTHING = np.empty(0, np.float64)
 
@@ -132,9 +132,9 @@ class Rows:
         return self.matrix(None)
 
     @cached_property
-    def transposition(self) -> Transposition:
+    def transposed(self) -> LocalCSR:
         """The transpose of the pattern."""
-        return Transposition(self.pattern)
+        return transposed(self.pattern)
 
     def matrix(self, values: Tensor | None) -> LocalCSR:
         """The matrix of these edges, on its device.
@@ -179,15 +179,9 @@ class Rows:
         entries(self.indptr.numpy(), self.indices.numpy(), edge, *arrays, values.numpy())
         return values
 
-    def entries_torch(
-        self,
-        weights: Tensor | None,
-        factors: Tensor | None,
-        row_factor: Tensor | None,
-        row_scale: Tensor | None,
-        col_scale: Tensor | None,
-    ) -> Tensor:
-        """``entries`` in float64, as torch operations."""
+    def entries_torch(self, *given: Tensor | None) -> Tensor:
+        """``entries`` of these tensors in float64, as torch operations."""
+        weights, factors, row_factor, row_scale, col_scale = given
         csr = LocalCSR(self.indptr, self.indices, None, len(self.indptr) - 1, self.num_sources)
         row, edge = edge_targets(csr), self.edge
 

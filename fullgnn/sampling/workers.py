@@ -108,10 +108,6 @@ class _Worker:
     pipe: Connection
     slots: np.ndarray  # of ``slot_type``
 
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
 
 class Workers:
     """The workers of a rank.
@@ -173,8 +169,8 @@ class Workers:
         while True:
             if not wait_for_message(worker.pipe, worker.process, self._timeout_s):
                 raise RankFailed(
-                    f"sampling worker {worker.number} of rank {self._rank} (process {worker.pid}) has been stopped for"
-                    f" runtime.timeout_s={self._timeout_s:g} s: start again with resume=auto"
+                    f"sampling worker {worker.number} of rank {self._rank} (process {worker.process.pid}) has been"
+                    f" stopped for runtime.timeout_s={self._timeout_s:g} s: start again with resume=auto"
                 )
             try:
                 message = worker.pipe.recv()
@@ -214,11 +210,13 @@ class Workers:
         for worker in self._workers:
             worker.pipe.close()
             with contextlib.suppress(ProcessLookupError, ChildProcessError):
-                if os.waitpid(worker.pid, os.WNOHANG)[0] == 0:  # it runs, so its number is not another process's
-                    os.kill(worker.pid, signal.SIGKILL)
+                if (
+                    os.waitpid(worker.process.pid, os.WNOHANG)[0] == 0
+                ):  # it runs, so its number is not another process's
+                    os.kill(worker.process.pid, signal.SIGKILL)
         for worker in self._workers:
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(worker.pid, 0)
+                os.waitpid(worker.process.pid, 0)
         self._workers = []
 
     def _of(self, number: int) -> _Worker:
@@ -233,7 +231,7 @@ class Workers:
 
     def _ended(self, worker: _Worker) -> RankFailed:
         try:
-            status = os.waitstatus_to_exitcode(os.waitpid(worker.pid, 0)[1])
+            status = os.waitstatus_to_exitcode(os.waitpid(worker.process.pid, 0)[1])
         except ChildProcessError:  # somebody has asked for its status before
             return RankFailed(f"sampling worker {worker.number} of rank {self._rank} has ended before")
         how = f"ended with status {status}"
@@ -241,8 +239,8 @@ class Workers:
             how = f"was killed ({signal.Signals(-status).name})"
         hint = ", as the system does when memory runs out" if status == -signal.SIGKILL else ""
         return RankFailed(
-            f"sampling worker {worker.number} of rank {self._rank} (process {worker.pid}) {how}{hint}: use fewer"
-            " loader.num_workers or a smaller loader.batch_size"
+            f"sampling worker {worker.number} of rank {self._rank} (process {worker.process.pid}) {how}{hint}: use"
+            " fewer loader.num_workers or a smaller loader.batch_size"
         )
 
 

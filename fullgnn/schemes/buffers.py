@@ -65,7 +65,8 @@ class BufferPool:
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, each once, for counting memory."""
-        return [tensor for held in (*self._allocations.values(), *self._slots) for tensor in held.tensors()]
+        held = [allocation.tensors() for allocation in self._allocations.values()]
+        return [tensor for tensors in (*held, *(slots.tensors() for slots in self._slots)) for tensor in tensors]
 
 
 class _Allocation:

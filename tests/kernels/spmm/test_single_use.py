@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from fullgnn.kernels.spmm import LocalCSR, TritonCSR
 from fullgnn.kernels.spmm.reading import CHAIN
 from fullgnn.kernels.spmm.single_use import SingleUseCSR, SingleUseTriton, single_use_kernel
 from fullgnn.kernels.support import gpu
-from fullgnn.sampling.products import SampledMultiplication, SampledProduct, Transposition
+from fullgnn.sampling.products import SampledMultiplication, SampledProduct, transposed
 from tests.gpu_code.host_waits import HostWaits
 from tests.kernels.spmm.test_gpu_kernels import MATRICES, check, dense_mask, on_device
 from tests.kernels.spmm.test_kernels import local_csr
@@ -110,7 +111,7 @@ def sampled(weighted: bool, scaled: bool, dtype: torch.dtype = torch.float64) ->
         dense = row.double()[:, None] * dense * col.double()
         row, col = row.to(DEVICE), col.to(DEVICE)
     csr = csr if csr.values is None else LocalCSR(csr.indptr, csr.indices, csr.values.to(dtype), *dense.shape)
-    return SampledProduct(SampledMultiplication(csr, row, col, dtype), Transposition(csr)), dense
+    return SampledProduct(SampledMultiplication(csr, row, col, dtype), partial(transposed, csr)), dense
 
 
 @pytest.mark.parametrize(("weighted", "scaled"), [(False, True), (True, False)])
