@@ -16,8 +16,7 @@ from fullgnn.costs.layout import Move, MoveKind
 from fullgnn.nn.contract import EdgeReads, RowReads, contract_of
 from fullgnn.schemes.exchange import Exchange
 from fullgnn.schemes.halo import Halo
-from fullgnn.schemes.product_layout import RowDistribution
-from fullgnn.schemes.push import Push, SentGradients
+from fullgnn.schemes.push import Push
 
 ID_BYTES = 8
 
@@ -111,8 +110,8 @@ class PassLog:
 class TracedHalo(Halo):
     """A row exchange without other ranks that has the moves of the rows of product ``name`` noted in ``log``."""
 
-    def __init__(self, exchange: Exchange, out_rows: RowDistribution, name: str, log: PassLog):
-        super().__init__(exchange, out_rows)
+    def __init__(self, exchange: Exchange, name: str, log: PassLog):
+        super().__init__(exchange)
         self._name, self._log = name, log
 
     def arrivals(self, x: Tensor) -> Iterator[Tensor | None]:
@@ -139,9 +138,6 @@ class TracedHalo(Halo):
     def sum_partial(self, tensor: Tensor) -> Tensor:
         self._log.move(self._name, "copies", tensor.nbytes)
         return super().sum_partial(tensor)
-
-    def sent_gradients(self) -> SentGradients:
-        return SentGradients.alone(self.exchange)
 
     def _note(self, kind: MoveKind, width: int, like: Tensor, wire_dtype: torch.dtype) -> None:
         self._log.move(self._name, kind, width * like.element_size(), width * wire_dtype.itemsize)

@@ -313,7 +313,7 @@ class _Skeleton:
         options: dict[str, Any] = {"ranks": self, "directory": lambda: directory}
         if not (self.request.propagations or self.request.edges):
             return Block(node_id, {}, targets, self.context.buffers, **options)
-        moves = TracedHalo(self._exchange(name), self.job.products[name].out_rows, name, self.log)
+        moves = TracedHalo(self._exchange(name), name, self.log)
         edges = {edge_set: tuple(self._stages(name)) for edge_set in self.request.edges}
         if edges:  # no ids arrive, and ids of their own are as good
             device = self.context.device
@@ -378,10 +378,8 @@ class _Skeleton:
         return self._exchanges[name]
 
     def _multiplication(self, name: str) -> _TracedMultiplication:
-        product, exchange = self.job.products[name], self._exchange(name)
-        made = _TracedMultiplication(
-            self.context, EmptyKernel(), product, exchange, self._matrices(name), True, self.job.dtype
-        )
+        product, matrices = self.job.products[name], self._matrices(name)
+        made = _TracedMultiplication(EmptyKernel(), self._exchange(name), matrices, True, self.job.dtype)
         made.name, made.log = name, self.log
         if not self.job.folded:
             return made

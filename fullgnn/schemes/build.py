@@ -90,9 +90,8 @@ class BlockBuilder:
                 forward.scaled(_take(row, targets), _take(col, self._own)),
                 backward.scaled(col, _take(row, own_targets)),
             )
-        layout = self._layout.products[name]
         moves_rows = self._request.propagations or self._request.edges
-        row_exchange = partial(Halo, self._exchange(name), layout.out_rows) if moves_rows else None
+        row_exchange = partial(Halo, self._exchange(name)) if moves_rows else None
         edges = {edge_set: tuple(self._stages(name, edge_set)) for edge_set in self._request.edges}
         made = Block(
             self._source_id,
@@ -129,10 +128,9 @@ class BlockBuilder:
         """The multiplication of ``layout.products[name]``, without scales; those with equal entries are one object."""
         key = name, propagation.self_loops if self._folded else propagation
         if key not in self._multiplications:
-            product, exchange = self._layout.products[name], self._exchange(name)
             matrices = self._restricted(name, partial(self._entries, propagation=propagation))
             self._multiplications[key] = DistributedMultiplication(
-                self._context, self._kernel, product, exchange, matrices, self._folded, self._layout.dtype
+                self._kernel, self._exchange(name), matrices, self._folded, self._layout.dtype
             )
         return self._multiplications[key]
 

@@ -23,12 +23,13 @@ rows arrive. A rank's own rows are padded; where the rank sends whole blocks, it
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.distributed import Axis, SharedSlots, Work
+from fullgnn.distributed import Axis, SharedSlots, Work, all_gather_objects
 from fullgnn.kernels.support.aligned import as_rows, empty_aligned, is_aligned, to_aligned
 from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.product_layout import BROADCAST, OWN, ProductLayout
@@ -68,6 +69,14 @@ class RankContext:
         return self.wire_dtype if self.wire_dtype is not None and rows.is_floating_point() else rows.dtype
 
 
+@dataclass(frozen=True)
+class SentGradients:
+    """What every rank must know of the others to read gradients in shared memory."""
+
+    num_rows: list[int]  # of each rank, the most rows that arrive in one of its steps
+    first: dict[tuple[int, int], int]  # (reader, step): where in the reader's rows those of this rank begin
+
+
 class Exchange:
     """The sends and receives of this rank in one product.
 
@@ -89,7 +98,7 @@ class Exchange:
         boundary: list[np.ndarray],
         index_device: torch.device | None = None,
     ):
-        self.context, self.rows, self.num_steps = context, product.in_rows, product.num_steps
+        self.context, self.product, self.rows, self.num_steps = context, product, product.in_rows, product.num_steps
         place = context.part, context.replica
         planned = StepPlans(product, place, halo, boundary, index_device or context.device)
         self.plans, self.holders, self.readers = planned.steps, planned.holders, planned.readers
@@ -114,6 +123,24 @@ class Exchange:
     def num_own(self) -> int:
         """The number of rows of X that this rank holds."""
         return self._num_held[self.context.rank]
+
+    @cached_property
+    def sent_gradients(self) -> "SentGradients":
+        """Where in shared memory the other ranks write gradients for this one. The first use is a collective."""
+        most = max((plan.num_rows for plan in self.plans), default=0)
+        ranks, own = range(self.context.world.size), self.context.rank
+        if self.context.buffers.gradient_slots.alone:  # each rank may read all rows of this one
+            num_rows = [most if rank == own else max(most, self.num_own) for rank in ranks]
+            return SentGradients(num_rows, {(rank, step): 0 for rank in ranks for step in range(self.num_steps)})
+        first = {(part.rank, step): part.where.start for step, held in enumerate(self.holders) for part in held}
+        by_rank = all_gather_objects((most, first))
+        for_this = {
+            (reader, step): where
+            for reader, (_, theirs) in enumerate(by_rank)
+            for (holder, step), where in theirs.items()
+            if holder == own
+        }
+        return SentGradients([rows for rows, _ in by_rank], for_this)
 
     def steps(self, x: Tensor, scale: Tensor | None, slots: SharedSlots | None = None) -> Iterator[Tensor | None]:
         """Yield the (num_rows, F) rows of H of each step in turn; None in a step in which this rank has no stage.

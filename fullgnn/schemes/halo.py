@@ -17,9 +17,7 @@ from contextlib import AbstractContextManager
 from torch import Tensor
 
 from fullgnn.schemes.exchange import Exchange
-from fullgnn.schemes.packed import PackedExchange
-from fullgnn.schemes.product_layout import RowDistribution
-from fullgnn.schemes.push import PackedPush, Push, SentGradients
+from fullgnn.schemes.push import PackedPush, Push
 from fullgnn.schemes.replicas import gather_slices, sum_slices
 from fullgnn.schemes.row_exchange import RowExchange
 
@@ -29,18 +27,16 @@ class Halo(RowExchange):
 
     Args:
         exchange: brings the rows of each stage.
-        out_rows: distribution of the targets.
     """
 
-    def __init__(self, exchange: Exchange, out_rows: RowDistribution):
-        self.exchange, self._context = exchange, exchange.context
+    def __init__(self, exchange: Exchange):
+        self.exchange, self._context, out_rows = exchange, exchange.context, exchange.product.out_rows
         self.num_steps, self.num_rows = exchange.num_steps, [plan.num_rows for plan in exchange.plans]
         self.joins_targets = self._context.replication > 1
         self.has_copies = exchange.rows.num_slices == 1 and self._context.replication > 1
         self._slices = out_rows.slices(self._context.part)
         self.own = out_rows.own(self._context.part, self._context.replica)
         self.num_targets = out_rows.block_size(self._context.part)
-        self._sent: SentGradients | None = None
 
     def arrivals(self, x: Tensor) -> Iterator[Tensor | None]:
         """See ``RowExchange``."""
@@ -49,9 +45,7 @@ class Halo(RowExchange):
     def push(self, width: int, like: Tensor) -> Push:
         """See ``RowExchange``."""
         total = like.new_zeros(self.exchange.num_own, width)
-        if isinstance(self.exchange, PackedExchange):
-            return PackedPush(self.exchange, total)
-        return Push(self.exchange, total, self.sent_gradients)
+        return PackedPush(self.exchange, total) if self.exchange.packed else Push(self.exchange, total)
 
     def gather_targets(self, own: Tensor) -> Tensor:
         """See ``RowExchange``."""
@@ -80,9 +74,3 @@ class Halo(RowExchange):
     def computing(self) -> AbstractContextManager[None]:
         """See ``RowExchange``."""
         return self._context.world.meter.phase("spmm")
-
-    def sent_gradients(self) -> SentGradients:
-        """Where in shared memory the other ranks write gradients for this one. The first call is a collective."""
-        if self._sent is None:
-            self._sent = SentGradients.exchange(self.exchange)
-        return self._sent

@@ -25,8 +25,7 @@ from torch import Tensor
 from fullgnn.distributed import Work
 from fullgnn.kernels.epilogue.epilogue import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, Kernel, LocalCSR
-from fullgnn.schemes.exchange import EVERY_COLUMN, Exchange, RankContext, StageRows
-from fullgnn.schemes.product_layout import ProductLayout
+from fullgnn.schemes.exchange import EVERY_COLUMN, Exchange, StageRows
 from fullgnn.schemes.replicas import add_in_order, sum_slices
 
 
@@ -48,20 +47,13 @@ class DistributedMultiplication:
     """
 
     def __init__(
-        self,
-        context: RankContext,
-        kernel: Kernel,
-        product: ProductLayout,
-        exchange: Exchange,
-        matrices: list[csr_array],
-        pattern: bool,
-        dtype: torch.dtype,
+        self, kernel: Kernel, exchange: Exchange, matrices: list[csr_array], pattern: bool, dtype: torch.dtype
     ):
-        out_rows = product.out_rows
+        context, out_rows = exchange.context, exchange.product.out_rows
         self.context, self._kernel, self._meter, self._dtype = context, kernel, context.world.meter, dtype
         self.num_rows = out_rows.block_size(context.part)
         """Rows of M: those of block row i."""
-        self._num_forward_rows = min(out_rows.total, product.in_rows.total)  # also if M is a transpose
+        self._num_forward_rows = min(out_rows.total, exchange.rows.total)  # also if M is a transpose
         self._slices, self._replica = out_rows.slices(context.part), context.replica
         own = context.replica % len(self._slices)
         self._send_order = [*self._slices[own + 1 :], *self._slices[: own + 1]]

@@ -13,54 +13,18 @@ Those of a step are added while those of the next one travel. Where the replicas
 all-reduce, and every copy gets the sum.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from fullgnn.distributed import Work, all_gather_objects
+from fullgnn.distributed import Work
 from fullgnn.schemes.exchange import Exchange
-from fullgnn.schemes.gradient_sum import GradientSum
-from fullgnn.schemes.packed import PackedExchange
 from fullgnn.schemes.row_exchange import GradientPush
 from fullgnn.schemes.step_plan import HeldRows, Reader
 
-
-@dataclass(frozen=True)
-class SentGradients:
-    """What every rank must know of the others to read gradients in shared memory."""
-
-    num_rows: list[int]  # of each rank, the most rows that arrive in one of its steps
-    first: dict[tuple[int, int], int]  # (reader, step): where in the reader's rows those of this rank begin
-
-    @classmethod
-    def exchange(cls, exchange: Exchange) -> "SentGradients":
-        """Every rank calls it."""
-        context = exchange.context
-        first = {(part.rank, step): part.where.start for step, held in enumerate(exchange.holders) for part in held}
-        by_rank = all_gather_objects((_most_rows(exchange), first))
-        if len(by_rank) < context.world.size:
-            return cls.alone(exchange)
-        own = {
-            (reader, step): where
-            for reader, (_, theirs) in enumerate(by_rank)
-            for (holder, step), where in theirs.items()
-            if holder == context.rank
-        }
-        return cls([rows for rows, _ in by_rank], own)
-
-    @classmethod
-    def alone(cls, exchange: Exchange) -> "SentGradients":
-        """Without other ranks, as in a dry run: each of them may read all rows of this one."""
-        ranks, own = range(exchange.context.world.size), _most_rows(exchange)
-        first = {(rank, step): 0 for rank in ranks for step in range(exchange.num_steps)}
-        of_others = max(own, exchange.num_own)
-        return cls([own if rank == exchange.context.rank else of_others for rank in ranks], first)
-
-
-def _most_rows(exchange: Exchange) -> int:
-    """The most rows that arrive in one of this rank's steps."""
-    return max((plan.num_rows for plan in exchange.plans), default=0)
+if TYPE_CHECKING:
+    from fullgnn.schemes.gradient_sum import GradientSum
+    from fullgnn.schemes.packed import PackedExchange
 
 
 class Push(GradientPush):
@@ -68,12 +32,10 @@ class Push(GradientPush):
 
     Args:
         total: (num_sources, F) zeros.
-        sent_gradients: where in shared memory the other ranks write; called if rows are read there.
     """
 
-    def __init__(self, exchange: Exchange, total: Tensor, sent_gradients: Callable[[], SentGradients] | None = None):
+    def __init__(self, exchange: Exchange, total: Tensor):
         self._exchange, self._context, self._total = exchange, exchange.context, total
-        self._sent_gradients = sent_gradients
         self._wire_dtype = self._context.travelling_dtype(total)
         self._step = 0
         self._sent: list[Work] = []
@@ -124,8 +86,7 @@ class Push(GradientPush):
     def _write(self, gradient: Tensor | None, held: list[HeldRows]) -> None:
         """Implement ``_send`` with shared memory: the owners read the gradients where their readers write them."""
         rank, meter = self._context.rank, self._context.world.meter
-        assert self._sent_gradients is not None
-        slots, sent = self._context.buffers.gradient_slots, self._sent_gradients()
+        slots, sent = self._context.buffers.gradient_slots, self._exchange.sent_gradients
         owners = [part.rank for part in held if part.rank != rank]
         with meter.phase("comm"):
             slot = slots.begin(sent.num_rows, self._total.shape[1], self._wire_dtype, owners)
@@ -162,8 +123,8 @@ class Push(GradientPush):
 class PackedPush(Push):
     """Gradients that travel home side by side."""
 
-    _exchange: PackedExchange
-    _under_way: tuple[GradientSum, Work, Tensor] | None = None  # the last are the rows that leave
+    _exchange: "PackedExchange"
+    _under_way: "tuple[GradientSum, Work, Tensor] | None" = None  # the last are the rows that leave
 
     def _send_step(self, gradient: Tensor | None) -> None:
         exchange, width = self._exchange, self._total.shape[1]
