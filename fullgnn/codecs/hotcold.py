@@ -81,16 +81,12 @@ class HotCold:
         """See ``Codec``."""
         codes = rows[:, 1 : 1 + self._like.shape[1] * self._like.itemsize].clone()
         codes.masked_fill_(rows[:, :1] > 0, 0)  # a pointer is no code: what it would decode to may lie outside of a row
-        decoded = self._codecs["cold"].decode(codes.view(self._like_dtype), dtype)
+        decoded = self._codecs["cold"].decode(codes.view(torch.from_numpy(self._like).dtype), dtype)
         hot = rows[:, 0].nonzero()[:, 0]
         if len(hot):
             pointer = rows[hot, 1 : 1 + POINTER_BYTES].contiguous().view(torch.int32)[:, 0].long()
             decoded[hot] = self._codecs["hot"].decode(self._hot_rows.index_select(0, pointer), dtype)
         return decoded
-
-    @property
-    def _like_dtype(self) -> torch.dtype:
-        return torch.from_numpy(self._like).dtype
 
     def state(self) -> dict[str, np.ndarray]:
         """See ``Learning``: those of both codecs, and the finer rows."""

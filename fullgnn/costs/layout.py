@@ -75,7 +75,7 @@ class PlannedLayout(ProductLayout):
         for place, stage in enumerate(stages):
             source = self.source(part, stage)
             nnz, num_cols = int(self.nnz[part, source]), self.in_rows.block_size(source)
-            if self.halo is not None and self.sends_halo(part, source):
+            if self.halo is not None and self.transports[part, source] == HALO:
                 num_cols = int(self.halo[part, source].sum())
             group = place if self.pieces is None else self.pieces.groups[place]
             if self.pieces is not None and source == part:

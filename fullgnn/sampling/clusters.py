@@ -35,14 +35,13 @@ def prepare_clusters(graph: Graph, seed: int, num_clusters: int, group_size: int
     Raises:
         ConfigError: a number is out of range.
     """
-    if not 1 <= num_clusters <= graph.num_nodes:
-        raise ConfigError(
-            f"sampler.num_clusters={num_clusters} is out of range: choose 1 to {graph.num_nodes}, the number of nodes"
-        )
-    if not 1 <= group_size <= num_clusters:
-        raise ConfigError(
-            f"sampler.group_size={group_size} is out of range: choose 1 to {num_clusters}, the number of clusters"
-        )
+    numbers = (
+        ("num_clusters", num_clusters, graph.num_nodes, "nodes"),
+        ("group_size", group_size, num_clusters, "clusters"),
+    )
+    for key, number, most, of in numbers:
+        if not 1 <= number <= most:
+            raise ConfigError(f"sampler.{key}={number} is out of range: choose 1 to {most}, the number of {of}")
     pattern = undirected(graph.adjacency(np.float32))
     bounds = Partition.equal(graph.num_nodes, num_clusters).bounds
     part_id = np.repeat(np.arange(num_clusters), np.diff(bounds))

@@ -11,6 +11,7 @@ rows ``missing(ids)``, and ``place(ids, rows)`` makes the features of them.
 """
 
 import mmap
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,13 +30,22 @@ FILLED_BYTES = 1 << 26
 """Rows of so many bytes are brought at a time to the device that keeps them."""
 
 
+class Encoding(NamedTuple):
+    """What decodes the rows of the host."""
+
+    codec: Codec = Unencoded()
+    dtype: torch.dtype = torch.float32  # of the features
+    state: State | None = None  # what the codec has learnt of all rows, see ``fullgnn.codecs``
+
+
+PLAIN = Encoding()
+
+
 class FeatureSource:
-    """Features of ``dtype`` for the ``device`` of this rank, of encoded ``rows`` on the host.
+    """Features for the ``device`` of this rank, of encoded ``rows`` on the host.
 
     Args:
         rows: (num_nodes, W), in memory or mapped from a file.
-        codec: decodes them; None: they are the features.
-        state: what the codec has learnt of all rows, see ``fullgnn.codecs``.
     """
 
     waits = False
@@ -44,17 +54,10 @@ class FeatureSource:
     """Whether the rows of all nodes that a batch may read stay on the device. Then no row is missing, and ``place``
     takes ids that are a tensor on the device too."""
 
-    def __init__(
-        self,
-        rows: np.ndarray,
-        device: torch.device,
-        codec: Codec | None = None,
-        dtype: torch.dtype = torch.float32,
-        state: State | None = None,
-    ):
+    def __init__(self, rows: np.ndarray, device: torch.device, encoding: Encoding = PLAIN):
         self.rows, self.device, self.row_bytes = rows, device, rows.shape[1] * rows.itemsize
         self.tensor = read_only_tensor(rows)
-        self._codec, self._dtype = codec or Unencoded(), dtype
+        self._codec, self._dtype, state = encoding
         self._state = {name: read_only_tensor(array).to(device) for name, array in (state or {}).items()}
         if self._state:
             self._codec.load_state(self._state)  # type: ignore[attr-defined]
@@ -130,16 +133,9 @@ class Cached(FeatureSource):
     """
 
     def __init__(
-        self,
-        rows: np.ndarray,
-        device: torch.device,
-        cache: Cache,
-        accesses: Accesses,
-        codec: Codec | None = None,
-        dtype: torch.dtype = torch.float32,
-        state: State | None = None,
+        self, rows: np.ndarray, device: torch.device, cache: Cache, accesses: Accesses, encoding: Encoding = PLAIN
     ):
-        super().__init__(rows, device, codec, dtype, state)
+        super().__init__(rows, device, encoding)
         num_nodes = len(rows)
         self._cache, self._accesses, self._asked = cache, accesses, False
         memory = mmap.mmap(-1, max(1, 4 * num_nodes))

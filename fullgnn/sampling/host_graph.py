@@ -77,14 +77,6 @@ class HostGraph:
             own = sums.get(propagation.self_loops) if propagation.needs_row_sums else None
             check_entries(graph, propagation, own, np.dtype(dtype))
         rows, state = encode(Features(graph.features, dtype, graph))
-        return cls(
-            graph.indptr.astype(np.int64, copy=False),
-            graph.indices,
-            graph.weight,
-            rows,
-            graph.labels,
-            np.flatnonzero(graph.train_mask),
-            sums,
-            extra or {},
-            state,
-        )
+        edges = graph.indptr.astype(np.int64, copy=False), graph.indices, graph.weight
+        train = np.flatnonzero(graph.train_mask)
+        return cls(*edges, rows, graph.labels, train, sums, extra or {}, state)

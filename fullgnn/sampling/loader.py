@@ -36,7 +36,7 @@ from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.features import Cached, FeatureSource, InPlace
 from fullgnn.sampling.precompute import Precomputed
 from fullgnn.sampling.sample import BatchSampler, Sample
-from fullgnn.sampling.transfer import Transfer
+from fullgnn.sampling.transfer import Packet, Transfer
 from fullgnn.sampling.workers import Piece, Workers
 from fullgnn.schemes.block import Block
 from fullgnn.schemes.inputs import Input
@@ -160,7 +160,7 @@ class Loader:
             yield sample, rows
 
     def _load(self, sample: Sample, rows: Tensor) -> Minibatch:
-        packet = self._transfer.packet()
+        packet = Packet(self._transfer)
         blocks = self._maker.blocks(sample.hops, sample.targets, packet.put)
         targets = packet.put(self._sampler.labels[torch.from_numpy(sample.targets)])
         packet.send()

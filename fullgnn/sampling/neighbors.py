@@ -109,7 +109,7 @@ class NeighborSampler:
                 raise DataError("sampler.weighted=true needs weights of at least 0, and some edges have negative ones")
             if replace:
                 self.cumulative = _running_sums(self.indptr, self.weights)
-        self._scratch: dict[int, _Scratch] = {}
+        self._scratch: dict[int, tuple[np.ndarray, ...]] = {}  # by the number of threads
 
     @property
     def num_nodes(self) -> int:
@@ -174,8 +174,7 @@ class NeighborSampler:
         num_threads = num_threads if num_edges >= MIN_SHARED_EDGES else 1
         num_chunks = num_threads * CHUNKS_PER_THREAD if num_threads > 1 else 1
         if num_threads not in self._scratch:
-            self._scratch[num_threads] = _Scratch(self.num_nodes, num_threads)
-        scratch = self._scratch[num_threads]
+            self._scratch[num_threads] = _scratch(self.num_nodes, num_threads)
         nodes = np.empty(num_nodes, np.int32)
         nodes[: len(targets)] = targets
         starts, local = np.empty(num_starts, np.int32), np.empty(num_edges, np.int32)
@@ -191,7 +190,7 @@ class NeighborSampler:
             first_hop,
             int(self.draw),
             tuple(np.uint64(word) for word in (*self.key, epoch & LOW)),
-            (scratch.bits, scratch.summary, scratch.joined, scratch.rank),
+            self._scratch[num_threads],
             (tickets, *per_chunk),
             (sizes, nodes, target_index, starts, local, places, factors),
         )
@@ -232,16 +231,14 @@ class NeighborSampler:
         return sizes, (starts, edges, nodes)
 
 
-class _Scratch:
+def _scratch(num_nodes: int, num_threads: int) -> tuple[np.ndarray, ...]:
     """The bitmaps of some threads, see ``_neighbors_cpu.sample``; empty between two batches."""
-
-    def __init__(self, num_nodes: int, num_threads: int):
-        num_summaries = -(-num_nodes // 4096)
-        # Each thread's row begins at a cache line of its own.
-        self.summary = np.zeros((num_threads, -(-num_summaries // 8) * 8), np.uint64)
-        num_words = 64 * self.summary.shape[1]
-        self.bits = np.zeros((num_threads, num_words), np.uint64)
-        self.joined, self.rank = np.empty(num_words, np.uint64), np.empty(num_words, np.int32)
+    num_summaries = -(-num_nodes // 4096)
+    # Each thread's row begins at a cache line of its own.
+    summary = np.zeros((num_threads, -(-num_summaries // 8) * 8), np.uint64)
+    num_words = 64 * summary.shape[1]
+    bits = np.zeros((num_threads, num_words), np.uint64)
+    return bits, summary, np.empty(num_words, np.uint64), np.empty(num_words, np.int32)
 
 
 def check_fanouts(fanouts: Sequence[int]) -> None:

@@ -25,7 +25,7 @@ from fullgnn.prepare.facts import NodeFacts
 from fullgnn.prepare.source import Preparation, prepared_graph
 from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.caches import Accesses, CacheNothing
-from fullgnn.sampling.features import Cached, FeatureSource, InPlace, SparseInPlace
+from fullgnn.sampling.features import Cached, Encoding, FeatureSource, InPlace, SparseInPlace
 from fullgnn.sampling.host_graph import Encode, HostGraph, as_sparse
 from fullgnn.sampling.loader import Loader
 from fullgnn.sampling.pagraph import cross_partition_free
@@ -200,13 +200,13 @@ def _features(run: Run, host: HostGraph, codec: Codec, batches: BatchSampler) ->
     cfg, device, rows = _minibatch(run), run.world.device, host.features
     if not isinstance(rows, np.ndarray):
         return SparseInPlace(rows, device)
-    cache, encoding = build(cfg.cache), (codec, _dtype(cfg), host.codec_state)
+    cache, encoding = build(cfg.cache), Encoding(codec, _dtype(cfg), host.codec_state)
     if not isinstance(cache, CacheNothing):
         accesses = Accesses(host, batches.counts, rows.shape[1] * rows.itemsize, batches.held)
-        return Cached(rows, device, cache, accesses, *encoding)
+        return Cached(rows, device, cache, accesses, encoding)
     reads_rows = contract_of(run.model).reads_input_rows and not cfg.loader.precompute and device.type == "cpu"
     source = InPlace if reads_rows and type(codec) is Unencoded else FeatureSource
-    return source(rows, device, *encoding)
+    return source(rows, device, encoding)
 
 
 def _workers(run: Run, batches: BatchSampler, features: FeatureSource) -> Workers:

@@ -67,7 +67,8 @@ def _shared(arrays: Arrays, first: int, is_first: bool) -> Arrays:
     shared, problem = Arrays(), next((text for *_, text in told if text), "")
     if not problem:
         try:
-            shared = _map(f"/proc/{pid}/fd/{descriptor_of_first}", places)
+            with open(f"/proc/{pid}/fd/{descriptor_of_first}", "rb") as file:
+                shared = views(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), places)
         except OSError as error:
             problem = str(error)
     problems = [text for text in all_gather_objects(problem) if text]  # all have mapped it, or failed
@@ -93,12 +94,6 @@ def _write(arrays: Arrays) -> tuple[int, Places]:
         os.close(descriptor)
         raise
     return descriptor, places
-
-
-def _map(path: str, places: Places) -> Arrays:
-    with open(path, "rb") as file:
-        memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    return views(memory, places)
 
 
 def laid_out(arrays: Mapping[K, np.ndarray], padding: int = 0) -> tuple[dict[K, Place], int]:

@@ -19,7 +19,8 @@ class Transfer:
     """Copies from the host to ``device``. If that is the CPU, nothing is copied."""
 
     def __init__(self, device: torch.device):
-        self.device, self._room = device, FIRST_BYTES
+        self.device, self.packet_bytes = device, FIRST_BYTES
+        """Room of a packet: for somewhat more than the largest one so far."""
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -49,20 +50,12 @@ class Transfer:
         self.arrived(target)
         return target
 
-    def packet(self) -> "Packet":
-        """An empty packet, with room for somewhat more than the largest one so far."""
-        return Packet(self, self._room)
-
-    def sent(self, num_bytes: int) -> None:
-        """Note how many bytes a packet had."""
-        self._room = max(self._room, int(num_bytes * SPARE))
-
 
 class Packet:
-    """Tensors of the host that travel to the device by one copy; by more if they do not fit into ``room`` bytes."""
+    """Tensors of the host that travel to the device by one copy; by more if they do not fit into ``packet_bytes``."""
 
-    def __init__(self, transfer: Transfer, room: int):
-        self._transfer, self._room = transfer, room
+    def __init__(self, transfer: Transfer):
+        self._transfer = transfer
         self._buffers: list[tuple[Tensor, Tensor, int]] = []  # on the host and on the device, and the bytes in use
 
     def put(self, tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -84,13 +77,14 @@ class Packet:
         for host, target, end in self._buffers:
             self._transfer.copy(host[:end], target[:end])
         self._transfer.arrived(*(target for _, target, _ in self._buffers))
-        self._transfer.sent(sum(end for _, _, end in self._buffers))
+        num_bytes = sum(end for _, _, end in self._buffers)
+        self._transfer.packet_bytes = max(self._transfer.packet_bytes, int(num_bytes * SPARE))
         self._buffers = []
 
     def _buffer(self, num_bytes: int) -> tuple[Tensor, Tensor, int]:
         """A buffer with room for ``num_bytes``, on the host and on the device, and the first free byte."""
         if not self._buffers or self._buffers[-1][2] + num_bytes > len(self._buffers[-1][0]):
-            size = -(-max(self._room, num_bytes) // ALIGNED) * ALIGNED
+            size = -(-max(self._transfer.packet_bytes, num_bytes) // ALIGNED) * ALIGNED
             host = torch.empty(size, dtype=torch.uint8, pin_memory=self._transfer.stream is not None)
             self._buffers.append((host, self._transfer.empty((size,), torch.uint8), 0))
         return self._buffers[-1]

@@ -75,27 +75,15 @@ def lay_out(source: PreparedGraph, grid: Grid, request: BlockRequest) -> tuple[L
             halos["loss"] = _halos(source, "reads_train", rows, request.self_loops, mask)
             halos["loss_t"] = halos["adj_t"].restrict(mask, train_rows)
 
-    def product(
-        name: str, in_rows: RowDistribution, out_rows: RowDistribution, stages: list[list[int]]
-    ) -> ProductLayout:
-        counts = halos[name].counts if needs_halos else None
-        return grid.product(in_rows, out_rows, stages, counts)
-
-    products = {"adj": product("adj", rows, rows, forward_stages)}
-    products["adj_t"] = product("adj_t", rows, rows, backward_stages)
+    wanted = {"adj": (rows, rows, forward_stages), "adj_t": (rows, rows, backward_stages)}
     if request.loss_rows:
-        products["loss"] = product("loss", rows, train_rows, forward_stages)
-        products["loss_t"] = product("loss_t", train_rows, rows, backward_stages)
-    layout = Layout(
-        grid,
-        rows,
-        products,
-        facts.symmetric,
-        facts.weighted,
-        request.dtype,
-        _balance(forward_nnz, forward_stages),
-    )
-    return layout, halos
+        wanted |= {"loss": (rows, train_rows, forward_stages), "loss_t": (train_rows, rows, backward_stages)}
+    products = {
+        name: grid.product(*distributed, halos[name].counts if needs_halos else None)
+        for name, distributed in wanted.items()
+    }
+    balance = _balance(forward_nnz, forward_stages)
+    return Layout(grid, rows, products, facts.symmetric, facts.weighted, request.dtype, balance), halos
 
 
 def _halos(

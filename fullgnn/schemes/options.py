@@ -183,10 +183,9 @@ def num_parts(scheme: Mapping[str, Any], world_size: int) -> int:
     """
     if scheme["_target_"] == OPEN:
         refuse_open()
-    if scheme["_target_"] == ONE_D:
-        return SchemeOptions.of({**scheme, "replication": 1}).grid(world_size).num_parts
-    if scheme["_target_"] == ONE_AND_HALF_D:
-        return SchemeOptions.of(scheme).grid(world_size).num_parts
+    if not is_own(scheme):
+        fixed = {"replication": 1} if scheme["_target_"] == ONE_D else {}
+        return SchemeOptions.of({**scheme, **fixed}).grid(world_size).num_parts
     return world_size // scheme.get("replication", 1)
 
 

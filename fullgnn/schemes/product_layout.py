@@ -193,10 +193,6 @@ class ProductLayout:
         place = stages.index(stage)
         return replica, place if self.pieces is None else 1 + self.pieces.groups[place]
 
-    def sends_halo(self, part: int, source: int) -> bool:
-        """Whether block row ``part`` receives only those rows of block ``source`` for which it has columns."""
-        return bool(self.transports[part, source] == HALO)
-
     def gathering_replica(self, part: int) -> int | None:
         """The replica that gathers the slices of block ``part`` and broadcasts it; None if no gather is necessary."""
         if self.in_rows.num_slices == 1 or self.transports[part, part] != BROADCAST:

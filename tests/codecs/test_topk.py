@@ -14,7 +14,7 @@ from fullgnn.codecs import features as features_file
 from fullgnn.codecs.topk import GROUP, TopK
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.kernels.support import gpu
-from fullgnn.sampling.features import Cached
+from fullgnn.sampling.features import Cached, Encoding
 from fullgnn.storage.cache import Cache
 from tests.sampling.test_features import NO_ACCESSES, Planned, fetch
 from tests.triton_device import DEVICE, needs_triton
@@ -149,7 +149,7 @@ def test_a_cache_is_decoded_where_it_lies(kept: list[int] | range) -> None:
     codec = TopK(4)
     codes, state = encoded(codec, NOWHERE, {}, Features(x, "float32"))
     plain = codec.decode(torch.from_numpy(codes), torch.float32)
-    source = Cached(codes, torch.device("cpu"), Planned(kept), NO_ACCESSES, codec, torch.float32, state)
+    source = Cached(codes, torch.device("cpu"), Planned(kept), NO_ACCESSES, Encoding(codec, torch.float32, state))
     source.begin(1)
     for ids in (np.array([5, 2, 5, 1]), np.array([0, 1]), np.empty(0, np.int64)):
         whole = len(ids) > 0 and set(ids.tolist()) <= {*kept}

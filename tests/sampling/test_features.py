@@ -11,7 +11,7 @@ from fullgnn.codecs import BFloat16, Codec, Features, Unencoded, encoded
 from fullgnn.distributed import world_of_one
 from fullgnn.errors import DataError
 from fullgnn.sampling.caches import Accesses, Cache, CacheNothing
-from fullgnn.sampling.features import Cached, FeatureSource
+from fullgnn.sampling.features import Cached, Encoding, FeatureSource
 from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.storage.cache import Cache as Files
 from fullgnn.telemetry.meter import Meter
@@ -38,7 +38,7 @@ class Planned:
 
 
 def stack(rows: np.ndarray, codec: Codec, cache: Cache, dtype: torch.dtype, accesses: Accesses = NO_ACCESSES) -> Cached:
-    return Cached(rows, CPU, cache, accesses, codec, dtype)
+    return Cached(rows, CPU, cache, accesses, Encoding(codec, dtype))
 
 
 def fetch(source: FeatureSource, ids: np.ndarray) -> torch.Tensor:
@@ -82,7 +82,7 @@ def test_ids_on_the_device_find_their_rows_if_all_are_there(codec: Codec) -> Non
     accesses = Accesses(None, lambda epoch: np.empty(0, np.int32), 1, held)  # type: ignore[arg-type]
     rows, plan = codec.encode(features), ([1, 2], [1, 2, 3], [2, 3, 5], range(6), range(1, 5))
     source = stack(rows, codec, Planned(*plan), torch.float32, accesses)
-    assert not source.has_all and not FeatureSource(rows, CPU, codec).has_all
+    assert not source.has_all and not FeatureSource(rows, CPU, Encoding(codec)).has_all
     for epoch, nodes in enumerate(plan, 1):
         source.begin(epoch)
         assert source.has_all == {*nodes}.issuperset([1, 2, 3])
@@ -157,7 +157,7 @@ def test_what_a_codec_has_learnt_is_kept_and_checked(tmp_path: Path, caplog: pyt
         file.write_bytes(content)
     rows, state = encoded(Counted(), files, {"name": "counted"}, Features(features, "float32"))
     assert Counted.encodings == 4 and "cannot be read" in caplog.text
-    source = FeatureSource(rows, CPU, Counted(), torch.float32, state)
+    source = FeatureSource(rows, CPU, Encoding(Counted(), torch.float32, state))
     np.testing.assert_allclose(fetch(source, np.arange(30)), features, atol=np.abs(features).max() / 250)
     assert [tensor.tolist() for tensor in source.tensors()] == [state["step"].tolist()]
 

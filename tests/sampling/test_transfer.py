@@ -13,7 +13,7 @@ from torch import Tensor
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.to_device import move
 from fullgnn.sampling.loader import _Arrivals
-from fullgnn.sampling.transfer import ALIGNED, Transfer
+from fullgnn.sampling.transfer import ALIGNED, Packet, Transfer
 from fullgnn.telemetry.meter import Meter
 from tests.gpu_code.host_waits import HostWaits
 from tests.sampling.test_workers import batches_of, content, graph, loader_of  # noqa: F401  # a fixture
@@ -49,9 +49,9 @@ def copies(transfer: Transfer) -> mock.Mock:
 def test_a_packet_has_what_was_put_in(on_gpu: None, room: int) -> None:
     """By one copy if there is room, and the next packet has room for as much in any case."""
     transfer = Transfer(DEVICE)
-    transfer._room, copied = room, copies(transfer)
+    transfer.packet_bytes, copied = room, copies(transfer)
     for turn in range(2):
-        packet, given = transfer.packet(), pieces()
+        packet, given = Packet(transfer), pieces()
         found = [packet.put(one) for one in given] + [packet.put(given[0], torch.int64)]
         copied.reset_mock()
         packet.send()
@@ -64,7 +64,7 @@ def test_a_packet_has_what_was_put_in(on_gpu: None, room: int) -> None:
 
 
 def test_a_cpu_keeps_its_tensors() -> None:
-    packet, x = Transfer(CPU).packet(), torch.arange(3)
+    packet, x = Packet(Transfer(CPU)), torch.arange(3)
     assert packet.put(x) is x and packet.put(x, torch.int32).dtype == torch.int32
     packet.send()
     rows = torch.ones(2, 3)
