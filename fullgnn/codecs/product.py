@@ -1,5 +1,7 @@
 """Product quantization: one byte for each group of columns."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -9,6 +11,12 @@ from fullgnn.codecs.features import Features
 from fullgnn.kernels.support.aligned import fresh_rows
 from fullgnn.kernels.support.process import PIECES, even_slices, parallel_for
 from fullgnn.kernels.support.read_only import read_only_tensor
+from fullgnn.room import module_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.codecs import _product_cpu
+else:
+    _product_cpu = module_on_use("fullgnn.codecs._product_cpu")
 
 PARALLEL_NUMBERS = 1 << 16  # with fewer numbers, starting work on a thread costs more than it saves
 
@@ -39,17 +47,15 @@ class Product:
 
     def learn(self, features: Features) -> None:
         """See ``Learning``. A task of a thread is a group of columns."""
-        from fullgnn.codecs._product_cpu import CENTROIDS, first_centroids, refine
-
         sample = _float32(features.sample(self.sample_nodes, self.seed))
-        centroids = np.zeros((sample.shape[1], CENTROIDS), np.float32)
+        centroids = np.zeros((sample.shape[1], _product_cpu.CENTROIDS), np.float32)
 
         def learn_group(group: int) -> None:
             columns = slice(group * self.columns, (group + 1) * self.columns)
             rows, random = sample[:, columns].copy(), np.random.default_rng([self.seed, group])
-            first_centroids(rows.T.copy(), random.random(CENTROIDS), centroids[columns])
+            _product_cpu.first_centroids(rows.T.copy(), random.random(_product_cpu.CENTROIDS), centroids[columns])
             for _ in range(self.iterations):
-                refine(rows, centroids[columns])
+                _product_cpu.refine(rows, centroids[columns])
 
         if len(sample):
             parallel_for(learn_group, range(-(-sample.shape[1] // self.columns)))
@@ -69,13 +75,11 @@ class Product:
 
     def encode(self, features: np.ndarray) -> np.ndarray:
         """See ``Codec``: (m, num_groups) uint8. Of several nearest centroids, the first one is taken."""
-        from fullgnn.codecs._product_cpu import encode
-
         rows = _float32(features)
         assert rows.shape[1] == len(self._centroids), (rows.shape, len(self._centroids))
         codes = np.empty((len(rows), len(self._table)), np.uint8)
         parallel_for(
-            lambda some: encode(rows[some], self._centroids, self.columns, codes[some]),
+            lambda some: _product_cpu.encode(rows[some], self._centroids, self.columns, codes[some]),
             even_slices(len(rows), PIECES if rows.size >= PARALLEL_NUMBERS else 1),
         )
         return codes
@@ -90,12 +94,10 @@ class Product:
         """(m, F) decoded rows ``index``, (m,), of the (n, num_groups) encoded ``table``, in one pass on the CPU."""
         if table.device.type != "cpu":
             return self.decode(table.index_select(0, index), dtype)
-        from fullgnn.codecs._product_cpu import decode
-
         out = fresh_rows(len(index), len(self._centroids), dtype)
         arrays = self._table.numpy(), table.numpy()
         parallel_for(
-            lambda some: decode(*arrays, index.numpy()[some], out.numpy()[some]),
+            lambda some: _product_cpu.decode(*arrays, index.numpy()[some], out.numpy()[some]),
             even_slices(len(index), PIECES if out.numel() >= PARALLEL_NUMBERS else 1),
         )
         return out

@@ -7,6 +7,8 @@ With one bit, the code tells what is above the mean, and the levels are the mean
 a CPU (``_scalar_cpu.py``); elsewhere, torch operations compute the same bits.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -17,6 +19,12 @@ from fullgnn.codecs.features import Features
 from fullgnn.kernels.support.aligned import fresh_rows
 from fullgnn.kernels.support.process import PIECES, even_slices, parallel_for
 from fullgnn.kernels.support.read_only import read_only_tensor
+from fullgnn.room import module_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.codecs import _scalar_cpu
+else:
+    _scalar_cpu = module_on_use("fullgnn.codecs._scalar_cpu")
 
 PART_BYTES = 1 << 17
 """A thread decodes about so many bytes at a time, or more."""
@@ -61,8 +69,6 @@ class Scalar:
 
     def encode(self, features: np.ndarray) -> np.ndarray:
         """See ``Codec``: (m, W) uint8."""
-        from fullgnn.codecs._scalar_cpu import pack_rows  # imported here, since it imports numba
-
         x, state = read_only_tensor(features).numpy(), self.state()
         rows = np.zeros((len(x), self._head + -(-x.shape[1] * self._bits // 8)), np.uint8)
 
@@ -73,7 +79,7 @@ class Scalar:
                 step = (high.astype(np.float64) - low) / (2**self._bits - 1)
             else:
                 step, origin = state["step"][None].astype(np.float64), state["origin"][None]
-            pack_rows(x[part], origin, np.where(step > 0, step, 1), self._bits, rows[part, self._head :])
+            _scalar_cpu.pack_rows(x[part], origin, np.where(step > 0, step, 1), self._bits, rows[part, self._head :])
 
         parallel_for(work, even_slices(len(x), PIECES) if x.size else [])
         return rows
@@ -87,14 +93,14 @@ class Scalar:
         ones, in one pass on a CPU; None: of all rows."""
         if table.device.type != "cpu":
             return self.decode_torch(table if index is None else table.index_select(0, index), dtype)
-        from fullgnn.codecs._scalar_cpu import unpack_rows  # imported here, since it imports numba
-
         none, ids = torch.empty(0, dtype=dtype), torch.empty(0, dtype=torch.int64) if index is None else index
         low, step = (none if self._head else self._state[name].to(dtype) for name in ("low", "step"))
         out = fresh_rows(len(table if index is None else index), self._num_columns, dtype)
         arguments = *(tensor.contiguous().numpy() for tensor in (table, ids, low, step, out)), self._head, self._bits
         num_parts = min(PIECES, 1 + out.nbytes // PART_BYTES)
-        parallel_for(lambda part: unpack_rows(*arguments, part.start, part.stop), even_slices(len(out), num_parts))
+        parallel_for(
+            lambda part: _scalar_cpu.unpack_rows(*arguments, part.start, part.stop), even_slices(len(out), num_parts)
+        )
         return out
 
     def decode_torch(self, rows: Tensor, dtype: torch.dtype) -> Tensor:

@@ -12,6 +12,7 @@ sparsification" (2024).
 """
 
 import logging
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,6 +23,13 @@ from fullgnn.codecs.features import Features
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.aligned import fresh_rows
 from fullgnn.kernels.support.process import PIECES, even_slices, parallel_for
+from fullgnn.room import module_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.codecs import _topk_cpu, _topk_gpu
+else:
+    _topk_cpu = module_on_use("fullgnn.codecs._topk_cpu")
+    _topk_gpu = module_on_use("fullgnn.codecs._topk_gpu")
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +60,6 @@ class TopK:
 
     def learn(self, features: Features) -> None:
         """See ``Learning``: the codebook."""
-        from fullgnn.codecs._topk_cpu import add_values  # imports numba
-
         self._set_shape(features.num_columns)
         sample = features.sample(self.sample_nodes, self.seed)
         num_nonzero = np.count_nonzero(sample) / max(1, len(sample))
@@ -65,19 +71,17 @@ class TopK:
                 len(self._columns),
             )
         sums = np.zeros(len(self._columns))
-        add_values(sample, self.encode(sample), self._columns, sums)
+        _topk_cpu.add_values(sample, self.encode(sample), self._columns, sums)
         codebook = torch.from_numpy((sums / max(1, len(sample))).astype(np.float32))
         self.load_state({"codebook": codebook, "num_columns": torch.tensor(features.num_columns)})
 
     def encode(self, features: np.ndarray) -> np.ndarray:
         """See ``Codec``: (m, W) uint8, of each group the positions of its largest values, then of its smallest."""
-        from fullgnn.codecs._topk_cpu import positions  # imports numba
-
         self._set_shape(features.shape[1])
         codes = np.empty((len(features), len(self._columns)), np.uint8)
         if codes.size:
             slices = even_slices(len(features), PIECES)
-            parallel_for(lambda rows: positions(features[rows], self._counts, codes[rows]), slices)
+            parallel_for(lambda rows: _topk_cpu.positions(features[rows], self._counts, codes[rows]), slices)
         return codes
 
     def state(self) -> dict[str, np.ndarray]:
@@ -98,22 +102,20 @@ class TopK:
         """(m, F) features of the rows ``index``, (m,) int64, of the (n, W) uint8 ``table``."""
         shape, codebook = (len(index), self._num_columns), self._codebook.to(dtype)
         if gpu.runs_triton(table.device):
-            from fullgnn.codecs._topk_gpu import decode as on_gpu  # imports triton
-
             out = torch.empty(shape, dtype=dtype, device=table.device)
-            on_gpu(table, index, self._columns_there, codebook, out)
+            _topk_gpu.decode(table, index, self._columns_there, codebook, out)
             return out
         if table.device.type != "cpu":
             place = table.index_select(0, index) + self._columns_there
             zeros = torch.zeros(shape, dtype=dtype, device=table.device)
             return zeros.scatter_(1, place, codebook.expand_as(place))
-        from fullgnn.codecs._topk_cpu import decode  # imports numba
-
         out = fresh_rows(*shape, dtype)
         codes, ids, values, decoded = table.numpy(), index.numpy(), codebook.numpy(), out.numpy()
-        parallel_for(
-            lambda rows: decode(codes, ids[rows], self._counts, values, decoded[rows]), even_slices(len(index), PIECES)
-        )
+
+        def decode(rows: slice) -> None:
+            _topk_cpu.decode(codes, ids[rows], self._counts, values, decoded[rows])
+
+        parallel_for(decode, even_slices(len(index), PIECES))
         return out
 
     def _set_shape(self, num_columns: int) -> None:

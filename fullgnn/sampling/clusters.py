@@ -9,6 +9,7 @@ result does not depend on which rank computes a group. The paper's diagonal enha
 
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +18,15 @@ from fullgnn.graph import Graph
 from fullgnn.partition.kway import MetisError, kway
 from fullgnn.partition.partition import Partition
 from fullgnn.partition.pattern import undirected
+from fullgnn.room import module_on_use
 from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.schemes.base import BlockRequest
+
+if TYPE_CHECKING:
+    from fullgnn.sampling import _clusters_cpu
+else:
+    _clusters_cpu = module_on_use("fullgnn.sampling._clusters_cpu")
 
 log = logging.getLogger(__name__)
 
@@ -107,8 +114,6 @@ class ClusterBatches:
 
     def sample(self, items: np.ndarray, epoch: int) -> list[Hop[np.ndarray]]:
         """See ``Sampler``: the induced subgraph of each group, for every layer; the last one computes the targets."""
-        from fullgnn.sampling._clusters_cpu import induce  # imports numba
-
         nodes, group = self._nodes(items)
         sources = np.sort(nodes)
         self._group_of[nodes] = group
@@ -117,7 +122,9 @@ class ClusterBatches:
         most = int((graph.indptr[sources + 1] - graph.indptr[sources]).sum())
         indptr, indices = np.zeros(len(sources) + 1, np.int32), np.empty(most + PADDING, np.int32)
         places, own = np.empty(most, np.int64), np.full(len(sources), -1, np.int64)
-        count = induce(graph.indptr, graph.indices, sources, self._group_of, self._local, indptr, indices, places, own)
+        count = _clusters_cpu.induce(
+            graph.indptr, graph.indices, sources, self._group_of, self._local, indptr, indices, places, own
+        )
         self._group_of[nodes] = -1
         whole: Hop[np.ndarray] = Hop(
             sources.astype(np.int32),

@@ -19,6 +19,7 @@ otherwise, and with it the factors; the edges are the same unless two keys are a
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,8 +30,16 @@ from fullgnn.kernels.dropout.philox import LOW, rounds
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.kernels.support.to_device import move
+from fullgnn.room import module_on_use
 from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.neighbors import ALL, Draw, NeighborSampler
+
+if TYPE_CHECKING:
+    from fullgnn.kernels.dropout import _philox_gpu
+    from fullgnn.sampling import _neighbors_gpu
+else:
+    _philox_gpu = module_on_use("fullgnn.kernels.dropout._philox_gpu")
+    _neighbors_gpu = module_on_use("fullgnn.sampling._neighbors_gpu")
 
 Places = tuple[Tensor, Tensor, Tensor | None]
 """The first edge of each target, and the places of the edges and their factors, as long as their capacity."""
@@ -112,36 +121,35 @@ class GpuNeighborSampler:
 
     def _hop(self, nodes: Tensor, count: Tensor, fanout: int, hop: int, epoch: int) -> _Padded:
         """Draw the edges of ``count`` of the ``nodes``, whose bits are set."""
-        from fullgnn.sampling._neighbors_gpu import THREADS, count_bits, list_nodes, rename  # imports Triton
-
         targets = self._rows_of(nodes, count)
         starts, places, factors = self._draw(targets, fanout, hop, epoch)
         sources_of_edges, num_edges, num_words = self._indices[places], starts[-1:], len(self._bits)
         if len(places):
             self._mark(sources_of_edges, num_edges)
         ones = torch.empty_like(self._bits)
-        grid = (-(-num_words // THREADS),)
-        count_bits[grid](self._bits, ones, num_words, THREADS)
+        threads = _neighbors_gpu.THREADS
+        grid = (-(-num_words // threads),)
+        _neighbors_gpu.count_bits[grid](self._bits, ones, num_words, threads)
         after = ones.cumsum(0, dtype=torch.int32)
         before = after - ones
 
         most = min(self._num_nodes, len(nodes) + len(places))
         sources = torch.zeros(most, dtype=torch.int32, device=self.device)
-        list_nodes[grid](self._bits, before, sources, num_words, THREADS)
+        _neighbors_gpu.list_nodes[grid](self._bits, before, sources, num_words, threads)
         target_index = torch.empty_like(nodes)
         indices = torch.zeros(len(places) + PADDING, dtype=torch.int32, device=self.device)
         for ids, local, number in ((nodes, target_index, count), (sources_of_edges, indices, num_edges)):
             if len(ids):
-                rename[(-(-len(ids) // THREADS),)](ids, local, number, self._bits, before, THREADS)
+                grid = (-(-len(ids) // threads),)
+                _neighbors_gpu.rename[grid](ids, local, number, self._bits, before, threads)
         loops = (_num_loops(nodes, starts, sources_of_edges),) if self._counts_loops else ()
         counts = count, num_edges, after[-1:].long(), *loops
         return Hop(sources, target_index, starts, indices, places, factors), counts
 
     def _mark(self, nodes: Tensor, count: Tensor) -> None:
         """Set the bits of ``count`` of the ``nodes``."""
-        from fullgnn.sampling._neighbors_gpu import THREADS, mark  # imports Triton
-
-        mark[(-(-len(nodes) // THREADS),)](nodes, count, self._bits, THREADS)
+        threads = _neighbors_gpu.THREADS
+        _neighbors_gpu.mark[(-(-len(nodes) // threads),)](nodes, count, self._bits, threads)
 
     def _rows_of(self, nodes: Tensor, count: Tensor) -> _Targets:
         first = self._indptr[nodes]
@@ -161,12 +169,11 @@ class GpuNeighborSampler:
         starts = _running((targets.degree > 0) * fanout if replace else targets.degree.clamp(max=fanout))
         places = torch.zeros(most if replace else min(most, self._num_edges), dtype=torch.int64, device=self.device)
         if len(places):
-            from fullgnn.kernels.dropout._philox_gpu import signed
-            from fullgnn.sampling._neighbors_gpu import THREADS, draw
-
-            key = signed(self._key[0] | self._key[1] << 32)
+            key = _philox_gpu.signed(self._key[0] | self._key[1] << 32)
             rows = self._indptr, targets.nodes, starts, places, targets.count
-            draw[(-(-len(targets.nodes) // THREADS),)](*rows, fanout, hop, epoch & LOW, key, replace, THREADS)
+            threads = _neighbors_gpu.THREADS
+            grid = (-(-len(targets.nodes) // threads),)
+            _neighbors_gpu.draw[grid](*rows, fanout, hop, epoch & LOW, key, replace, threads)
         return starts, places, None
 
     def _by_weight_replaced(self, targets: _Targets, fanout: int, hop: int, epoch: int) -> Places:

@@ -18,15 +18,22 @@ importance sampling of a layer. Both draw with replacement, in proportion to squ
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.dropout.philox import LOW
+from fullgnn.room import module_on_use
 from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.samplers import TrainingNodes, check_depth
 from fullgnn.tasks.draws import stream_key
+
+if TYPE_CHECKING:
+    from fullgnn.sampling import _layers_cpu
+else:
+    _layers_cpu = module_on_use("fullgnn.sampling._layers_cpu")
 
 LAYERS = 0x6C617972
 """Tag of the random stream of the kept nodes."""
@@ -75,27 +82,23 @@ class LayerBatches(TrainingNodes):
 
     def _drawn(self, targets: np.ndarray, size: int, number: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """The kept nodes of hop ``number``, ascending, and the probability of each."""
-        from fullgnn.sampling._layers_cpu import candidates, draw  # imports numba
-
         graph = self._graph
         memory = np.empty(min(self._num_arcs(targets), graph.num_nodes), np.int64)
-        nodes = memory[: candidates(graph.indptr, graph.indices, targets, self._arcs, memory)]
+        nodes = memory[: _layers_cpu.candidates(graph.indptr, graph.indices, targets, self._arcs, memory)]
         probability = inclusion(self._arcs[nodes], size)
         self._arcs[nodes] = 0
         is_kept = np.empty(len(nodes), bool)
-        draw(nodes, probability, np.uint64(number), np.uint64(epoch & LOW), *self._key, is_kept)
+        _layers_cpu.draw(nodes, probability, np.uint64(number), np.uint64(epoch & LOW), *self._key, is_kept)
         kept = nodes[is_kept]
         order = np.argsort(kept)
         return kept[order], probability[is_kept][order]
 
     def _hop(self, targets: np.ndarray, num_kept: int) -> Hop[np.ndarray]:
         """The edges from the kept nodes, ``num_kept`` of them, to ``targets``."""
-        from fullgnn.sampling._layers_cpu import kept_edges  # imports numba
-
         graph, most = self._graph, self._num_arcs(targets)
         indptr, places, factors = np.empty(len(targets) + 1, np.int32), np.empty(most, np.int64), np.empty(most)
         sources = np.empty(len(targets) + num_kept, np.int64)
-        count, num_sources = kept_edges(
+        count, num_sources = _layers_cpu.kept_edges(
             graph.indptr, graph.indices, targets, self._factor, self._local, indptr, places, factors, sources
         )
         places, factors, sources = places[:count].copy(), factors[:count].copy(), np.sort(sources[:num_sources])

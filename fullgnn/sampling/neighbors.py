@@ -19,6 +19,7 @@ number of ranks and workers. ``_neighbors_cpu.py`` is the compiled code.
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -26,8 +27,14 @@ import torch
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.kernels.dropout.philox import LOW
 from fullgnn.kernels.support.process import parallel_for
+from fullgnn.room import module_on_use
 from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.tasks.draws import stream_key
+
+if TYPE_CHECKING:
+    from fullgnn.sampling import _neighbors_cpu
+else:
+    _neighbors_cpu = module_on_use("fullgnn.sampling._neighbors_cpu")
 
 SAMPLING = 0x73616D70
 """Tag of the random stream of the neighbours."""
@@ -138,8 +145,6 @@ class NeighborSampler:
             batches: (num_targets,) GLOBAL ids of each batch.
         """
         # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
-        from fullgnn.sampling._neighbors_cpu import count_reads
-
         nodes, sources = np.arange(self.num_nodes), [np.empty(0, np.int32)]
         starts, before = np.empty((len(self.fanouts), self.num_nodes + 1), np.int64), 0
         for number, fanout in enumerate(self.fanouts):
@@ -155,7 +160,9 @@ class NeighborSampler:
 
         def count(thread: int) -> None:
             for targets in batches[thread::num_threads]:
-                count_reads(targets, starts, joined, bits[thread], targets_of_hop[thread], counts[thread])
+                _neighbors_cpu.count_reads(
+                    targets, starts, joined, bits[thread], targets_of_hop[thread], counts[thread]
+                )
 
         parallel_for(count, range(num_threads))
         return counts.sum(0, dtype=np.int32)
@@ -167,8 +174,6 @@ class NeighborSampler:
         if not fanouts:
             return []
         # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
-        from fullgnn.sampling._neighbors_cpu import PHASES, sample
-
         num_threads = torch.get_num_threads() if num_threads is None else num_threads
         sizes, (num_starts, num_edges, num_nodes) = self._most(len(targets), fanouts)
         num_threads = num_threads if num_edges >= MIN_SHARED_EDGES else 1
@@ -181,7 +186,7 @@ class NeighborSampler:
         target_index = np.empty(num_nodes, np.int32)
         places = np.empty(num_edges if self.keep_places else 0, np.int64)
         factors = np.empty(num_edges if self.draw.weighted else 0, np.float64)
-        tickets = np.zeros((2, len(fanouts) * PHASES + 1), np.int64)
+        tickets = np.zeros((2, len(fanouts) * _neighbors_cpu.PHASES + 1), np.int64)
         per_chunk = np.zeros((2, len(fanouts), num_chunks), np.int64)
         shared = (
             num_chunks,
@@ -194,7 +199,7 @@ class NeighborSampler:
             (tickets, *per_chunk),
             (sizes, nodes, target_index, starts, local, places, factors),
         )
-        parallel_for(lambda thread: sample(thread, *shared), range(num_threads))
+        parallel_for(lambda thread: _neighbors_cpu.sample(thread, *shared), range(num_threads))
         hops, first_target = list[Hop[np.ndarray]](), 0
         for first_start, first_edge, first_source, num_targets, num_found, num_sources in sizes.tolist():
             edges = slice(first_edge, first_edge + num_found)

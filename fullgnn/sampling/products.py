@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,10 +16,16 @@ from fullgnn.kernels.spmm.beside import multiplies_beside, spmm_beside_linear
 from fullgnn.kernels.spmm.single_use import single_use_kernel
 from fullgnn.kernels.support.aligned import as_rows
 from fullgnn.kernels.support.process import even_slices, parallel_for
+from fullgnn.room import module_on_use
 from fullgnn.sampling.hop import PADDING
 from fullgnn.schemes.block import Block, Product
 from fullgnn.schemes.inputs import InputRows
 from fullgnn.schemes.row_exchange import linear
+
+if TYPE_CHECKING:
+    from fullgnn.sampling import _blocks_cpu
+else:
+    _blocks_cpu = module_on_use("fullgnn.sampling._blocks_cpu")
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,10 +189,10 @@ class _LinearBeside(torch.autograd.Function):
 def _add_rows(target: Tensor, index: Tensor, rows: Tensor) -> Tensor:
     """Add the last columns of ``rows`` to the rows ``index``, none twice, of ``target``, on a CPU, in place; returns
     ``target``."""
-    from fullgnn.sampling._blocks_cpu import add_rows  # imports numba
-
     into, places, added = target.numpy(), index.numpy(), rows.numpy()
-    parallel_for(lambda part: add_rows(into, places[part], added[part]), even_slices(len(places), ADDING_PARTS))
+    parallel_for(
+        lambda part: _blocks_cpu.add_rows(into, places[part], added[part]), even_slices(len(places), ADDING_PARTS)
+    )
     return target
 
 

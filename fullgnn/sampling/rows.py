@@ -6,6 +6,7 @@ On a CPU the loops are compiled (``_blocks_cpu.py``). Elsewhere, torch operation
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,8 +14,14 @@ from torch import Tensor
 
 from fullgnn.kernels.edges.index import edge_targets
 from fullgnn.kernels.spmm import LocalCSR
+from fullgnn.room import module_on_use
 from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.products import transposed
+
+if TYPE_CHECKING:
+    from fullgnn.sampling import _blocks_cpu
+else:
+    _blocks_cpu = module_on_use("fullgnn.sampling._blocks_cpu")
 
 NOTHING = np.empty(0, np.float64)
 
@@ -57,10 +64,10 @@ class HopEdges:
         if self.hop.sums is not None:
             return torch.ones(self.hop.num_targets, dtype=torch.float64, device=self.hop.indptr.device)
         if self.hop.indptr.device.type == "cpu":
-            from fullgnn.sampling._blocks_cpu import row_factors  # imports numba
-
             factors = torch.empty(self.hop.num_targets, dtype=torch.float64)
-            row_factors(*(tensor.numpy() for tensor in (self.graph_indptr, self.target_ids, self.hop.indptr, factors)))
+            _blocks_cpu.row_factors(
+                *(tensor.numpy() for tensor in (self.graph_indptr, self.target_ids, self.hop.indptr, factors))
+            )
             return factors
         return self.row_factor_torch()
 
@@ -89,13 +96,11 @@ def with_self_loops(hop: Hop[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     Returns:
         the new indptr and indices, int32, and the int64 number in the ``hop`` of each new edge; -1 for added ones.
     """
-    from fullgnn.sampling._blocks_cpu import with_self_loops as compiled  # imports numba
-
     most = hop.num_edges + hop.num_targets
     indptr, indices = torch.empty_like(hop.indptr), torch.empty(most + PADDING, dtype=torch.int32)
     edge = torch.empty(most, dtype=torch.int64)
     arrays = hop.indptr, hop.indices, hop.target_index, indptr, indices, edge
-    count = compiled(*(array.numpy() for array in arrays))
+    count = _blocks_cpu.with_self_loops(*(array.numpy() for array in arrays))
     return indptr, indices[:count], edge[:count]
 
 
@@ -171,12 +176,10 @@ class Rows:
         given = weights, factors, row_factor, row_scale, col_scale
         if self.indptr.device.type != "cpu":
             return self.entries_torch(*given).to(dtype)
-        from fullgnn.sampling._blocks_cpu import entries  # imports numba
-
         values = torch.empty(len(self.indices), dtype=dtype)
         edge = np.empty(0, np.int64) if self.edge is None else self.edge.numpy()
         arrays = [NOTHING if tensor is None else tensor.numpy() for tensor in given]
-        entries(self.indptr.numpy(), self.indices.numpy(), edge, *arrays, values.numpy())
+        _blocks_cpu.entries(self.indptr.numpy(), self.indices.numpy(), edge, *arrays, values.numpy())
         return values
 
     def entries_torch(self, *given: Tensor | None) -> Tensor:
