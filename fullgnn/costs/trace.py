@@ -334,7 +334,7 @@ class _Skeleton:
             without_edges = None
             if device.type == "meta":  # it cannot sort
                 starts = torch.zeros(plan.num_rows + 1, dtype=torch.int32, device=device)
-                without_edges = Transposed(starts, indices, indices, None)
+                without_edges = Transposed(starts, indices, None, plan.num_rows, num_targets, places=indices)
             yield Stage(csr, transpose=partial(self._transpose, name, without_edges))
 
     def _transpose(self, name: str, given: Transposed | None, csr: LocalCSR) -> Transposed:

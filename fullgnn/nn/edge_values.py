@@ -22,11 +22,10 @@ from torch.autograd.function import once_differentiable
 
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import EdgeSet
-from fullgnn.kernels.edges.index import edge_targets, repeat_targets
+from fullgnn.kernels.edges.index import edge_rows, repeat_targets
 from fullgnn.kernels.edges.max_state import MaxState
 from fullgnn.kernels.edges.reduce import add_largest, add_messages, check_aggregation, largest_backward
 from fullgnn.kernels.edges.weighted import edge_dots, edge_spmm_into, edge_spmm_transposed
-from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.schemes.block import Block
 from fullgnn.schemes.edges import Stage
 
@@ -156,9 +155,8 @@ class _OfSources(torch.autograd.Function):
 def _by_source(stage: Stage, grad: Tensor) -> Tensor:
     """(num_rows, K) sums of the (E, K) ``grad`` over the edges of each source, in the order of the targets."""
     edges = stage.transposed
-    total = grad.new_zeros(stage.csr.num_cols, grad.shape[1])
-    csr = LocalCSR(edges.indptr, edges.targets, None, stage.csr.num_cols, stage.csr.num_rows)
-    add_messages(csr, grad.index_select(0, edges.places), total)
+    total = grad.new_zeros(edges.num_rows, grad.shape[1])
+    add_messages(edges, grad.index_select(0, edges.places), total)
     return total
 
 
@@ -188,7 +186,7 @@ class _Softmax(torch.autograd.Function):
     def forward(
         ctx: Any, block: Block, stages: tuple[Stage, ...], anchor: Tensor, *logits: Tensor
     ) -> tuple[Tensor, ...]:
-        targets = [edge_targets(stage.csr) for stage in stages]
+        targets = [edge_rows(stage.csr) for stage in stages]
         state = MaxState.empty(_num_targets(block), anchor.shape[1], anchor)
         for stage, logit in zip(stages, logits, strict=True):
             add_largest(stage.csr, logit, torch.arange(stage.csr.num_cols, device=logit.device), state)

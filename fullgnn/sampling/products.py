@@ -199,4 +199,4 @@ def _add_rows(target: Tensor, index: Tensor, rows: Tensor) -> Tensor:
 def transposed(matrix: LocalCSR) -> LocalCSR:
     """The transpose of a ``matrix``."""
     swapped = transpose(matrix)
-    return LocalCSR(swapped.indptr, swapped.targets, swapped.values, matrix.num_cols, matrix.num_rows)
+    return LocalCSR(swapped.indptr, swapped.indices, swapped.values, swapped.num_rows, swapped.num_cols)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.edges.index import edge_targets
+from fullgnn.kernels.edges.index import edge_rows
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.room import module_on_use
 from fullgnn.sampling.hop import PADDING, Hop
@@ -106,7 +106,7 @@ def with_self_loops(hop: Hop[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
 
 def with_self_loops_torch(hop: Hop[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """``with_self_loops`` as torch operations, for none of which the host waits where the hop has ``num_loops``."""
-    row = edge_targets(LocalCSR(hop.indptr, hop.indices, None, hop.num_targets, len(hop.sources)))
+    row = edge_rows(LocalCSR(hop.indptr, hop.indices, None, hop.num_targets, len(hop.sources)))
     is_kept = hop.indices != hop.target_index[row]
     num_loops = int((~is_kept).sum()) if hop.num_loops is None else hop.num_loops
     count = hop.num_edges - num_loops + hop.num_targets
@@ -186,7 +186,7 @@ class Rows:
         """``entries`` of these tensors in float64, as torch operations."""
         weights, factors, row_factor, row_scale, col_scale = given
         csr = LocalCSR(self.indptr, self.indices, None, len(self.indptr) - 1, self.num_sources)
-        row, edge = edge_targets(csr), self.edge
+        row, edge = edge_rows(csr), self.edge
 
         def of_edges(numbers: Tensor) -> Tensor:
             return numbers if edge is None else torch.cat([numbers, numbers.new_ones(1)])[edge]  # edge -1 has the last

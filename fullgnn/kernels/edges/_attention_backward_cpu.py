@@ -54,9 +54,9 @@ def attend_backward(
     ends = (stage.of_sources, rows.of_targets, x, x.stride(0) * size, number_like(x, stage.slope))
     given = (*ends, rows.table, rows.grad)
     factors = factor_arguments(csr.values, stage.mask, x)
-    over_rows(target_gradient_loop(*key), csr.indptr, csr.indices, *given, rows.outputs, factors)
+    over_rows(target_gradient_loop(*key), csr, *given, rows.outputs, factors)
     factors = factor_arguments(transposed.values, stage.mask, x)
-    over_rows(source_gradient_loop(*key), transposed.indptr, transposed.targets, *given, outputs, factors)
+    over_rows(source_gradient_loop(*key), transposed, *given, outputs, factors)
 
 
 @functools.cache
@@ -224,7 +224,7 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int, dynamic: bool) -
         """Write the gradients of some sources.
 
         Args:
-            indptr, targets: fields of the ``Transposed``.
+            indptr, targets: those of the ``Transposed``, whose columns are the targets.
             out: addresses of the gradients of the rows of X, and without ``dynamic`` of those of the logits.
             of_sources, of_targets, x, x_stride, table, grad, factors: those of ``target_gradient``.
         """

@@ -75,7 +75,7 @@ def attend_backward(
 
     of_targets = partial(launch, target_gradients, stage.csr.indices, stage.csr.values)
     sum_over_bins(bins_of(stage.csr), of_targets, rows.outputs, num_heads, accumulate=True)
-    of_sources = partial(launch, source_gradients, transposed.targets, transposed.values)
+    of_sources = partial(launch, source_gradients, transposed.indices, transposed.values)
     sum_over_bins(bins_of(transposed), of_sources, outputs, num_heads, accumulate=False)
 
 

@@ -47,7 +47,7 @@ def attend(stage: AttentionStage, of_targets: Tensor, state: SoftmaxState) -> No
     loop = attend_loop(8 * size, stage.num_heads, stage.depth, stage.dynamic)
     given = (stage.of_sources, of_targets, x, x.stride(0) * size, number_like(x, stage.slope))
     states, factors = (state.maximum, state.total, state.weighted), factor_arguments(csr.values, stage.mask, x)
-    over_rows(loop, csr.indptr, csr.indices, *given, states, factors)
+    over_rows(loop, csr, *given, states, factors)
 
 
 def number_like(x: Tensor, number: float) -> object:

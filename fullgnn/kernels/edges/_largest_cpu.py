@@ -55,7 +55,7 @@ def largest_rows(csr: LocalCSR, x: Tensor, source_id: Tensor, state: MaxState) -
     lanes, num_vectors, columns = _slice_of(size, width)
     loop = largest_loop(8 * size, lanes, num_vectors, weighted)
     given = (edge_weight, x, x.stride(0) * size, width, columns, state.value, state.winner, keys.numpy(), ids.numpy())
-    over_rows(loop, csr.indptr, csr.indices, *given)
+    over_rows(loop, csr, *given)
 
 
 def largest_rows_backward(
@@ -67,7 +67,7 @@ def largest_rows_backward(
     if csr.values is not None:
         weighed = torch.zeros_like(grad)
         arrays = [one.contiguous().numpy() for one in (csr.values, source_id, winner, grad, weighed)]
-        over_rows_of_arrays(_weigh_gradients, csr.indptr, csr.indices, *arrays)
+        over_rows_of_arrays(_weigh_gradients, csr, *arrays)
         grad = weighed
     low, high = int(ids.min()), int(ids.max())
     dense = high - low < DENSE_RANGE * num_sources

@@ -37,7 +37,7 @@ def largest_rows_backward(
     by_source, num_sources, width = transposed(), csr.num_cols, grad.shape[1]
     out = grad.new_empty(num_sources, width)
     grid, shape = shape_of(num_sources, csr.nnz, width, vector_unit(grad, width))
-    edges = (by_source.indptr, by_source.targets, by_source.values, source_id)
+    edges = (by_source.indptr, by_source.indices, by_source.values, source_id)
     gradients_of_winners[grid](*edges, winner, grad, out, width // shape["UNIT"], **shape)
     return out
 

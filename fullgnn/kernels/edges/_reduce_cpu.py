@@ -18,7 +18,7 @@ CHAIN_EDGES = 128  # edges that are added one after the other: the error of a su
 
 def add_messages(csr: LocalCSR, messages: Tensor, out: Tensor) -> None:
     """See :func:`fullgnn.kernels.edges.reduce.add_messages`; the tensors are contiguous."""
-    over_rows_of_arrays(sum_messages, csr.indptr, csr.indices, messages.detach().numpy(), out.detach().numpy())
+    over_rows_of_arrays(sum_messages, csr, messages.detach().numpy(), out.detach().numpy())
 
 
 def add_largest(csr: LocalCSR, messages: Tensor, source_id: Tensor, state: MaxState) -> None:
@@ -31,13 +31,13 @@ def update_state(
 ) -> None:
     """Call ``update_largest`` for all rows."""
     arrays = (edge_weight.numpy(), x.numpy(), of_edges, source_id.numpy(), state.value.numpy(), state.winner.numpy())
-    over_rows_of_arrays(update_largest, csr.indptr, csr.indices, *arrays)
+    over_rows_of_arrays(update_largest, csr, *arrays)
 
 
 def largest_backward(csr: LocalCSR, source_id: Tensor, winner: Tensor, grad: Tensor, out: Tensor) -> None:
     """See :func:`fullgnn.kernels.edges.reduce.largest_backward`; the tensors are contiguous."""
     arrays = [tensor.numpy() for tensor in (source_id, winner, grad, out)]
-    over_rows_of_arrays(largest_gradient, csr.indptr, csr.indices, *arrays)
+    over_rows_of_arrays(largest_gradient, csr, *arrays)
 
 
 @compiled()

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fullgnn.kernels.spmm.base import LocalCSR
 from fullgnn.kernels.support.aligned import LINE_BYTES
 from fullgnn.kernels.support.process import even_work, parallel_for
 
@@ -38,14 +39,12 @@ class RowLoop:
         return memory[first : first + self.scratch * size].view(f"float{self.bits}")
 
 
-def over_rows(loop: RowLoop, indptr: Tensor, indices: Tensor, *args: object) -> None:
+def over_rows(loop: RowLoop, edges: LocalCSR, *args: object) -> None:
     """Run ``loop`` over chunks of rows, about equal in work, in threads.
 
     Each call is ``loop.function(indptr, indices, first_row, stop_row, scratch, *args)``.
 
     Args:
-        indptr: (num_rows + 1,) int32.
-        indices: (E,) int32.
         args: tensors, also those of tuples, are passed as the address of their first number.
     """
     passed = [tuple(map(_address, arg)) if isinstance(arg, tuple) else _address(arg) for arg in args]
@@ -53,17 +52,17 @@ def over_rows(loop: RowLoop, indptr: Tensor, indices: Tensor, *args: object) -> 
     def with_scratch(starts: np.ndarray, ends: np.ndarray, first_row: int, stop_row: int) -> None:
         loop.function(starts, ends, first_row, stop_row, loop.allocate(), *passed)
 
-    over_rows_of_arrays(with_scratch, indptr, indices)
+    over_rows_of_arrays(with_scratch, edges)
 
 
 def _address(arg: Any) -> Any:
     return arg.data_ptr() if isinstance(arg, Tensor) else arg
 
 
-def over_rows_of_arrays(loop: Callable[..., None], indptr: Tensor, indices: Tensor, *args: Any) -> None:
+def over_rows_of_arrays(loop: Callable[..., None], edges: LocalCSR, *args: Any) -> None:
     """Call ``loop(indptr, indices, first_row, stop_row, *args)`` for chunks of rows, as ``over_rows`` does."""
-    starts, ends, num_rows = indptr.contiguous().numpy(), indices.contiguous().numpy(), len(indptr) - 1
-    num_threads = torch.get_num_threads() if len(indices) >= MIN_SHARED_EDGES else 1
+    starts, ends, num_rows = edges.indptr.contiguous().numpy(), edges.indices.contiguous().numpy(), edges.num_rows
+    num_threads = torch.get_num_threads() if edges.nnz >= MIN_SHARED_EDGES else 1
     num_chunks = min(num_threads * CHUNKS_PER_THREAD, max(1, num_rows)) if num_threads > 1 else 1
     bounds = even_work(starts, num_rows, ROW_COST, num_chunks)
     parallel_for(lambda rows: loop(starts, ends, *rows, *args), itertools.pairwise(bounds))

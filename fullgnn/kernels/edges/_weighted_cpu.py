@@ -9,7 +9,6 @@ from torch import Tensor
 
 from fullgnn.kernels.edges._rows_cpu import RowLoop, over_rows
 from fullgnn.kernels.edges._vectors_cpu import Heads, compiled, head_sums, multiply, spread
-from fullgnn.kernels.edges.index import Transposed
 from fullgnn.kernels.spmm.base import LocalCSR
 from fullgnn.kernels.support.vectors import (
     add,
@@ -28,15 +27,13 @@ CHAIN_EDGES = 128  # edges that are added one after the other; errors of the sum
 NO_PLACES = np.empty(0, np.int32)
 
 
-def add_weighted(
-    edges: LocalCSR | Transposed, indices: Tensor, places: Tensor | None, values: Tensor, x: Tensor, out: Tensor
-) -> None:
+def add_weighted(edges: LocalCSR, places: Tensor | None, values: Tensor, x: Tensor, out: Tensor) -> None:
     """See :func:`fullgnn.kernels.edges.weighted._weighted_sum`; the rows of ``x`` are contiguous, and so is
     ``values``."""
     num_heads, size = values.shape[1], x.element_size()
     loop = weighted_sum_loop(8 * size, num_heads, x.shape[1] // num_heads)
     moved = NO_PLACES if places is None else places.numpy()
-    over_rows(loop, edges.indptr, indices, moved, values, x, x.stride(0) * size, out)
+    over_rows(loop, edges, moved, values, x, x.stride(0) * size, out)
 
 
 def write_dots(csr: LocalCSR, of_targets: Tensor, of_sources: Tensor, out: Tensor) -> None:
@@ -44,7 +41,7 @@ def write_dots(csr: LocalCSR, of_targets: Tensor, of_sources: Tensor, out: Tenso
     ``of_sources`` are contiguous, and so is ``of_targets``."""
     num_heads, size = out.shape[1], out.element_size()
     loop = edge_dots_loop(8 * size, num_heads, of_sources.shape[1] // num_heads)
-    over_rows(loop, csr.indptr, csr.indices, of_targets, of_sources, of_sources.stride(0) * size, out)
+    over_rows(loop, csr, of_targets, of_sources, of_sources.stride(0) * size, out)
 
 
 @functools.cache

@@ -23,15 +23,12 @@ from fullgnn.kernels.edges._gpu_lanes import (
     sum_over_bins,
     written_rows,
 )
-from fullgnn.kernels.edges.index import Transposed
 from fullgnn.kernels.edges.row_bins import EdgeItems, bins_of
 from fullgnn.kernels.spmm.base import LocalCSR
 from fullgnn.kernels.support.gpu import in_vectors
 
 
-def add_weighted(
-    edges: LocalCSR | Transposed, indices: Tensor, places: Tensor | None, values: Tensor, x: Tensor, out: Tensor
-) -> None:
+def add_weighted(edges: LocalCSR, places: Tensor | None, values: Tensor, x: Tensor, out: Tensor) -> None:
     """Add, to each row of ``out``, the rows ``indices[e]`` of X, weighted head by head, for its edges e.
 
     Args:
@@ -46,7 +43,7 @@ def add_weighted(
         grid, shape = shape_of(len(items.begin), items.most, num_heads, x.shape[1] // num_heads, x)
         rows = (x, x.stride(0) // shape["UNIT"], out)
         weighted_sum[grid](
-            *item_arguments(items), indices, places, values, *rows, PARTS=PARTS, OUT_STRIDE=out.stride(0), **shape
+            *item_arguments(items), edges.indices, places, values, *rows, PARTS=PARTS, OUT_STRIDE=out.stride(0), **shape
         )
 
     sum_over_bins(bins_of(edges), launch, [out], num_heads, accumulate=True)

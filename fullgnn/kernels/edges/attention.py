@@ -69,7 +69,7 @@ def attend_backward(stage: AttentionStage, transposed: Transposed, rows: Attenti
     stage.check_targets(rows.of_targets)
     assert rows.dynamic == stage.dynamic
     assert rows.grad.shape == (csr.num_rows, x.shape[1]) and rows.grad.dtype == x.dtype, (rows.grad.shape, x.dtype)
-    assert transposed.num_sources == csr.num_cols and len(transposed.targets) == csr.nnz
+    assert transposed.num_rows == csr.num_cols and transposed.nnz == csr.nnz
     assert all(part.is_contiguous() for part in (rows.of_targets, rows.grad, *rows.outputs))
     sources = (x,) if stage.dynamic else (x, stage.of_sources)
     if not csr.nnz:

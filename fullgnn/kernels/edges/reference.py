@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fullgnn.kernels.edges.attention_rows import AttentionRows
 from fullgnn.kernels.edges.attention_stage import AttentionStage
-from fullgnn.kernels.edges.index import Transposed, edge_rows, edge_targets
+from fullgnn.kernels.edges.index import Transposed, edge_rows
 from fullgnn.kernels.edges.mask import edge_factors
 from fullgnn.kernels.edges.max_state import NO_WINNER, MaxState
 from fullgnn.kernels.edges.softmax_state import SoftmaxState, by_head
@@ -19,7 +19,7 @@ from fullgnn.kernels.spmm.base import LocalCSR
 
 def attend(stage: AttentionStage, of_targets: Tensor, state: SoftmaxState) -> None:
     """See :func:`fullgnn.kernels.edges.attention.attend`."""
-    target, source = edge_targets(stage.csr), stage.csr.indices
+    target, source = edge_rows(stage.csr), stage.csr.indices
     _, logits = _logits(stage, of_targets)
     before = state.maximum.clone()
     state.maximum.scatter_reduce_(0, target[:, None].expand_as(logits), logits, "amax")
@@ -34,7 +34,7 @@ def attend(stage: AttentionStage, of_targets: Tensor, state: SoftmaxState) -> No
 
 def _logits(stage: AttentionStage, of_targets: Tensor) -> tuple[Tensor, Tensor]:
     """The sums of both ends of each edge, (E, K) or in dynamic attention (E, K, D), and the (E, K) logits."""
-    target, source = edge_targets(stage.csr), stage.csr.indices
+    target, source = edge_rows(stage.csr), stage.csr.indices
     if not stage.dynamic:
         ends = stage.of_sources[source] + of_targets[target]
         return ends, torch.nn.functional.leaky_relu(ends, stage.slope)
@@ -48,14 +48,14 @@ def _factors(stage: AttentionStage) -> Tensor | float:
     factors = 1.0 if csr.values is None else csr.values[:, None]
     if stage.mask is None:
         return factors
-    return factors * edge_factors(stage.mask, edge_targets(csr), csr.indices, stage.num_heads, stage.x.dtype)
+    return factors * edge_factors(stage.mask, edge_rows(csr), csr.indices, stage.num_heads, stage.x.dtype)
 
 
 def attend_backward(
     stage: AttentionStage, transposed: Transposed, rows: AttentionRows, outputs: tuple[Tensor, ...]
 ) -> None:
     """See :func:`fullgnn.kernels.edges.attention.attend_backward`, whose results are written to ``outputs``."""
-    target, source, slope = edge_targets(stage.csr), stage.csr.indices, stage.slope
+    target, source, slope = edge_rows(stage.csr), stage.csr.indices, stage.slope
     ends, logits = _logits(stage, rows.of_targets)
     weights = (logits - rows.maximum[target]).exp_() / rows.total[target]
     factors = _factors(stage)
@@ -77,28 +77,26 @@ def attend_backward(
         out.zero_().index_add_(0, source, gradients)
 
 
-def add_weighted(
-    edges: LocalCSR | Transposed, indices: Tensor, places: Tensor | None, values: Tensor, x: Tensor, out: Tensor
-) -> None:
+def add_weighted(edges: LocalCSR, places: Tensor | None, values: Tensor, x: Tensor, out: Tensor) -> None:
     """See :func:`fullgnn.kernels.edges.weighted._weighted_sum`."""
     values = values if places is None else values[places]
-    out.index_add_(0, edge_rows(edges), (values[:, :, None] * by_head(x[indices], values)).flatten(1))
+    out.index_add_(0, edge_rows(edges), (values[:, :, None] * by_head(x[edges.indices], values)).flatten(1))
 
 
 def write_dots(csr: LocalCSR, of_targets: Tensor, of_sources: Tensor, out: Tensor) -> None:
     """See :func:`fullgnn.kernels.edges.weighted.edge_dots`, whose result is written to ``out``."""
-    products = of_targets[edge_targets(csr)] * of_sources[csr.indices]
+    products = of_targets[edge_rows(csr)] * of_sources[csr.indices]
     torch.sum(by_head(products, out), 2, out=out)
 
 
 def add_messages(csr: LocalCSR, messages: Tensor, out: Tensor) -> None:
     """See :func:`fullgnn.kernels.edges.reduce.add_messages`."""
-    out.index_add_(0, edge_targets(csr), messages)
+    out.index_add_(0, edge_rows(csr), messages)
 
 
 def add_largest(csr: LocalCSR, messages: Tensor, source_id: Tensor, state: MaxState) -> None:
     """See :func:`fullgnn.kernels.edges.reduce.add_largest`."""
-    target = edge_targets(csr)[:, None].expand_as(messages)
+    target = edge_rows(csr)[:, None].expand_as(messages)
     before = state.value.clone()
     state.value.scatter_reduce_(0, target, messages, "amax")
     risen = (state.value > before) | (state.value.isnan() & ~before.isnan())
@@ -109,7 +107,7 @@ def add_largest(csr: LocalCSR, messages: Tensor, source_id: Tensor, state: MaxSt
 
 def largest_backward(csr: LocalCSR, source_id: Tensor, winner: Tensor, grad: Tensor, out: Tensor) -> None:
     """See :func:`fullgnn.kernels.edges.reduce.largest_backward`, whose result is written to ``out``."""
-    target = edge_targets(csr)
+    target = edge_rows(csr)
     out.copy_(torch.where(winner[target] == source_id[csr.indices][:, None], grad[target], 0))
 
 

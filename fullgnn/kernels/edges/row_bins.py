@@ -12,7 +12,6 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor
 
-from fullgnn.kernels.edges.index import Transposed
 from fullgnn.kernels.spmm.base import NO_EPILOGUE, LocalCSR
 from fullgnn.kernels.spmm.triton_csr import Items, rows_in_bins, sum_levels
 
@@ -43,10 +42,10 @@ class RowBins:
         sum_levels(list(self.levels[1:]), self.levels[0].target, None, sums, out, accumulate, NO_EPILOGUE)
 
 
-_bins_by_block: WeakKeyDictionary[LocalCSR | Transposed, RowBins] = WeakKeyDictionary()
+_bins_by_block: WeakKeyDictionary[LocalCSR, RowBins] = WeakKeyDictionary()
 
 
-def bins_of(edges: LocalCSR | Transposed) -> RowBins:
+def bins_of(edges: LocalCSR) -> RowBins:
     """The bins of a block, made when they are first asked for.
 
     Making them waits for the GPU. So a block of a sampled batch, which is used once, has one bin of all rows.

@@ -20,25 +20,24 @@ def edge_spmm_into(csr: LocalCSR, values: Tensor, x: Tensor, out: Tensor) -> Non
         out: (n, K * D), contiguous.
     """
     assert len(x) == csr.num_cols and out.shape == (csr.num_rows, x.shape[1]), (x.shape, out.shape)
-    _weighted_sum(csr, csr.indices, None, values, x, out)
+    _weighted_sum(csr, None, values, x, out)
 
 
 def edge_spmm_transposed(csr: LocalCSR, transposed: Transposed, values: Tensor, grad: Tensor) -> Tensor:
     """(m, K * D) gradient of ``x`` in ``edge_spmm_into``, for the (n, K * D) gradient ``grad`` of its result."""
     out = grad.new_zeros(csr.num_cols, grad.shape[1])
-    _weighted_sum(transposed, transposed.targets, transposed.places, values, grad, out)
+    _weighted_sum(transposed, transposed.places, values, grad, out)
     return out
 
 
-def _weighted_sum(
-    edges: LocalCSR | Transposed, indices: Tensor, places: Tensor | None, values: Tensor, x: Tensor, out: Tensor
-) -> None:
-    """Add to row i of ``out`` the rows ``indices[e]`` of ``x``, weighted by ``values[places[e]]``, for its edges e."""
+def _weighted_sum(edges: LocalCSR, places: Tensor | None, values: Tensor, x: Tensor, out: Tensor) -> None:
+    """Add to row i of ``out`` the rows ``indices[e]`` of ``x``, weighted by ``values[places[e]]``, for its edges e.
+    None: ``places[e]`` is e."""
     num_edges, num_heads = values.shape
-    assert num_edges == len(indices) and values.dtype == x.dtype == out.dtype, (values.shape, values.dtype, x.dtype)
+    assert num_edges == edges.nnz and values.dtype == x.dtype == out.dtype, (values.shape, values.dtype, x.dtype)
     assert out.is_contiguous() and x.shape[1] % num_heads == 0, (x.shape, num_heads)
     if num_edges:
-        implementation("weighted", x).add_weighted(edges, indices, places, values.contiguous(), as_rows(x), out)
+        implementation("weighted", x).add_weighted(edges, places, values.contiguous(), as_rows(x), out)
 
 
 def edge_dots(csr: LocalCSR, of_targets: Tensor, of_sources: Tensor, num_heads: int) -> Tensor:

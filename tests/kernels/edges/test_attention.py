@@ -222,10 +222,10 @@ def test_the_transposed_index() -> None:
     places = torch.full(mask.shape, -1)
     places[mask] = torch.arange(int(mask.sum()))
     for index in (transpose(local_csr(mask, weights)), transpose_torch(local_csr(mask, weights))):
-        assert torch.equal(index.targets.long(), target) and torch.equal(index.indptr.diff().long(), mask.sum(0))
+        assert torch.equal(index.indices.long(), target) and torch.equal(index.indptr.diff().long(), mask.sum(0))
         assert torch.equal(index.places.long(), places[target, source])
         assert index.values is not None and torch.equal(index.values, weights[target, source])
-        assert {one.dtype for one in (index.indptr, index.targets, index.places)} == {torch.int32}
+        assert {one.dtype for one in (index.indptr, index.indices, index.places)} == {torch.int32}
 
 
 def test_a_third_party_without_edges_changes_nothing() -> None:

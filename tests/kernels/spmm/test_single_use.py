@@ -148,7 +148,7 @@ def test_the_transpose_of_operations_is_the_compiled_one(weighted: bool) -> None
             found = transpose_torch(csr)
         assert waits.counts == {}
         expected = transpose(csr)
-        for name in ("indptr", "targets", "places", "values"):
+        for name in ("indptr", "indices", "places", "values"):
             one, other = getattr(found, name), getattr(expected, name)
             assert (one is None and other is None) or (one.dtype == other.dtype and torch.equal(one, other)), name
 
