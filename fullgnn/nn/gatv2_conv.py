@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.dense.sparse_rows import SparseRows
+from fullgnn.nn.attention import Attention
 from fullgnn.nn.attention_conv import AttentionConv
 from fullgnn.nn.contract import EdgeReads, RowReads
-from fullgnn.nn.dynamic_attention import DynamicAttention
 from fullgnn.nn.linear import Linear, glorot
 from fullgnn.schemes.block import Block
 
@@ -32,7 +32,7 @@ class GATv2Conv(AttentionConv):
 
     def edge_reads(self) -> EdgeReads:
         """See ``AttentionConv``. Of a target, the backward pass reads its row y, its largest logits, its sums, the
-        gradient and the products of gradient and result, see ``_AttendDynamic``."""
+        gradient and the products of gradient and result, see ``_Attend``."""
         width, num_heads = self.heads * self.att_vector.shape[1], self.heads
         return EdgeReads(
             forward=RowReads(sources=width), backward=RowReads(sources=width, targets=2 * width + 3 * num_heads)
@@ -40,5 +40,5 @@ class GATv2Conv(AttentionConv):
 
     def attend(self, x: Tensor | SparseRows, block: Block) -> Tensor:
         """See ``AttentionConv``."""
-        attention = DynamicAttention(self.edge_set, self.heads, self.slope, self.attention_dropout)
-        return attention(self.source(x), self.target.at_targets(x, block), self.att_vector, block)
+        attention = Attention(self.edge_set, self.heads, self.slope, self.attention_dropout)
+        return attention.dynamic(self.source(x), self.target.at_targets(x, block), self.att_vector, block)
