@@ -10,7 +10,7 @@ Sources: Miao et al. 2023, section 4.3 and Algorithm 3, for tiles; Wang, Feng an
 condensed within a panel.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -57,19 +57,24 @@ class Panels:
         return [self.ptr, self.columns, self.bits]
 
 
+Groups = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Groups of a stretch: the panel, columns and words of each; and a mask of the stretch's edges that they hold."""
+
+
 def split_tiles(adj: LocalCSR, density_threshold: float) -> tuple[Panels, LocalCSR]:
     """The entries in tiles with more than ``density_threshold`` x 1024 entries, and the other entries."""
     tiles_across = -(-adj.num_cols // TILE)
-    split = _Split(adj)
-    for stretch in _stretches(adj):
+
+    def groups_of(stretch: _Stretch) -> Groups:
         pair, inverse, count = _pairs(stretch.panel * tiles_across + stretch.column // TILE)
         chosen = count > density_threshold * TILE * TILE
         group = chosen.cumsum(0) - 1
         dense = chosen[inverse]
         words = _words(int(chosen.sum()), group[inverse[dense]], stretch.row[dense], stretch.column[dense] % TILE)
         columns = (pair[chosen] % tiles_across * TILE).int()
-        split.add(stretch.first_panel + pair[chosen] // tiles_across, columns, words, dense)
-    return split.result()
+        return stretch.first_panel + pair[chosen] // tiles_across, columns, words, dense
+
+    return _split(adj, groups_of)
 
 
 def split_columns(adj: LocalCSR) -> tuple[Panels, LocalCSR]:
@@ -78,8 +83,8 @@ def split_columns(adj: LocalCSR) -> tuple[Panels, LocalCSR]:
     A group holds its columns in ascending order. Columns with fewer entries fill up the last group of a panel, where
     reading a row of X costs as much as in the row kernel.
     """
-    split = _Split(adj)
-    for stretch in _stretches(adj):
+
+    def groups_of(stretch: _Stretch) -> Groups:
         pair, inverse, count = _pairs(stretch.panel * adj.num_cols + stretch.column)
         panel = pair // adj.num_cols
         chosen = count >= MIN_COUNT
@@ -95,8 +100,9 @@ def split_columns(adj: LocalCSR) -> tuple[Panels, LocalCSR]:
         of_edge = inverse[dense]
         words = _words(total, group[of_edge], stretch.row[dense], place[of_edge] % GROUP)
         panels = torch.arange(stretch.num_panels, device=pair.device).repeat_interleave(num_groups)
-        split.add(stretch.first_panel + panels, columns.view(-1, GROUP), words, dense)
-    return split.result()
+        return stretch.first_panel + panels, columns.view(-1, GROUP), words, dense
+
+    return _split(adj, groups_of)
 
 
 def tile_density(indptr: Tensor, indices: Tensor, num_cols: int) -> list[float]:
@@ -164,33 +170,14 @@ def _words(num_groups: int, group: Tensor, row: Tensor, bit: Tensor) -> Tensor:
     return words.scatter_add_(0, group * PANEL + row, word).view(num_groups, PANEL)
 
 
-class _Split:
-    """Collects the groups of all stretches."""
-
-    def __init__(self, adj: LocalCSR):
-        assert adj.values is None, "only a pattern has bits"
-        self._adj = adj
-        self._panel: list[Tensor] = []
-        self._columns: list[Tensor] = []
-        self._words: list[Tensor] = []
-        self._dense: list[Tensor] = []
-
-    def add(self, panel: Tensor, columns: Tensor, words: Tensor, dense: Tensor) -> None:
-        """Add groups: the panel, columns and words of each; and a mask of the stretch's edges that they hold."""
-        self._panel.append(panel)
-        self._columns.append(columns)
-        self._words.append(words)
-        self._dense.append(dense)
-
-    def result(self) -> tuple[Panels, LocalCSR]:
-        adj = self._adj
-        num_panels = -(-adj.num_rows // PANEL)
-        dense = torch.cat(self._dense)
-        ptr = adj.indptr.new_zeros(num_panels + 1)
-        ptr[1:] = torch.bincount(torch.cat(self._panel), minlength=num_panels).cumsum(0)
-        left = torch.zeros(adj.nnz + 1, dtype=torch.int32, device=dense.device)
-        torch.cumsum(~dense, 0, dtype=torch.int32, out=left[1:])
-        rest = LocalCSR(left[adj.indptr.long()], adj.indices[~dense], None, adj.num_rows, adj.num_cols)
-        columns, words = torch.cat(self._columns), torch.cat(self._words)
-        nnz = adj.nnz - rest.nnz
-        return Panels(adj.num_rows, adj.num_cols, nnz, ptr, columns, words), rest
+def _split(adj: LocalCSR, groups_of: Callable[[_Stretch], Groups]) -> tuple[Panels, LocalCSR]:
+    """The groups of all stretches, and the edges that are in none."""
+    assert adj.values is None, "only a pattern has bits"
+    num_panels = -(-adj.num_rows // PANEL)
+    panel, columns, words, dense = map(torch.cat, zip(*map(groups_of, _stretches(adj))))
+    ptr = adj.indptr.new_zeros(num_panels + 1)
+    ptr[1:] = torch.bincount(panel, minlength=num_panels).cumsum(0)
+    left = torch.zeros(adj.nnz + 1, dtype=torch.int32, device=dense.device)
+    torch.cumsum(~dense, 0, dtype=torch.int32, out=left[1:])
+    rest = LocalCSR(left[adj.indptr.long()], adj.indices[~dense], None, adj.num_rows, adj.num_cols)
+    return Panels(adj.num_rows, adj.num_cols, adj.nnz - rest.nnz, ptr, columns, words), rest
