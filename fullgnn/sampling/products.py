@@ -12,6 +12,7 @@ from fullgnn.kernels.dense.dense import Picked, linear_gradients, matmul_nt
 from fullgnn.kernels.edges.index import transpose
 from fullgnn.kernels.epilogue.epilogue import Activation, apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
+from fullgnn.kernels.spmm.base import Prepared
 from fullgnn.kernels.spmm.beside import multiplies_beside, spmm_beside_linear
 from fullgnn.kernels.spmm.single_use import single_use_kernel
 from fullgnn.kernels.support.aligned import as_rows
@@ -43,9 +44,9 @@ class SampledMultiplication:
         return self.col_scale
 
     @cached_property
-    def _prepared(self) -> tuple[Any, Any]:
+    def _prepared(self) -> Prepared:
         kernel = single_use_kernel(self.csr.indices.device, self.dtype)
-        return kernel, kernel.prepare(self.csr, self.dtype)
+        return Prepared(kernel, kernel.prepare(self.csr, self.dtype))
 
     def __call__(self, x: Tensor, epilogue: Epilogue = NO_EPILOGUE, *, scaled: bool = False) -> Tensor:
         """See ``Multiplication``."""
@@ -57,8 +58,7 @@ class SampledMultiplication:
         epilogue = replace(epilogue, scale=self.row_scale)
         if self.csr.nnz == 0:
             return apply_epilogue_(out.zero_(), epilogue)
-        kernel, block = self._prepared
-        kernel.spmm(block, as_rows(x), out, False, epilogue)
+        self._prepared.multiply(as_rows(x), out, False, epilogue)
         return out
 
     def reading(self, x: InputRows) -> LocalCSR:
@@ -70,8 +70,7 @@ class SampledMultiplication:
 
     def tensors(self) -> list[Tensor]:
         """See ``Multiplication``."""
-        held = [self.csr.indptr, self.csr.indices, self.csr.values, self.row_scale, self.col_scale]
-        return [tensor for tensor in held if tensor is not None]
+        return self.csr.tensors() + [scale for scale in (self.row_scale, self.col_scale) if scale is not None]
 
 
 ADDING_PARTS = 4

@@ -138,7 +138,5 @@ class SparseRows:
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
         pattern = self._pattern
-        held = [
-            index for places in (pattern.by_row, pattern.by_column) for index in (places.csr.indptr, places.csr.indices)
-        ]
+        held = [*pattern.by_row.csr.tensors(), *pattern.by_column.csr.tensors()]
         return [*held, pattern.row, pattern.from_rows, self.values]

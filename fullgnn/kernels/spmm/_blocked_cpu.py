@@ -94,49 +94,31 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
     lookahead = min(PADDING, LOOKAHEAD_BYTES // row_bytes)  # edges; more for narrow rows, since each takes less time
 
     @compiled(bits, lanes, num_vectors, column_type, "weighted" if weighted else "pattern")
-    def multiply(
-        starts,
-        columns,
-        values,
-        num_blocks,
-        num_rows,
-        first_row,
-        stop_row,
-        x,
-        x_stride,
-        x_block,
-        out,
-        out_stride,
-        last,
-        scale,
-        bias,
-        relu,
-        accumulate,
-        scratch,
-    ):
+    def multiply(blocks, values, rows, of_x, of_out, columns_of_slice, epilogue, accumulate, scratch):
         """Compute some rows, block after block: each block adds to the sums that earlier blocks left in the output.
 
         Args:
-            starts, columns, values, num_blocks: fields of the ``ColumnBlocks``; ``values`` is None for a pattern.
-            x, out: addresses of the first column of X and of the output.
-            x_stride, out_stride: row strides in bytes.
-            x_block: offset of the first row of X of one block from that of the block before, in bytes.
-            last: offset of the last vector of a row, in bytes.
-            scale: (num_rows,), or (0,) for none.
-            bias: address of the bias of the first column, or 0 for none.
+            blocks, values: those of the ``ColumnBlocks``; ``values`` is None for a pattern.
+            rows: of the matrix, and the first one to compute and the one after the last.
+            of_x, of_out: the ``memory_of`` of X and of the output.
+            columns_of_slice: offsets of the slice in a row, and of the last vector in the slice, in bytes.
+            epilogue: (num_rows,) scale, or (0,) for none; address of the bias, or 0 for none; whether there is a ReLU.
             scratch: (num_vectors * lanes,) memory for the rounding errors.
         """
+        (num_blocks, width, starts, columns), (num_rows, first_row, stop_row) = blocks, rows
+        (x, x_stride), (out, out_stride), (first, last) = of_x, of_out, columns_of_slice
+        scale, bias, relu = epilogue
         zero = zeros(bits, lanes, num_vectors)
         ahead = np.uint64(lookahead)
         missing, last_missing = scratch.ctypes.data, (num_vectors - 1) * lanes * bits // 8
         for block in range(num_blocks):
-            base = x + block * x_block
+            base = x + block * width * x_stride + first
             keep = accumulate or block > 0
             done = block == num_blocks - 1
             scaled, biased, rectified = done and len(scale) > 0, done and bias != 0, done and relu
             for row in range(first_row, stop_row):
                 edge, end = np.uint64(starts[block * num_rows + row]), np.uint64(starts[block * num_rows + row + 1])
-                place = out + row * out_stride
+                place = out + row * out_stride + first
                 prefetch(place + OUT_AHEAD * out_stride, zero)
                 total = sum_of_row(
                     edge, end, ahead, columns, values, base, x_stride, last, zero, place, keep, missing, last_missing
@@ -144,7 +126,7 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
                 if scaled:
                     total = times(total, scale[row])
                 if biased:
-                    total = add(total, load(bias, last, zero))
+                    total = add(total, load(bias + first, last, zero))
                 if rectified:
                     total = where_positive(total, total)
                 store(place, last, total)

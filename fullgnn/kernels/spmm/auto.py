@@ -1,20 +1,18 @@
 """The default kernel, which chooses another kernel for each block."""
 
 from functools import cached_property
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from fullgnn.kernels.spmm.autotune import Autotune
-from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, Kernel, LocalCSR
+from fullgnn.kernels.spmm.base import BlockKernel, Kernel, LocalCSR, Prepared
 from fullgnn.kernels.spmm.blocked import BlockedCSR
 from fullgnn.kernels.spmm.torch_csr import TorchCSR
 from fullgnn.kernels.support import gpu
 from fullgnn.storage.cache import Cache
 
 
-class AutoKernel:
+class AutoKernel(BlockKernel):
     """For float32 and float64, ``BlockedCSR`` on a CPU and the autotuned kernel on a GPU; otherwise ``TorchCSR``."""
 
     def __init__(self) -> None:
@@ -36,19 +34,9 @@ class AutoKernel:
         """On a GPU, choose by a fixed rule instead of timing, for ``runtime.deterministic``."""
         self._by_rule = True
 
-    def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> tuple[Kernel, Any]:
+    def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> Prepared:
         kernel = self._choose(adj.indices.device, dtype)
-        return kernel, kernel.prepare(adj, dtype)
-
-    def spmm(
-        self, block: tuple[Kernel, Any], x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE
-    ) -> None:
-        kernel, prepared = block
-        kernel.spmm(prepared, x, out, accumulate, epilogue)
-
-    def tensors(self, block: tuple[Kernel, Any]) -> list[Tensor]:
-        kernel, prepared = block
-        return kernel.tensors(prepared)
+        return Prepared(kernel, kernel.prepare(adj, dtype))
 
     def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
         return self._choose(device, dtype).name_for(device, dtype)

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, Kernel, LocalCSR
+from fullgnn.kernels.spmm.base import NO_EPILOGUE, BlockKernel, Epilogue, Kernel, LocalCSR, Prepared
 from fullgnn.kernels.spmm.fixed_choice import TENSOR_CORES, fixed_choice
 from fullgnn.kernels.spmm.packed import Packed
 from fullgnn.kernels.spmm.torch_csr import TorchCSR
@@ -75,8 +75,8 @@ class Call:
     def width(self) -> int:
         return self.out.shape[1]
 
-    def by(self, kernel: Kernel, block: Any) -> None:
-        kernel.spmm(block, self.x, self.out, self.accumulate, self.epilogue)
+    def by(self, block: Prepared) -> None:
+        block.multiply(self.x, self.out, self.accumulate, self.epilogue)
 
     def elsewhere(self) -> "Call":
         """The same product with a copy of ``out``, so that ``out`` is not written."""
@@ -84,7 +84,7 @@ class Call:
         return Call(self.x, scratch.copy_(self.out), self.accumulate, self.epilogue)
 
 
-class Autotune:
+class Autotune(BlockKernel):
     """The kernel that multiplies each block by its fastest candidate; see the head of this file.
 
     Args:
@@ -113,10 +113,7 @@ class Autotune:
                 fixed = self.deterministic
                 block.chosen[call.width] = block.fixed(call.width) if fixed else self._remembered(block, call)
             self._widths.setdefault(block.chosen[call.width], set()).add(call.width)
-        call.by(*block.made(block.chosen[call.width]))
-
-    def tensors(self, block: "Choices") -> list[Tensor]:
-        return block.tensors()
+        call.by(block.made(block.chosen[call.width]))
 
     def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
         """The kernels chosen so far with their widths; "auto" before the first product."""
@@ -161,16 +158,17 @@ class Choices:
         self.adj, self.dtype = adj, dtype
         self.chosen: dict[int, str] = {}  # kernel by width
         self.kernels = {self._name(kernel): kernel for kernel in kernels}
-        self._prepared: dict[str, Any] = {}
+        self._prepared: dict[str, Prepared] = {}
 
     def _name(self, kernel: Kernel) -> str:
         return kernel.name_for(self.adj.indices.device, self.dtype)
 
-    def made(self, name: str) -> tuple[Kernel, Any]:
-        """The kernel ``name``, and the block in that kernel's format."""
+    def made(self, name: str) -> Prepared:
+        """The block in the format of the kernel ``name``."""
         if name not in self._prepared:
-            self._prepared[name] = self.kernels[name].prepare(self.adj, self.dtype)
-        return self.kernels[name], self._prepared[name]
+            kernel = self.kernels[name]
+            self._prepared[name] = Prepared(kernel, kernel.prepare(self.adj, self.dtype))
+        return self._prepared[name]
 
     def fixed(self, width: int) -> str:
         """The name of the kernel that ``fixed_choice`` selects."""
@@ -217,13 +215,13 @@ class Choices:
         return best
 
     def _time(self, name: str, call: Call) -> float:
-        (kernel, prepared), scratch = self.made(name), call.elsewhere()
-        return time_ms(lambda: scratch.by(kernel, prepared))
+        block, scratch = self.made(name), call.elsewhere()
+        return time_ms(lambda: scratch.by(block))
 
     def _product(self, name: str, call: Call) -> Tensor:
         """The result of the candidate ``name``."""
         copy = call.elsewhere()
-        copy.by(*self.made(name))
+        copy.by(self.made(name))
         return copy.out
 
     def _free_all_but(self, name: str) -> None:
@@ -254,9 +252,7 @@ class Choices:
         }
 
     def tensors(self) -> list[Tensor]:
-        adj = self.adj
-        held = [adj.indptr, adj.indices, *([] if adj.values is None else [adj.values])]
-        return held + [tensor for name, block in self._prepared.items() for tensor in self.kernels[name].tensors(block)]
+        return self.adj.tensors() + [tensor for block in self._prepared.values() for tensor in block.tensors()]
 
 
 def checksum(numbers: Tensor) -> int:

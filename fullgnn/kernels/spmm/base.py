@@ -27,6 +27,10 @@ class LocalCSR:
     def nnz(self) -> int:
         return self.indices.numel()
 
+    def tensors(self) -> list[Tensor]:
+        """Its tensors, for counting memory."""
+        return [tensor for tensor in (self.indptr, self.indices, self.values) if tensor is not None]
+
 
 class Kernel(Protocol):
     """A way to multiply a ``LocalCSR`` by a dense matrix.
@@ -60,3 +64,28 @@ class Kernel(Protocol):
         Raises:
             UnsupportedError: the kernel does not support such a block.
         """
+
+
+class BlockKernel:
+    """A ``Kernel`` whose ``prepare`` returns an object that multiplies itself and lists its tensors."""
+
+    def spmm(self, block: Any, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE) -> None:
+        if out.numel():
+            block.multiply(x, out, accumulate, epilogue)
+
+    def tensors(self, block: Any) -> list[Tensor]:
+        return block.tensors()
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A block in the format of ``kernel``, for a ``BlockKernel`` that leaves the product to ``kernel``."""
+
+    kernel: Kernel
+    block: Any
+
+    def multiply(self, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE) -> None:
+        self.kernel.spmm(self.block, x, out, accumulate, epilogue)
+
+    def tensors(self) -> list[Tensor]:
+        return self.kernel.tensors(self.block)

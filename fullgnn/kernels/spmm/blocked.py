@@ -26,9 +26,9 @@ from torch import Tensor
 
 from fullgnn.errors import UnsupportedError
 from fullgnn.kernels.dropout.philox import drop_
-from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, LocalCSR
+from fullgnn.kernels.spmm.base import BlockKernel, Epilogue, LocalCSR
 from fullgnn.kernels.support import gpu
-from fullgnn.kernels.support.aligned import LINE_BYTES
+from fullgnn.kernels.support.aligned import LINE_BYTES, memory_of
 from fullgnn.kernels.support.process import even_work, parallel_for
 
 MIN_BLOCK_COLUMNS = 2048  # 1 MB of X, an L2 cache, where a row has MAX_ROW_LINES
@@ -39,7 +39,7 @@ MIN_SHARED_LINES = 1 << 18  # cache lines of X, about 0.2 ms of work; for fewer,
 ROW_COST = 8  # cost of one more row in one more block, in edges
 
 
-class BlockedCSR:
+class BlockedCSR(BlockKernel):
     """Compiled product for float32 and float64 on a CPU; see the head of this file.
 
     A row is summed by one thread in the order of its columns, so the result does not depend on the number of threads.
@@ -48,71 +48,6 @@ class BlockedCSR:
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> "BlockedMatrix":
         self.name_for(adj.indices.device, dtype)
         return BlockedMatrix(adj, dtype)
-
-    def spmm(
-        self, block: "BlockedMatrix", x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE
-    ) -> None:
-        num_rows, width = out.shape
-        if out.numel() == 0:
-            return
-        assert x.shape == (block.num_cols, width) and num_rows == block.num_rows, (x.shape, out.shape)
-        assert x.dtype == out.dtype == block.dtype, (x.dtype, out.dtype)
-        scale, bias = epilogue.scale, epilogue.bias
-        assert scale is None or (scale.shape == (num_rows,) and scale.dtype == block.dtype), (scale.shape, scale.dtype)
-        assert bias is None or (bias.shape == (width,) and bias.dtype == block.dtype), (bias.shape, bias.dtype)
-        assert width == 1 or x.stride(1) == out.stride(1) == 1, (x.stride(), out.stride())
-        # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
-        from fullgnn.kernels.spmm._blocked_cpu import multiplier
-        from fullgnn.kernels.support.vectors import MAX_ROW_LINES, registers, row_lines
-
-        size = x.element_size()
-        num_lines = -(-width * size // LINE_BYTES)
-        layout = block.layout(MIN_EDGES if num_lines > 1 else MIN_EDGES_NARROW)
-        bounds = block.chunk_bounds(layout, shared=block.nnz * num_lines >= MIN_SHARED_LINES)
-        factors = (x.new_empty(0) if scale is None else scale).detach().contiguous().numpy()
-
-        x_stride, out_stride = x.stride(0) * size, out.stride(0) * size
-        bias = None if bias is None else bias.detach().contiguous()
-        # Where a row of X begins every MAX_ROW_LINES lines, narrower slices would use half of the sets of the caches.
-        most_lines = MAX_ROW_LINES if x_stride % (MAX_ROW_LINES * LINE_BYTES) == 0 else row_lines()
-        slices: list[tuple[Callable[..., None], int, int, int, int]] = []
-        for column, slice_width in _slices(width, LINE_BYTES // size, most_lines):
-            lanes = min(registers()[1] // size, 1 << (slice_width.bit_length() - 1))  # a power of two within the row
-            num_vectors = -(-slice_width // lanes)
-            loop = multiplier(8 * size, lanes, num_vectors, layout.columns.dtype.name, layout.values is not None)
-            first, last = column * size, (slice_width - lanes) * size
-            bias_address = 0 if bias is None else bias.data_ptr() + first
-            slices.append((loop, x.data_ptr() + first, out.data_ptr() + first, bias_address, last))
-
-        def multiply(task: tuple[tuple[Callable[..., None], int, int, int, int], tuple[int, int]]) -> None:
-            (loop, x_address, out_address, bias_address, last), (first_row, stop_row) = task
-            loop(
-                layout.starts,
-                layout.columns,
-                layout.values,
-                layout.num_blocks,
-                num_rows,
-                first_row,
-                stop_row,
-                x_address,
-                x_stride,
-                x_stride * layout.width,
-                out_address,
-                out_stride,
-                last,
-                factors,
-                bias_address,
-                epilogue.relu,
-                accumulate,
-                np.empty(MAX_ROW_LINES * LINE_BYTES // size, factors.dtype),
-            )
-
-        parallel_for(multiply, itertools.product(slices, itertools.pairwise(bounds)))
-        if epilogue.dropout is not None:
-            drop_(out, epilogue.dropout)
-
-    def tensors(self, block: "BlockedMatrix") -> list[Tensor]:
-        return block.tensors()
 
     def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
         if not self.supports(device, dtype):
@@ -169,6 +104,44 @@ class BlockedMatrix:
         width = self._width(MIN_EDGES)
         self._layouts = {width: self._regrouped(one_block, width)}
         self._chunk_bounds: dict[tuple[int, int], list[int]] = {}
+
+    def multiply(self, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue) -> None:
+        """``Kernel.spmm`` for an ``out`` that is not empty."""
+        num_rows, width = out.shape
+        assert x.shape == (self.num_cols, width) and num_rows == self.num_rows, (x.shape, out.shape)
+        assert x.dtype == out.dtype == self.dtype, (x.dtype, out.dtype)
+        scale, bias = epilogue.scale, epilogue.bias
+        assert scale is None or (scale.shape == (num_rows,) and scale.dtype == self.dtype), (scale.shape, scale.dtype)
+        assert bias is None or (bias.shape == (width,) and bias.dtype == self.dtype), (bias.shape, bias.dtype)
+        # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
+        from fullgnn.kernels.spmm._blocked_cpu import multiplier
+        from fullgnn.kernels.support.vectors import MAX_ROW_LINES, lanes_of, registers, row_lines
+
+        size, of_x, of_out = x.element_size(), memory_of(x), memory_of(out)
+        num_lines = -(-width * size // LINE_BYTES)
+        layout = self.layout(MIN_EDGES if num_lines > 1 else MIN_EDGES_NARROW)
+        bounds = self.chunk_bounds(layout, shared=self.nnz * num_lines >= MIN_SHARED_LINES)
+        factors = (x.new_empty(0) if scale is None else scale).detach().contiguous().numpy()
+        bias = None if bias is None else bias.detach().contiguous()
+        finish = factors, 0 if bias is None else bias.data_ptr(), epilogue.relu
+        # Where a row of X begins every MAX_ROW_LINES lines, narrower slices would use half of the sets of the caches.
+        most_lines = MAX_ROW_LINES if of_x[1] % (MAX_ROW_LINES * LINE_BYTES) == 0 else row_lines()
+        slices: list[tuple[Callable[..., None], tuple[int, int]]] = []
+        for column, slice_width in _slices(width, LINE_BYTES // size, most_lines):
+            lanes = lanes_of(slice_width, registers()[1] // size)
+            num_vectors = -(-slice_width // lanes)
+            loop = multiplier(8 * size, lanes, num_vectors, layout.columns.dtype.name, layout.values is not None)
+            slices.append((loop, (column * size, (slice_width - lanes) * size)))
+
+        def compute(task: tuple[tuple[Callable[..., None], tuple[int, int]], tuple[int, int]]) -> None:
+            (loop, columns), rows = task
+            scratch = np.empty(MAX_ROW_LINES * LINE_BYTES // size, factors.dtype)
+            blocks = layout.num_blocks, layout.width, layout.starts, layout.columns
+            loop(blocks, layout.values, (num_rows, *rows), of_x, of_out, columns, finish, accumulate, scratch)
+
+        parallel_for(compute, itertools.product(slices, itertools.pairwise(bounds)))
+        if epilogue.dropout is not None:
+            drop_(out, epilogue.dropout)
 
     def layout(self, min_edges: int) -> ColumnBlocks:
         """The layout with ``min_edges`` edges of a row in one block on average, computed on first use."""

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.spmm._panels_cpu import multiply_on_cpu
-from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, Kernel, LocalCSR
+from fullgnn.kernels.spmm.base import BlockKernel, Epilogue, LocalCSR
 from fullgnn.kernels.spmm.blocked import BlockedCSR
 from fullgnn.kernels.spmm.panel_plan import PanelPlan
 from fullgnn.kernels.spmm.reading import check_supported
@@ -38,7 +38,7 @@ from fullgnn.kernels.support import gpu
 Split = Callable[[LocalCSR], tuple[Panels, LocalCSR]]
 
 
-class PanelKernel:
+class PanelKernel(BlockKernel):
     """The common part of ``Tile32`` and ``Packed``: everything but the choice of the edges for tensor cores."""
 
     def __init__(self, name: str, split: Split):
@@ -47,20 +47,10 @@ class PanelKernel:
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> "PanelMatrix":
         device = adj.indices.device
         self.name_for(device, dtype)
-        rows: Kernel = TritonCSR() if gpu.runs_triton(device) else BlockedCSR()
         panels = None
         if adj.nnz and adj.values is None and dtype == torch.float32:
             panels, adj = self._split(adj)
-        return PanelMatrix(panels, rows, adj, dtype)
-
-    def spmm(
-        self, block: "PanelMatrix", x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE
-    ) -> None:
-        if out.numel():
-            block.multiply(x, out, accumulate, epilogue)
-
-    def tensors(self, block: "PanelMatrix") -> list[Tensor]:
-        return block.tensors()
+        return PanelMatrix(panels, adj, dtype)
 
     def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
         if not BlockedCSR.supports(device, dtype):
@@ -71,13 +61,12 @@ class PanelKernel:
 class PanelMatrix:
     """One block, split into panels and rows."""
 
-    def __init__(self, panels: Panels | None, rows: Kernel, rest: LocalCSR, dtype: torch.dtype):
+    def __init__(self, panels: Panels | None, rest: LocalCSR, dtype: torch.dtype):
+        on_gpu = gpu.runs_triton(rest.indices.device)
         self.panels = panels if panels is not None and panels.num_groups else None
-        self.rest_nnz, self._rows = rest.nnz, rows
-        self._rest = rows.prepare(rest, dtype)
-        self._plan = None
-        if self.panels is not None and isinstance(rows, TritonCSR):
-            self._plan = PanelPlan(self.panels)
+        rows: TritonCSR | BlockedCSR = TritonCSR() if on_gpu else BlockedCSR()
+        self.rest_nnz, self._rest = rest.nnz, rows.prepare(rest, dtype)
+        self._plan = PanelPlan(self.panels) if self.panels is not None and on_gpu else None
 
     def multiply(self, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue) -> None:
         """``Kernel.spmm``."""
@@ -88,9 +77,9 @@ class PanelMatrix:
                 multiply_on_cpu(self.panels, x, out, accumulate)
             accumulate = True
         if self.rest_nnz or not accumulate or not epilogue.is_empty:
-            self._rows.spmm(self._rest, x, out, accumulate, epilogue)
+            self._rest.multiply(x, out, accumulate, epilogue)
 
     def tensors(self) -> list[Tensor]:
-        held = self._rows.tensors(self._rest)
+        held = self._rest.tensors()
         held += [] if self.panels is None else self.panels.tensors()
         return held + ([] if self._plan is None else self._plan.tensors())

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from fullgnn.errors import PartitionError
-from fullgnn.kernels.epilogue.epilogue import NO_EPILOGUE, Epilogue
-from fullgnn.kernels.spmm.base import Kernel, LocalCSR
+from fullgnn.kernels.epilogue.epilogue import Epilogue
+from fullgnn.kernels.spmm.base import BlockKernel, Kernel, LocalCSR
 from fullgnn.kernels.spmm.blocked import BlockedCSR, BlockedMatrix, ColumnBlocks
 from fullgnn.kernels.spmm.reading import check_supported
 from fullgnn.kernels.spmm.torch_csr import TorchCSR
@@ -60,28 +60,29 @@ def padded(indices: torch.Tensor, padding: int) -> torch.Tensor:
     return copy
 
 
-class SingleUseTriton:
+class SingleUseTriton(BlockKernel):
     """One launch over the rows of a ``LocalCSR`` as it is. Sums are float32, or float64 where X is."""
 
-    def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> LocalCSR:
+    def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> "PlainRows":
         self.name_for(adj.indices.device, dtype)
         if adj.nnz > MAX_EDGES:
             raise PartitionError(f"a block of the adjacency has {adj.nnz} non-zeros, about 2^31: use more processes")
         values = None if adj.values is None else adj.values.to(dtype)
-        return LocalCSR(adj.indptr, adj.indices, values, adj.num_rows, adj.num_cols)
-
-    def spmm(self, block: LocalCSR, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE) -> None:
-        from fullgnn.kernels.spmm._single_use_gpu import multiply  # imports Triton, which only GPUs need
-
-        if out.numel():
-            multiply(block, x, out, accumulate, epilogue)
-
-    def tensors(self, block: LocalCSR) -> list[Tensor]:
-        return [tensor for tensor in (block.indptr, block.indices, block.values) if tensor is not None]
+        return PlainRows(adj.indptr, adj.indices, values, adj.num_rows, adj.num_cols)
 
     def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
         check_supported("csr", device, dtype)
         return "csr"
+
+
+class PlainRows(LocalCSR):
+    """A ``LocalCSR`` as it is, with values of the dtype of X."""
+
+    def multiply(self, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue) -> None:
+        """``Kernel.spmm``."""
+        from fullgnn.kernels.spmm._single_use_gpu import multiply  # imports Triton, which only GPUs need
+
+        multiply(self, x, out, accumulate, epilogue)
 
 
 def single_use_kernel(device: torch.device, dtype: torch.dtype) -> Kernel:

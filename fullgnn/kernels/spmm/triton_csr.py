@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.errors import ConfigError, PartitionError
-from fullgnn.kernels.spmm.base import NO_EPILOGUE, Epilogue, LocalCSR
+from fullgnn.kernels.spmm.base import NO_EPILOGUE, BlockKernel, Epilogue, LocalCSR
 from fullgnn.kernels.spmm.reading import (
     CHAIN,
     FULL_PIECE,
@@ -50,7 +50,7 @@ REGISTERS = 96
 assigns fewer registers, so that more programs run at a time, and spills a word to memory."""
 
 
-class TritonCSR:
+class TritonCSR(BlockKernel):
     """Compiled product on a GPU; see the head of this file. Sums are float32, or float64 where X is.
 
     Args:
@@ -69,22 +69,13 @@ class TritonCSR:
 
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> "RowPlan":
         self.name_for(adj.indices.device, dtype)
-        return RowPlan(adj, dtype)
+        return RowPlan(adj, dtype, rounds=self.mode == "bf16")
 
     def with_values(self, block: "RowPlan", values: Tensor) -> "RowPlan":
         """The block with other (nnz,) ``values`` at the same places, without waiting for the GPU."""
         plan = copy.copy(block)
         plan.values = values
         return plan
-
-    def spmm(
-        self, block: "RowPlan", x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE
-    ) -> None:
-        if out.numel():
-            block.multiply(rounded(x) if self.mode == "bf16" else x, out, accumulate, epilogue)
-
-    def tensors(self, block: "RowPlan") -> list[Tensor]:
-        return block.tensors()
 
     def name_for(self, device: torch.device, dtype: torch.dtype) -> str:
         check_supported("csr", device, dtype)
@@ -105,13 +96,17 @@ class Items:
 
 
 class RowPlan:
-    """One ``LocalCSR`` with its rows in bins."""
+    """One ``LocalCSR`` with its rows in bins.
 
-    def __init__(self, adj: LocalCSR, dtype: torch.dtype):
+    Args:
+        rounds: whether X is rounded to bfloat16.
+    """
+
+    def __init__(self, adj: LocalCSR, dtype: torch.dtype, rounds: bool = False):
         tuning = tuning_for(adj.indices.device).csr
         if adj.nnz >= 2**31 - 2 * MAX_LANES:  # a lane may read this far past the row
             raise PartitionError(f"a block of the adjacency has {adj.nnz} non-zeros, about 2^31: use more processes")
-        self.indices, self.num_rows, self.num_cols = adj.indices, adj.num_rows, adj.num_cols
+        self.indices, self.num_rows, self.num_cols, self._rounds = adj.indices, adj.num_rows, adj.num_cols, rounds
         self.values = None if adj.values is None else adj.values.to(dtype)
         part = CHAIN * min(num_lanes(constants, FULL_PIECE) for constants in (tuning.general, *tuning.widths.values()))
         self.bins, self.heavy = rows_in_bins(adj.indptr, (*(most for most in BINS if most < part), part))
@@ -119,6 +114,7 @@ class RowPlan:
     def multiply(self, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue) -> None:
         """``Kernel.spmm``."""
         assert x.shape == (self.num_cols, out.shape[1]) and len(out) == self.num_rows, (x.shape, out.shape)
+        x = rounded(x) if self._rounds else x
         if self.heavy:  # the longest first
             sum_levels(self.heavy, self.indices, self.values, x, out, accumulate, epilogue)
         for items in reversed(self.bins):

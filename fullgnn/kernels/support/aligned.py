@@ -33,6 +33,15 @@ def as_rows(x: Tensor) -> Tensor:
     return x if x.shape[1] <= 1 or x.stride(1) == 1 else x.contiguous()
 
 
+def memory_of(matrix: Tensor | None) -> tuple[int, int]:
+    """Address of the first row of an (n, f) matrix with contiguous rows, and bytes from one row to the next, as
+    compiled loops take it; zeros for None."""
+    if matrix is None:
+        return 0, 0
+    assert matrix.shape[1] <= 1 or matrix.stride(1) == 1, matrix.stride()
+    return matrix.data_ptr(), matrix.stride(0) * matrix.element_size()
+
+
 def empty_aligned(num_rows: int, width: int, like: Tensor) -> Tensor:
     """An uninitialised (num_rows, width) matrix whose rows begin at lines, with dtype and device of ``like``."""
     return like.new_empty(num_rows, aligned_stride(like.device, width, like.dtype))[:, :width]

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -108,16 +108,20 @@ def prefetch(_, address, like):
     """Prefetch the cache lines of the row at ``address``. Any address is safe, since a prefetch never faults."""
 
     def codegen(context, builder, signature, args):
-        byte = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
-        function = builder.module.declare_intrinsic("llvm.prefetch.p0i8", fnty=kind)
-        read, keep, data = I32(0), I32(3), I32(1)
         for first in range(0, like.num_vectors * like.vector_bytes, LINE_BYTES):
-            line = builder.add(args[0], args[0].type(first))
-            builder.call(function, [builder.inttoptr(line, byte), read, keep, data])
+            prefetch_line_at(builder, builder.add(args[0], args[0].type(first)))
         return context.get_dummy_value()
 
     return types.void(types.intp, like), codegen
+
+
+def prefetch_line_at(builder: ir.IRBuilder, address: ir.Value) -> None:
+    """Prefetch the cache line at ``address``."""
+    byte = ir.IntType(8).as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
+    function = builder.module.declare_intrinsic("llvm.prefetch.p0i8", fnty=kind)
+    read, keep, data = I32(0), I32(3), I32(1)
+    builder.call(function, [builder.inttoptr(address, byte), read, keep, data])
 
 
 @intrinsic
@@ -170,7 +174,7 @@ def times(_, row, factor):
     """``factor * row`` for a scalar factor. If ``add`` follows, the compiler may fuse both into one operation."""
 
     def codegen(context, builder, signature, args):
-        factors = broadcast(builder, row, args[1])
+        factors = broadcast(builder, row.lanes, args[1])
         return each_vector(builder, row, lambda u: builder.fmul(u, factors, flags=("contract",)), args[0])
 
     return row(row, row.number), codegen
@@ -204,7 +208,7 @@ def add_outer(_, tile, address, stride, row):
         vectors = [builder.extract_value(values, v) for v in range(row.num_vectors)]
         for k in range(signature.args[0].num_vectors // row.num_vectors):
             number = builder.load(builder.inttoptr(place, row.vector.element.as_pointer()), align=row.bits // 8)
-            factor = broadcast(builder, row, number)
+            factor = broadcast(builder, row.lanes, number)
             for v, vector in enumerate(vectors):
                 index = k * row.num_vectors + v
                 product = builder.fmul(factor, vector, flags=("contract",))
@@ -276,7 +280,7 @@ def exp_minus(_, row, number):
     """
 
     def codegen(context, builder, signature, args):
-        base = broadcast(builder, row, args[1])
+        base = broadcast(builder, row.lanes, args[1])
         return each_vector(builder, row, lambda x: exponential(builder, row, builder.fsub(x, base)), args[0])
 
     assert row.bits == 32
@@ -315,11 +319,11 @@ def exponential(builder: ir.IRBuilder, lines: RowVectors, z: ir.Value) -> ir.Val
     return builder.fmul(series, builder.bitcast(power, lines.vector))
 
 
-def broadcast(builder: ir.IRBuilder, lines: RowVectors, number: ir.Value) -> ir.Value:
-    """A vector that holds ``number`` in every lane."""
-    undefined = ir.Constant(lines.vector, ir.Undefined)
+def broadcast(builder: ir.IRBuilder, lanes: int, number: ir.Value) -> ir.Value:
+    """A vector that holds ``number`` in every one of its ``lanes``."""
+    undefined = ir.Constant(ir.VectorType(number.type, lanes), ir.Undefined)
     first = builder.insert_element(undefined, number, I32(0))
-    return builder.shuffle_vector(first, undefined, shuffle_mask([0] * lines.lanes))
+    return builder.shuffle_vector(first, undefined, shuffle_mask([0] * lanes))
 
 
 def shuffle_mask(lanes: list[int]) -> ir.Constant:
@@ -359,6 +363,36 @@ def row_lines() -> int:
     """
     count, register_bytes = registers()
     return min(MAX_ROW_LINES, count * register_bytes // (2 * LINE_BYTES))
+
+
+def lanes_of(width: int, most: int) -> int:
+    """The largest power of two within ``width`` and ``most``: lanes of the vectors of a row of ``width`` columns."""
+    return min(most, 1 << (width.bit_length() - 1))
+
+
+class Slices(NamedTuple):
+    """How the columns of a matrix are cut into slices of whole vectors."""
+
+    lanes: int  # of a vector
+    num_vectors: int  # of a slice
+    firsts: list[int]  # first column of each slice; the last one may overlap the one before it
+    width: int  # columns of a slice
+
+    def offsets(self, size: int) -> tuple[int, int, int]:
+        """The number of slices, and the offsets of the last slice in a row and of the last vector in a slice, in bytes,
+        if a number has ``size`` bytes."""
+        return len(self.firsts), self.firsts[-1] * size if self.firsts else 0, (self.width - self.lanes) * size
+
+
+def slices_of(width: int, size: int, most: int) -> Slices:
+    """Cut ``width`` columns of ``size`` bytes into as few slices of at most ``most`` vectors as possible."""
+    lanes = lanes_of(max(width, 1), registers()[1] // size)
+    num_vectors = max(1, -(-width // lanes))
+    num_slices = -(-num_vectors // most)
+    num_vectors = -(-num_vectors // num_slices)
+    columns = min(width, num_vectors * lanes)
+    firsts = [min(k * columns, width - columns) for k in range(num_slices)] if width else []
+    return Slices(lanes, num_vectors, firsts, columns)
 
 
 def _pointers(builder: ir.IRBuilder, lines: RowVectors, address: ir.Value, last: ir.Value) -> list[ir.Value]:

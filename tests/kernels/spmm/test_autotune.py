@@ -98,7 +98,7 @@ def test_every_width_is_measured_and_only_winners_stay_prepared(clock) -> None:
     prepared = kernel.prepare(adj, torch.float32)
     for width, formats in ((8, 1), (41, 2), (128, 3), (8, 3), (41, 3)):
         multiplied(kernel, prepared, dense, width, torch.float32)
-        assert {*prepared[1]._prepared} == {*winners[:formats]}, "what was not chosen is freed"
+        assert {*prepared.block._prepared} == {*winners[:formats]}, "what was not chosen is freed"
     assert times.asked == 3 * len(FLOAT32)
     assert kernel.name_for(DEVICE, torch.float32) == "csr (128); packed (41); torch (8)"
     held = kernel.tensors(prepared)
@@ -167,7 +167,7 @@ def test_a_wrong_kernel_is_not_chosen(error: float, clock, monkeypatch: pytest.M
         said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
         for line, one in zip(said, (wrong, worse), strict=True):
             assert f"off by {one.error} is disabled (its product differs from that of torch" in line
-        assert {*prepared[1]._prepared} == {chosen}
+        assert {*prepared.block._prepared} == {chosen}
 
 
 def test_a_right_kernel_is_compared_once_for_each_choice(clock, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
@@ -181,7 +181,7 @@ def test_a_right_kernel_is_compared_once_for_each_choice(clock, monkeypatch: pyt
     x[3, 2], x[30] = torch.nan, torch.inf
     for _ in range(3):
         kernel.spmm(prepared, x, torch.empty(20, 8, device=DEVICE), accumulate=False)
-    assert prepared[1].chosen == {8: "off by 1e-06"} and not caplog.records
+    assert prepared.block.chosen == {8: "off by 1e-06"} and not caplog.records
     assert nearly.calls == 1 + 1 + 3, "timed, compared, and multiplied"
 
 
@@ -191,7 +191,7 @@ def test_without_torch_there_is_nothing_to_compare_with(clock, monkeypatch: pyte
     kernel, (adj, _) = AutoKernel(), block()
     prepared = kernel.prepare(adj, torch.float32)
     kernel.spmm(prepared, torch.ones(50, 8, device=DEVICE), torch.empty(20, 8, device=DEVICE), accumulate=False)
-    assert prepared[1].chosen == {8: "off by 1.0"} and len(caplog.records) == 1
+    assert prepared.block.chosen == {8: "off by 1.0"} and len(caplog.records) == 1
 
 
 def test_errors_are_those_of_the_whole_product(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,9 +257,9 @@ def test_a_rehearsal_compiles_all_candidates_or_the_choice_of_the_cache(
         with rehearsal(1):
             product(kernel, prepared, 8)
         assert [len(made.calls) for made in three] == rehearsed
-        assert not prepared[1].chosen and not prepared[1]._prepared and times.asked == (0 if first_run else 3)
+        assert not prepared.block.chosen and not prepared.block._prepared and times.asked == (0 if first_run else 3)
         product(kernel, prepared, 8)
-        assert prepared[1].chosen == {8: "medium"}
+        assert prepared.block.chosen == {8: "medium"}
 
 
 def test_a_run_keeps_choices_where_it_keeps_other_things(ranks, tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_a_format_is_made_again_for_another_width_unless_it_was_chosen(clock, th
     for width, times_prepared in ((8, [1, 1, 1]), (16, [2, 1, 2]), (41, [3, 1, 3]), (8, [3, 1, 3])):
         product(kernel, prepared, width)
         assert [made.prepared for made in three] == times_prepared
-    assert {*prepared[1]._prepared} == {"medium", "large"}
+    assert {*prepared.block._prepared} == {"medium", "large"}
 
 
 def test_the_fastest_so_far_and_one_other_are_prepared_at_a_time(clock, three: list[Made]) -> None:
@@ -413,7 +413,7 @@ def names_chosen(deterministic: bool, monkeypatch: pytest.MonkeyPatch, folder: P
     """The kernels that multiply two blocks by three widths when the measured times are random."""
     random = np.random.default_rng(seed)
     monkeypatch.setattr(autotune, "time_ms", lambda run: float(random.random()))
-    monkeypatch.setattr(autotune.Call, "by", lambda call, kernel, prepared: None)  # only the choice matters here
+    monkeypatch.setattr(autotune.Call, "by", lambda call, block: None)  # only the choice matters here
     kernel = AutoKernel()
     kernel.remember_in(Cache(None if folder is None else str(folder)))
     if deterministic:
