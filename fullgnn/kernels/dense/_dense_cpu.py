@@ -31,15 +31,18 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.dense.dense import Picked
-from fullgnn.kernels.support.aligned import LINE_BYTES
+from fullgnn.kernels.support.aligned import LINE_BYTES, memory_of
 from fullgnn.kernels.support.process import even_slices, parallel_for
 from fullgnn.kernels.support.vectors import (
+    Slices,
     add,
     add_outer,
     compiled,
+    lanes_of,
     load,
     prefetch,
     registers,
+    slices_of,
     store,
     times,
     where_positive,
@@ -56,10 +59,7 @@ class _Shape(NamedTuple):
     """How the columns of one matrix are cut into slices, those of the other into tiles; see the head of this file."""
 
     swapped: bool  # whether the slices are those of G; else those of X
-    lanes: int  # lanes of a vector of a slice
-    num_vectors: int  # vectors of a slice
-    slices: list[int]  # first column of each; the last may overlap the one before it
-    width: int  # columns of a slice
+    slices: Slices
     tile: int  # columns of a tile
     num_tiles: int  # as many of them as needed have a column less
     num_narrow: int  # that many
@@ -67,7 +67,8 @@ class _Shape(NamedTuple):
     @property
     def work(self) -> int:
         """Vectors that a row is multiplied to."""
-        return len(self.slices) * self.num_vectors * (self.num_tiles * self.tile - self.num_narrow)
+        num_vectors = len(self.slices.firsts) * self.slices.num_vectors
+        return num_vectors * (self.num_tiles * self.tile - self.num_narrow)
 
 
 def weight_gradient_cpu(
@@ -84,22 +85,21 @@ def weight_gradient_cpu(
     """
     (num_rows, f), h = x.shape, g.shape[1]
     size, num_halves = x.element_size(), 1 if picked is None else 2
-    shape = _shape(f, h, size)
-    num_ranges = max(1, min(MAX_RANGES, num_rows // MIN_ROWS))
-    num_columns, lanes = f if shape.swapped else h, shape.num_vectors * shape.lanes
-    g_lanes = _lanes(h, registers()[1] // size)
-    stretches = x.new_zeros(num_ranges, num_halves * len(shape.slices) * num_columns * lanes)
+    shape, register_lanes = _shape(f, h, size), registers()[1] // size
+    slices, num_ranges = shape.slices, max(1, min(MAX_RANGES, num_rows // MIN_ROWS))
+    num_columns, lanes = f if shape.swapped else h, slices.num_vectors * slices.lanes
+    g_lanes = lanes_of(h, register_lanes)
+    stretches = x.new_zeros(num_ranges, num_halves * len(slices.firsts) * num_columns * lanes)
     many = num_rows > 2 * num_ranges * STRETCH_ROWS
     totals = torch.zeros(num_ranges, stretches.shape[1] if many else 0, dtype=torch.float64)
     sums = torch.zeros(num_ranges, -(-h // g_lanes) * g_lanes, dtype=torch.float64)
-    copied_lanes = 0 if picked is None else _lanes(f, registers()[1] // size)
-    kind = shape.swapped, shape.lanes, shape.num_vectors, shape.tile, shape.num_narrow > 0, g_lanes, copied_lanes
+    copied_lanes = 0 if picked is None else lanes_of(f, register_lanes)
+    kind = shape.swapped, slices.lanes, slices.num_vectors, shape.tile, shape.num_narrow > 0, g_lanes, copied_lanes
     loop = _accumulator(8 * size, *kind, output is not None)
-    sizes = -(-f * size // LINE_BYTES), len(shape.slices), shape.slices[-1] * size if shape.slices else 0
-    of_x, of_g, of_output = (_place(matrix) for matrix in (x, g, output))
-    of_picked = _place(None if picked is None else picked.matrix)
+    tiles = shape.num_tiles - shape.num_narrow, shape.num_narrow
+    given = (f, h), tiles, memory_of(x), slices.offsets(size), memory_of(g), memory_of(output), scale
+    of_picked = memory_of(None if picked is None else picked.matrix)
     index = np.empty(0, np.int32) if picked is None else picked.index.numpy()
-    last_of_slice, last_of_g = (shape.width - shape.lanes) * size, (h - g_lanes) * size
     scratch = x.new_empty(num_ranges, sums.shape[1] + shape.tile * lanes)
     arrays = [part.numpy() for part in (scratch, stretches, totals, sums)]
 
@@ -109,44 +109,18 @@ def weight_gradient_cpu(
         if output is not None and masked is None:
             kept = x.new_empty(num_chunk, h)
         copied = x.new_empty(num_chunk if picked is not None else 0, f)
-        loop(
-            rows.start,
-            rows.stop,
-            h,
-            f,
-            shape.num_tiles - shape.num_narrow,
-            shape.num_narrow,
-            *of_x,
-            *sizes,
-            last_of_slice,
-            *of_g,
-            last_of_g,
-            *of_output,
-            scale,
-            *_place(kept),
-            masked is not None,
-            *of_picked,
-            index,
-            copied.numpy(),
-            *(part[number] for part in arrays),
-        )
+        beside = *of_picked, index, copied.numpy()
+        of_range = tuple(part[number] for part in arrays)
+        loop((rows.start, rows.stop), *given, memory_of(kept), masked is not None, beside, of_range)
 
     parallel_for(accumulate, enumerate(even_slices(num_rows, num_ranges)))
     total, column_sums = stretches.sum(0), sums.sum(0).to(x.dtype)
     if many:
         total = (totals.sum(0) + total).to(x.dtype)
-    halves = total.view(num_halves, len(shape.slices), num_columns, lanes)
-    joined = [_joined(half, shape, h if shape.swapped else f) for half in halves]
+    halves = total.view(num_halves, len(slices.firsts), num_columns, lanes)
+    joined = [_joined(half, slices, h if shape.swapped else f) for half in halves]
     gradients = [half if shape.swapped else half.t() for half in joined]
     return gradients[0] if picked is None else torch.cat(gradients), _without_overlap(column_sums, g_lanes, h)
-
-
-def _place(matrix: Tensor | None) -> tuple[int, int]:
-    """Address of the first row, and bytes from one row to the next."""
-    if matrix is None:
-        return 0, 0
-    assert matrix.shape[1] <= 1 or matrix.stride(1) == 1, matrix.stride()
-    return matrix.data_ptr(), matrix.stride(0) * matrix.element_size()
 
 
 @functools.cache
@@ -157,28 +131,18 @@ def _shape(f: int, h: int, size: int) -> _Shape:
 
 def _sliced(sliced: int, tiled: int, size: int, swapped: bool) -> _Shape:
     """Cut ``sliced`` columns into slices, and ``tiled`` columns into tiles."""
-    num_registers, register_bytes = registers()
-    lanes = _lanes(max(sliced, 1), register_bytes // size)
-    num_vectors = max(1, -(-sliced // lanes))
-    num_slices = -(-num_vectors // (num_registers // 8))
-    num_vectors = -(-num_vectors // num_slices)
-    width = min(sliced, num_vectors * lanes)
-    slices = [min(k * width, sliced - width) for k in range(num_slices)] if sliced else []
-    num_tiles = -(-tiled // (num_registers * 3 // 4 // num_vectors))
+    num_registers = registers()[0]
+    slices = slices_of(sliced, size, num_registers // 8)
+    num_tiles = -(-tiled // (num_registers * 3 // 4 // slices.num_vectors))
     tile = -(-tiled // num_tiles) if num_tiles else 0
-    return _Shape(swapped, lanes, num_vectors, slices, width, tile, num_tiles, num_tiles * tile - tiled)
+    return _Shape(swapped, slices, tile, num_tiles, num_tiles * tile - tiled)
 
 
-def _lanes(width: int, most: int) -> int:
-    """The largest power of two within ``width`` and ``most``."""
-    return min(most, 1 << (width.bit_length() - 1))
-
-
-def _joined(total: Tensor, shape: _Shape, sliced: int) -> Tensor:
+def _joined(total: Tensor, slices: Slices, sliced: int) -> Tensor:
     """Join the slices: (num_slices, tiled columns, lanes of a slice) to (tiled columns, ``sliced`` columns)."""
     out = total.new_empty(total.shape[1], sliced)
-    for first, part in zip(shape.slices, total):
-        out[:, first : first + shape.width] = _without_overlap(part, shape.lanes, shape.width)
+    for first, part in zip(slices.firsts, total):
+        out[:, first : first + slices.width] = _without_overlap(part, slices.lanes, slices.width)
     return out
 
 
@@ -243,54 +207,29 @@ def _accumulator(
     num_halves, f_lanes = (2, copied_lanes) if copied_lanes else (1, 1)
 
     @compiled(bits, swapped, lanes, num_vectors, tile, has_narrow, g_lanes, copied_lanes, has_output)
-    def accumulate(
-        first_row,
-        stop_row,
-        h,
-        f,
-        num_wide,
-        num_narrow,
-        x,
-        x_stride,
-        x_lines,
-        num_slices,
-        last_slice,
-        row_last,
-        g,
-        g_stride,
-        g_last,
-        output,
-        output_stride,
-        scale,
-        kept,
-        kept_stride,
-        keeps_all,
-        picked,
-        picked_stride,
-        index,
-        copied,
-        scratch,
-        stretch,
-        totals,
-        sums,
-    ):
+    def accumulate(rows, widths, tiles, of_x, slices, of_g, of_output, scale, of_kept, keeps_all, beside, arrays):
         """Add the products of some rows to ``stretch`` and ``totals``, and the column sums to ``sums``.
 
         Args:
-            num_wide, num_narrow: tiles of ``tile`` columns, then those of one less.
-            x, g, output, kept: addresses of matrices; ``*_stride``: row strides in bytes. ``kept`` has all rows if
-                ``keeps_all``, else a chunk; it is not used where nothing is masked.
+            rows: the first one, and the one after the last.
+            widths: columns of X and of G.
+            tiles: how many have ``tile`` columns, and how many one less, which follow.
+            of_x, of_g, of_output, of_kept: the ``memory_of`` matrices. The last one has all rows if ``keeps_all``, else
+                a chunk; it is not used where nothing is masked.
+            slices: ``Slices.offsets``.
             scale: factor of G where G is masked.
-            x_lines: cache lines of a row of X.
-            last_slice, row_last, g_last: offset of the last slice or vector in a row or slice, in bytes.
-            picked, picked_stride: address and row stride of the matrix whose rows ``index`` are the second half of X.
-            index: (num_rows,) int32.
-            copied: (CHUNK_ROWS, f) memory for them.
-            scratch: memory for the column sums of a chain, and for a tile.
-            stretch: (halves * slices * tiled columns * num_vectors * lanes,) sums in the dtype of X, 0 at first.
-            totals: the same in float64, to which ``stretch`` is added after every STRETCH_ROWS rows; or (0,).
-            sums: float64 column sums of G', in vectors.
+            beside: the ``memory_of`` a matrix of which some rows are the second half of X, their (num_rows,) int32
+                index, and (CHUNK_ROWS, f) memory for them.
+            arrays: scratch, memory for the column sums of a chain and for a tile; stretch, (halves * slices * tiled
+                columns * num_vectors * lanes,) sums in the dtype of X, 0 at first; totals, the same in float64, to
+                which ``stretch`` is added after every STRETCH_ROWS rows, or (0,); sums, float64 column sums of G', in
+                vectors.
         """
+        (first_row, stop_row), (f, h), (num_wide, num_narrow) = rows, widths, tiles
+        (x, x_stride), (g, g_stride), (output, output_stride), (kept, kept_stride) = of_x, of_g, of_output, of_kept
+        (num_slices, last_slice, row_last), (picked, picked_stride, index, copied) = slices, beside
+        scratch, stretch, totals, sums = arrays
+        x_lines, g_last = (f * size + LINE_BYTES - 1) // LINE_BYTES, (h - g_lanes) * size
         factor = number(scale)
         line, row_of_slice, vector = zeros(bits, lanes, 1), zeros(bits, lanes, num_vectors), zeros(bits, g_lanes, 1)
         wide_tile, narrow_tile = zeros(bits, lanes, in_tile), zeros(bits, lanes, in_narrow)

@@ -31,9 +31,18 @@ from fullgnn.kernels.edges._vectors_cpu import compiled, larger, multiply, sprea
 from fullgnn.kernels.edges.index import Transposed
 from fullgnn.kernels.edges.max_state import MaxState
 from fullgnn.kernels.spmm.base import LocalCSR
-from fullgnn.kernels.support.aligned import LINE_BYTES
+from fullgnn.kernels.support.aligned import LINE_BYTES, memory_of
 from fullgnn.kernels.support.process import even_slices, parallel_for
-from fullgnn.kernels.support.vectors import I32, RowVectors, load, prefetch, registers, shuffle_mask, store, zeros
+from fullgnn.kernels.support.vectors import (
+    I32,
+    broadcast,
+    lanes_of,
+    load,
+    prefetch,
+    registers,
+    store,
+    zeros,
+)
 
 LOOKAHEAD = 16  # edges
 TILE_BYTES = 1 << 14  # bytes of rows of X in a tile: a third of an L1 cache of 48 KB
@@ -54,8 +63,8 @@ def largest_rows(csr: LocalCSR, x: Tensor, source_id: Tensor, state: MaxState) -
     keys, ids = _keys(source_id)
     lanes, num_vectors, columns = _slice_of(size, width)
     loop = largest_loop(8 * size, lanes, num_vectors, weighted)
-    given = (edge_weight, x, x.stride(0) * size, width, columns, state.value, state.winner, keys.numpy(), ids.numpy())
-    over_rows(loop, csr, *given)
+    states = (state.value, state.winner)
+    over_rows(loop, csr, edge_weight, memory_of(x), width, columns, states, keys.numpy(), ids.numpy())
 
 
 def largest_rows_backward(
@@ -102,7 +111,7 @@ def _slice_of(size: int, width: int) -> tuple[int, int, int]:
     Numbers and keys of a slice take half of the registers.
     """
     count, register_bytes = registers()
-    lanes = min(LINE_BYTES // size, 1 << (width.bit_length() - 1))
+    lanes = lanes_of(width, LINE_BYTES // size)
     most = max(1, count * register_bytes // (4 * LINE_BYTES))
     num_vectors = min(most, -(-width // lanes))
     return lanes, num_vectors, min(width, lanes * num_vectors)
@@ -114,7 +123,7 @@ def lowest_keys(_, numbers, tops, key, keys):
 
     def codegen(context, builder, signature, args):
         numbers, tops_value, key, best = args
-        spread = _spread(builder, tops, key)
+        spread = broadcast(builder, tops.lanes, key)
         for k in range(tops.num_vectors):
             held = builder.bitcast(builder.extract_value(best, k), spread.type)
             lower = builder.select(builder.icmp_signed("<", spread, held), spread, held)
@@ -132,7 +141,7 @@ def forget_keys(_, before, tops, keys):
 
     def codegen(context, builder, signature, args):
         before, tops_value, best = args
-        none = _spread(builder, tops, I32(NO_KEY))
+        none = broadcast(builder, tops.lanes, I32(NO_KEY))
         for k in range(tops.num_vectors):
             held = builder.bitcast(builder.extract_value(best, k), none.type)
             risen = builder.fcmp_ordered(">", builder.extract_value(tops_value, k), builder.extract_value(before, k))
@@ -171,13 +180,6 @@ def join_state(_, value, winner, last, senders, last_sender, numbers):
     return types.void(*[types.intp] * 5, numbers), codegen
 
 
-def _spread(builder: ir.IRBuilder, lines: RowVectors, key: ir.Value) -> ir.Value:
-    """A vector that holds ``key`` beside each number of a vector of ``lines``."""
-    undefined = ir.Constant(ir.VectorType(I32, lines.lanes), ir.Undefined)
-    first = builder.insert_element(undefined, key, I32(0))
-    return builder.shuffle_vector(first, undefined, shuffle_mask([0] * lines.lanes))
-
-
 @functools.cache
 def largest_loop(bits: int, lanes: int, num_vectors: int, weighted: bool) -> RowLoop:
     """The loop that updates the largest rows of some targets, in slices of ``num_vectors`` vectors of ``lanes``."""
@@ -185,32 +187,18 @@ def largest_loop(bits: int, lanes: int, num_vectors: int, weighted: bool) -> Row
     tile = TILE_BYTES // (most * size)
 
     @compiled(bits, lanes, num_vectors, weighted)
-    def largest(
-        indptr,
-        indices,
-        first_row,
-        stop_row,
-        scratch,
-        edge_weight,
-        x,
-        x_stride,
-        width,
-        columns,
-        value,
-        winner,
-        keys,
-        ids,
-    ):
+    def largest(indptr, indices, first_row, stop_row, scratch, edge_weight, of_x, width, columns, state, keys, ids):
         """Update the state of some targets.
 
         Args:
             edge_weight: address of the weights of the edges, if they are ``weighted``.
-            x, value, winner: addresses of X, of which all numbers are finite, and of the state.
-            x_stride: row stride in bytes.
+            of_x: the ``memory_of`` of X, of which all numbers are finite.
+            state: addresses of the tensors of the ``MaxState``.
             width, columns: of a row, and of a slice of it. The last slice ends where the row does.
             keys: (m,) int32 keys of the sources.
             ids: (m,) id of each key; (0,): keys are ids.
         """
+        (x, x_stride), (value, winner) = of_x, state
         no_numbers, no_keys = zeros(bits, lanes, num_vectors), zeros(32, lanes, num_vectors)
         numbers, winners, senders = (
             scratch[:most],

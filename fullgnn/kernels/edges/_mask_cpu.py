@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fullgnn.kernels.dropout._philox_cpu import LOW, MULTIPLIER_0, MULTIPLIER_1, SHIFT, WEYL_0, WEYL_1
 from fullgnn.kernels.edges.mask import EdgeMask
-from fullgnn.kernels.support.vectors import shuffle_mask
+from fullgnn.kernels.support.vectors import broadcast, shuffle_mask
 
 EIGHT, SIXTEEN, TWENTY_FOUR = np.uint64(8), np.uint64(16), np.uint64(24)
 NO_IDS = np.empty(0, np.int64)
@@ -106,10 +106,6 @@ def philox_words(_, counters, plane, epoch, key_0, key_1, words):
         def constant(number: np.uint64) -> ir.Constant:
             return ir.Constant(wide, [int(number)] * CALLS)
 
-        def spread(number: ir.Value) -> ir.Value:
-            first = builder.insert_element(ir.Constant(wide, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
-            return builder.shuffle_vector(first, first, shuffle_mask([0] * CALLS))
-
         def loaded(index: int) -> ir.Value:
             place = builder.add(address, builder.mul(plane, plane.type(index)))
             return builder.load(builder.inttoptr(place, wide.as_pointer()), align=8)
@@ -118,7 +114,7 @@ def philox_words(_, counters, plane, epoch, key_0, key_1, words):
             return builder.shuffle_vector(a, b, shuffle_mask(order))
 
         low, shift = constant(LOW), constant(SHIFT)
-        fourth, key_0, key_1 = (builder.and_(spread(number), low) for number in scalars)
+        fourth, key_0, key_1 = (builder.and_(broadcast(builder, CALLS, number), low) for number in scalars)
         counter = [*(builder.and_(loaded(index), low) for index in range(3)), fourth]
         for _ in range(10):
             product_0 = builder.mul(counter[0], constant(MULTIPLIER_0))

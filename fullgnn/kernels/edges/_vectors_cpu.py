@@ -23,6 +23,7 @@ from fullgnn.kernels.support.vectors import (
     compiled_with,
     each_vector,
     exponential,
+    lanes_of,
     load,
     shuffle_mask,
     store,
@@ -64,7 +65,7 @@ class Heads:
 
     def layout(self, width: int) -> tuple[int, int, int]:
         """(lanes, vectors, offset of the last vector in bytes) of the ``RowVectors`` of a row of ``width`` numbers."""
-        lanes = min(self.full_lanes, 1 << (width.bit_length() - 1))
+        lanes = lanes_of(width, self.full_lanes)
         return lanes, -(-width // lanes), (width - lanes) * self.size
 
 
@@ -103,7 +104,7 @@ def sloped(_, row, sign, slope):
     """``row``, but ``slope * row`` where ``sign`` is not positive: a LeakyReLU if both are one row."""
 
     def codegen(context, builder, signature, args):
-        factors, zero = broadcast(builder, row, args[2]), ir.Constant(row.vector, None)
+        factors, zero = broadcast(builder, row.lanes, args[2]), ir.Constant(row.vector, None)
 
         def choose(u: ir.Value, v: ir.Value) -> ir.Value:
             return builder.select(builder.fcmp_ordered(">", v, zero), u, builder.fmul(u, factors))
@@ -150,7 +151,7 @@ def spread(_, address, like, heads, depth):
             place = builder.add(args[0], args[0].type(start * like.bits // 8))
             if count == 1:
                 weight = builder.load(builder.inttoptr(place, element.as_pointer()), align=like.bits // 8)
-                vector = broadcast(builder, like, weight)
+                vector = broadcast(builder, like.lanes, weight)
             else:
                 pointer = builder.inttoptr(place, ir.VectorType(element, count).as_pointer())
                 few = builder.load(pointer, align=like.bits // 8)
@@ -168,7 +169,7 @@ def head_sums(_, row, heads, depth):
     Columns are added in halves: one round adds the second half of every head to its first half, for all heads at once.
     """
     num_heads, columns = heads.literal_value, depth.literal_value
-    lanes = min(row.lanes, 1 << (num_heads.bit_length() - 1))
+    lanes = lanes_of(num_heads, row.lanes)
     result = RowVectors(row.bits, lanes, -(-num_heads // lanes))
 
     def codegen(context, builder, signature, args):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fullgnn.kernels.support.aligned import LINE_BYTES
 from fullgnn.kernels.support.process import even_slices, parallel_for
-from fullgnn.kernels.support.vectors import compiled, exp_minus, largest, load, store, times, total, zeros
+from fullgnn.kernels.support.vectors import compiled, exp_minus, lanes_of, largest, load, store, times, total, zeros
 
 MAX_CLASSES = 12 * LINE_BYTES // 4  # so that a row fits into registers
 MIN_ROWS, MAX_RANGES = 1024, 32  # threads take ranges of rows, whose losses are added in a fixed order
@@ -44,7 +44,7 @@ def cross_entropy_cpu(logits: Tensor, labels: Tensor, scale: float) -> tuple[Ten
 
 @functools.cache
 def _cross_entropy(num_classes: int) -> Callable[..., Any]:
-    lanes = min(LINE_BYTES // 4, 1 << (num_classes.bit_length() - 1))
+    lanes = lanes_of(num_classes, LINE_BYTES // 4)
     num_vectors = -(-num_classes // lanes)
     last = (num_classes - lanes) * 4  # where the last vector of a row begins, in bytes
 

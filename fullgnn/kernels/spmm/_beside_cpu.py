@@ -32,50 +32,28 @@ def multiplier_beside(
     x_slice, w_slice = num_x_vectors * x_lanes * size, num_vectors * lanes * size
 
     @compiled(bits, x_lanes, num_x_vectors, lanes, num_vectors, tile_rows, column_type, weighted)
-    def multiply(
-        starts,
-        columns,
-        values,
-        scale,
-        own,
-        first_row,
-        stop_row,
-        block_rows,
-        x,
-        x_stride,
-        f,
-        num_x_slices,
-        last_x_slice,
-        x_last,
-        ax,
-        weight,
-        w_stride,
-        num_w_slices,
-        last_w_slice,
-        w_last,
-        y,
-        bias,
-        relu,
-        own_rows,
-        scratch,
-    ):
+    def multiply(edges, values, own, rows, of_x, x_slices, ax, of_weight, w_slices, y, epilogue, own_rows, scratch):
         """Compute some rows of A X and of Y, at least ``tile_rows`` of them.
 
         The last block and the last tile end with the last row: some rows are computed twice, with the same result.
 
         Args:
-            starts, columns, values: fields of a ``ColumnBlocks`` of one block; ``values`` is None for a pattern.
-            scale: (num_rows,) factors of the rows of A, or (0,) for none.
+            edges, values: starts, columns and values of a ``ColumnBlocks`` of one block; ``values`` is None for a
+                pattern.
             own: (num_rows,) int32, the row of X beside each row of A X.
-            block_rows: rows of a block; no more than there are.
-            x, ax, weight, y, bias: addresses of X, A X (num_rows, f), W (2 f, columns of Y), Y, and b or 0 for none;
-                all but X are contiguous.
-            f: columns of X.
-            *_stride: bytes of a row; *_slices: how many slices a row has; last_*_slice: byte where the last one begins;
-            *_last: offset of the last vector of a slice, in bytes.
-            own_rows: (block_rows, f) memory for the rows ``own`` of a block.
+            rows: the first one, and the one after the last.
+            of_x, of_weight: the ``memory_of`` of X (n, f), and of W (2 f, columns of Y).
+            x_slices, w_slices: ``Slices.offsets`` of X and of W.
+            ax, y: addresses of A X (num_rows, f) and of Y; they are contiguous, as W is.
+            epilogue: (num_rows,) factors of the rows of A, or (0,) for none; address of b or 0 for none; whether there
+                is a ReLU.
+            own_rows: (rows of a block, f) memory for the rows ``own`` of a block; it has no more than there are.
             scratch: memory for a tile, or for the rounding errors of a row.
         """
+        (starts, columns), (first_row, stop_row), (scale, bias, relu) = edges, rows, epilogue
+        (x, x_stride), (num_x_slices, last_x_slice, x_last) = of_x, x_slices
+        (weight, w_stride), (num_w_slices, last_w_slice, w_last) = of_weight, w_slices
+        block_rows, f = own_rows.shape
         x_zero, zero, row_zero = (
             zeros(bits, x_lanes, num_x_vectors),
             zeros(bits, lanes, in_tile),

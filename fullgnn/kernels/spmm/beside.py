@@ -22,7 +22,7 @@ from fullgnn.kernels.epilogue.epilogue import Epilogue
 from fullgnn.kernels.spmm.base import LocalCSR
 from fullgnn.kernels.spmm.blocked import BlockedCSR
 from fullgnn.kernels.spmm.single_use import OneBlock
-from fullgnn.kernels.support.aligned import LINE_BYTES
+from fullgnn.kernels.support.aligned import LINE_BYTES, memory_of
 from fullgnn.kernels.support.process import even_slices, parallel_for
 
 BLOCK_ROWS = 48
@@ -53,51 +53,28 @@ def spmm_beside_linear(
     """
     # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
     from fullgnn.kernels.spmm._beside_cpu import multiplier_beside
-    from fullgnn.kernels.support.vectors import registers, row_lines
+    from fullgnn.kernels.support.vectors import registers, row_lines, slices_of
 
     assert epilogue.scale is None and len(weight) == 2 * x.shape[1], (len(weight), x.shape)
     assert multiplies_beside(adj, x, weight.shape[1]) and len(own) == adj.num_rows, (adj.num_rows, x.shape)
     matrix, (f, h), size = OneBlock(adj, x.dtype), (x.shape[1], weight.shape[1]), x.element_size()
     layout, num_rows = matrix.layout(0), adj.num_rows
-    x_lanes, num_x_vectors, x_slices, x_width = _slices(f, size, row_lines() * LINE_BYTES // registers()[1])
-    lanes, num_vectors, w_slices, w_width = _slices(h, size, registers()[0] // 8)
+    of_x, of_w = slices_of(f, size, row_lines() * LINE_BYTES // registers()[1]), slices_of(h, size, registers()[0] // 8)
     tile_rows = _tile_rows(size, h)
-    kind = x_lanes, num_x_vectors, lanes, num_vectors, tile_rows, layout.columns.dtype.name, layout.values is not None
+    kind = *of_x[:2], *of_w[:2], tile_rows, layout.columns.dtype.name, layout.values is not None
     loop = multiplier_beside(8 * size, *kind)
     weight, bias = weight.detach().contiguous(), None if epilogue.bias is None else epilogue.bias.detach().contiguous()
     factors = (x.new_empty(0) if scale is None else scale.contiguous()).numpy()
+    finish = factors, 0 if bias is None else bias.data_ptr(), epilogue.relu
     ax, y = x.new_empty(num_rows, f), x.new_empty(num_rows, h)
-    rows_of_x = own.numpy()
+    edges = (layout.starts, layout.columns), layout.values, own.numpy()
+    from_x, to_ax = (memory_of(x), of_x.offsets(size)), ax.data_ptr()
+    from_w, to_y = ((weight.data_ptr(), h * size), of_w.offsets(size)), y.data_ptr()
 
     def multiply(rows: slice) -> None:
-        block_rows = min(BLOCK_ROWS, rows.stop - rows.start)
-        loop(
-            layout.starts,
-            layout.columns,
-            layout.values,
-            factors,
-            rows_of_x,
-            rows.start,
-            rows.stop,
-            block_rows,
-            x.data_ptr(),
-            x.stride(0) * size,
-            f,
-            len(x_slices),
-            x_slices[-1] * size,
-            (x_width - x_lanes) * size,
-            ax.data_ptr(),
-            weight.data_ptr(),
-            h * size,
-            len(w_slices),
-            w_slices[-1] * size,
-            (w_width - lanes) * size,
-            y.data_ptr(),
-            0 if bias is None else bias.data_ptr(),
-            epilogue.relu,
-            np.empty((block_rows, f), factors.dtype),
-            np.empty(max(tile_rows * num_vectors * lanes, num_x_vectors * x_lanes), factors.dtype),
-        )
+        own_rows = np.empty((min(BLOCK_ROWS, rows.stop - rows.start), f), factors.dtype)
+        scratch = np.empty(max(tile_rows * of_w.num_vectors * of_w.lanes, of_x.num_vectors * of_x.lanes), factors.dtype)
+        loop(*edges, (rows.start, rows.stop), *from_x, to_ax, *from_w, to_y, finish, own_rows, scratch)
 
     shared = num_rows * 2 * f * h >= MIN_SHARED_WORK
     num_chunks = min(CHUNKS_PER_THREAD * torch.get_num_threads(), num_rows // BLOCK_ROWS) if shared else 1
@@ -105,22 +82,9 @@ def spmm_beside_linear(
     return ax, y if epilogue.dropout is None else drop_(y, epilogue.dropout)
 
 
-def _slices(width: int, size: int, most: int) -> tuple[int, int, list[int], int]:
-    """Lanes of a vector, vectors of a slice, at most ``most``, the first column of each slice, and its columns. The
-    last slice may overlap the one before it."""
-    from fullgnn.kernels.support.vectors import registers
-
-    lanes = min(registers()[1] // size, 1 << (width.bit_length() - 1))
-    num_vectors = -(-width // lanes)
-    num_slices = -(-num_vectors // most)
-    num_vectors = -(-num_vectors // num_slices)
-    columns = min(width, num_vectors * lanes)
-    return lanes, num_vectors, [min(k * columns, width - columns) for k in range(num_slices)], columns
-
-
 def _tile_rows(size: int, num_columns: int) -> int:
     """Rows of a tile of Y, whose vectors fill three quarters of the registers."""
-    from fullgnn.kernels.support.vectors import registers
+    from fullgnn.kernels.support.vectors import registers, slices_of
 
     num_registers = registers()[0]
-    return num_registers * 3 // 4 // _slices(num_columns, size, num_registers // 8)[1]
+    return num_registers * 3 // 4 // slices_of(num_columns, size, num_registers // 8).num_vectors

@@ -9,7 +9,9 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
+from fullgnn.kernels.support.vectors import prefetch_line_at
+
+I1, I32, I64 = (ir.IntType(bits) for bits in (1, 32, 64))
 
 
 @intrinsic
@@ -37,10 +39,7 @@ def prefetch_line(_, address):
     """Prefetch the cache line at ``address``. Any address is safe, since a prefetch never faults."""
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        kind = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
-        function = builder.module.declare_intrinsic("llvm.prefetch.p0i8", fnty=kind)
-        read, keep, data = I32(0), I32(3), I32(1)
-        builder.call(function, [builder.inttoptr(args[0], I8.as_pointer()), read, keep, data])
+        prefetch_line_at(builder, args[0])
         return context.get_dummy_value()
 
     return types.void(types.intp), codegen
