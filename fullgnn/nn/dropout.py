@@ -41,9 +41,9 @@ class Dropout(DrawsByEpoch):
 
         Sparse rows stay sparse.
         """
-        if not self.training or self.p == 0:
+        mask = self.mask(node_id)
+        if mask is None:
             return x
-        mask = Mask(node_id, self.p, self.seed, self.epoch, self.layer)
         return x.dropout(mask) if isinstance(x, SparseRows) else dropout(x, mask)
 
     def mask(self, node_id: Tensor) -> Mask | None:

@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.dense.constant_input import constant_linear
 from fullgnn.kernels.dense.dense import linear_gradients, matmul, matmul_nt
 from fullgnn.kernels.dense.host_rows import HostRows
 from fullgnn.kernels.dense.sparse_rows import SparseRows
@@ -66,25 +65,36 @@ def linear(
     x: Tensor | HostRows | SparseRows, weight: Tensor, bias: Tensor | None = None, activation: Activation = IDENTITY
 ) -> Tensor:
     """Return ``activation`` of X W + b, differentiable; X is (n, f), W is (f, g), b is (g,), the result is (n, g)."""
-    if isinstance(x, (HostRows, SparseRows)):
-        return constant_linear(x, weight, bias, activation)
     return _Linear.apply(x, weight, bias, activation)
 
 
 class _Linear(torch.autograd.Function):
-    """X W + b with its activation. Bias and activation are fused into the products of both passes; see ``dense.py``."""
+    """X W + b with its activation. Bias and activation are fused into the products of both passes; see ``dense.py``.
+
+    A constant X, which has no gradient, is multiplied by methods of its own class: ``HostRows`` stay on the host, and
+    their products are computed one chunk of rows after the other; ``SparseRows`` are multiplied as a sparse matrix.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, activation: Activation) -> Tensor:
-        y = matmul(x, weight, activation.epilogue(bias))
-        ctx.save_for_backward(x, weight, y if activation.relu else None)
-        ctx.scale = activation.scale
+    def forward(
+        ctx: Any, x: Tensor | HostRows | SparseRows, weight: Tensor, bias: Tensor | None, activation: Activation
+    ) -> Tensor:
+        ctx.scale, ctx.constant, epilogue = activation.scale, None, activation.epilogue(bias)
+        kept: tuple[Tensor | None, ...] = (None, None)
+        if isinstance(x, Tensor):
+            y, kept = matmul(x, weight, epilogue), (x, weight)
+        else:
+            y, ctx.constant = x.multiply(weight, epilogue), x
+        ctx.save_for_backward(*kept, y if activation.relu else None)
         return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, output = ctx.saved_tensors
         needs_grad_x, _, needs_grad_bias, _ = ctx.needs_input_grad
+        if ctx.constant is not None:
+            grad_weight, grad_bias = ctx.constant.linear_gradients(grad, output, ctx.scale)
+            return None, grad_weight, grad_bias if needs_grad_bias else None, None
         grad_weight, grad_bias, masked = linear_gradients(x, grad, output, ctx.scale, keep_masked=needs_grad_x)
         grad_x = matmul_nt(masked, weight) if masked is not None else None
         return grad_x, grad_weight, grad_bias if needs_grad_bias else None, None

@@ -158,15 +158,12 @@ class _Aggregate(torch.autograd.Function):
         x, targets, kept, *others = ctx.saved_tensors
         values, parameters = others[: call.num_values], others[call.num_values :]
         needs_x, needs_targets, *needs_others = ctx.needs_input_grad[1:]
-        needs_values, needs_parameters = needs_others[: call.num_values], needs_others[call.num_values :]
         if conv.aggregation == "mean":
             grad = grad / kept
         grad_all = block.exchange.gather_targets(grad.contiguous())
         grad_targets = torch.zeros_like(targets) if needs_targets else None
-        grad_values = [torch.zeros_like(value) if needs else None for value, needs in zip(values, needs_values)]
-        grad_parameters = [
-            torch.zeros_like(parameter) if needs else None for parameter, needs in zip(parameters, needs_parameters)
-        ]
+        grad_others = [torch.zeros_like(tensor) if needs else None for tensor, needs in zip(others, needs_others)]
+        grad_values, grad_parameters = grad_others[: call.num_values], grad_others[call.num_values :]
         push = block.exchange.push(x.shape[1], x) if needs_x else None
         for step, rows, chunks in call.chunks(x):
             grad_rows = None if rows is None or push is None else rows.new_zeros(rows.shape)
@@ -176,7 +173,7 @@ class _Aggregate(torch.autograd.Function):
                 with torch.enable_grad():
                     source = rows.index_select(0, chunk.source).requires_grad_(needs_x)
                     target = targets.index_select(0, numbers).requires_grad_(needs_targets)
-                    value = values[step][chunk.edges].detach().requires_grad_(needs_values[step]) if values else None
+                    value = values[step][chunk.edges].detach().requires_grad_(needs_others[step]) if values else None
                     messages = conv.message(source, target, value)
                 if conv.aggregation == "max":
                     winner, grad_chunk = kept[chunk.targets], grad_all[chunk.targets]

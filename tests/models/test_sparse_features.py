@@ -14,13 +14,13 @@ from fullgnn.engine import checks, set_up
 from fullgnn.engine.run import build_model
 from fullgnn.graph import Graph
 from fullgnn.kernels.dense import sparse_rows
-from fullgnn.kernels.dense.constant_input import constant_linear
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.dropout.philox import Mask, drop
 from fullgnn.kernels.epilogue.epilogue import IDENTITY, Activation
 from fullgnn.kernels.spmm import TritonCSR
 from fullgnn.kernels.support import aligned, gpu
 from fullgnn.nn import contract_of
+from fullgnn.nn.linear import linear
 from fullgnn.telemetry.meter import Meter
 from tests.cases import LAYOUTS, config, dense_graph
 from tests.models.test_exactness import CASE, MODELS, OneProcess, case, compare, in_one_process, step
@@ -127,7 +127,7 @@ def test_products_and_gradients_are_those_of_the_dense_matrix(shape: tuple[int, 
         weight = torch.randn(shape[1], width, dtype=torch.float64, requires_grad=True)
         bias = torch.randn(width, dtype=torch.float64, requires_grad=True)
         for activation in (IDENTITY, Activation(True), Activation(True, mask)):
-            y, z = constant_linear(x, weight, bias, activation), dense @ weight + bias
+            y, z = linear(x, weight, bias, activation), dense @ weight + bias
             if activation.relu:
                 kept = drop(torch.ones_like(z), mask)
                 z = z.relu() * (1 if activation.dropout is None else kept)
@@ -149,7 +149,7 @@ def on_gpu_code(world: World, shape: tuple[int, int], share: float) -> None:
             mask = Mask(torch.arange(shape[0], device=device) * 3, 0.3, 7, torch.tensor(epoch, device=device), 2)
             dropped = drop(dense, mask)
             torch.testing.assert_close(x.dropout(mask).to_dense(), dropped, rtol=0, atol=0)
-            y, z = constant_linear(x.dropout(mask), weight, None, IDENTITY), dropped @ weight
+            y, z = linear(x.dropout(mask), weight, None, IDENTITY), dropped @ weight
             torch.testing.assert_close(y, z)
             gradient = torch.ones_like(z)
             found, wanted = (torch.autograd.grad(one, weight, gradient) for one in (y, z))
