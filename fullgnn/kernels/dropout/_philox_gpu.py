@@ -1,6 +1,7 @@
 """The dropout of ``philox.py`` on a GPU, as a kernel or fused into another one. Importing this module imports Triton.
 
-A kernel that ends with a dropout takes the arguments ``mask_arguments(mask)`` and calls ``drop`` on its tile.
+A kernel that ends with a dropout takes the arguments ``mask_arguments(mask)``, and passes them as one tuple to ``drop``
+with its tile.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
@@ -79,8 +80,9 @@ def kept_tile(node, first_column, seed, epoch, layer, threshold, COLUMNS: tl.con
 
 
 @triton.jit
-def drop(y, row, num_rows, first_column, node_id, epoch, seed, layer, threshold, drop_scale):
+def drop(y, row, num_rows, first_column, dropout):
     """Apply the dropout to the [ROWS, COLUMNS] tile ``y`` of the [ROWS] rows ``row``; none if ``node_id`` is None."""
+    node_id, epoch, seed, layer, threshold, drop_scale = dropout
     if node_id is not None:
         node = tl.load(node_id + row, mask=row < num_rows, other=0)
         keep = kept_tile(node, first_column, seed, tl.load(epoch), layer, threshold, y.shape[1])
@@ -132,7 +134,7 @@ def _dropout(
     y = tl.load(x + row[:, None] * x_stride + column, mask=inside, other=0.0)
     if y.dtype == tl.bfloat16 or y.dtype == tl.float16:
         y = y.to(tl.float32)
-    y = drop(y, row, num_rows, first_column, node_id, epoch, seed, layer, threshold, drop_scale)
+    y = drop(y, row, num_rows, first_column, (node_id, epoch, seed, layer, threshold, drop_scale))
     tl.store(out + row[:, None] * out_stride + column, y.to(out.dtype.element_ty), mask=inside)
 
 

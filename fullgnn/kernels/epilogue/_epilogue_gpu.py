@@ -1,6 +1,7 @@
 """The ``Epilogue`` on a GPU, as a kernel or fused into another one. Importing this module imports Triton.
 
-A kernel with a fused epilogue takes the arguments ``epilogue_arguments(epilogue)`` and calls ``finish`` on its tile.
+A kernel with a fused epilogue takes the arguments ``epilogue_arguments(epilogue)``. It passes them to ``finish`` with
+its tile, as one tuple: scale, bias, relu, and the tuple of the dropout.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
@@ -40,27 +41,13 @@ def apply_gpu(y: Tensor, epilogue: Epilogue) -> Tensor:
 
 
 @triton.jit
-def finish(
-    y,
-    row,
-    num_rows,
-    first_column,
-    num_columns,
-    scale,
-    bias,
-    relu: tl.constexpr,
-    node_id,
-    epoch,
-    seed,
-    layer,
-    threshold,
-    drop_scale,
-):
+def finish(y, row, num_rows, first_column, num_columns, epilogue):
     """Apply the epilogue to the [ROWS, COLUMNS] tile ``y``, and return the result.
 
     The tile has the rows ``row``, [ROWS] int32 or int64, and the columns from ``first_column`` on, a multiple of 4.
     Elements outside the matrix are undefined.
     """
+    scale, bias, relu, dropout = epilogue
     if scale is not None:
         y = y * tl.load(scale + row, mask=row < num_rows, other=0.0)[:, None]
     if bias is not None:
@@ -68,7 +55,7 @@ def finish(
         y = y + tl.load(bias + column, mask=column < num_columns, other=0.0)[None, :]
     if relu:
         y = tl.where(y <= 0, 0.0, y)  # not a maximum, which would hide a nan
-    return drop(y, row, num_rows, first_column, node_id, epoch, seed, layer, threshold, drop_scale)
+    return drop(y, row, num_rows, first_column, dropout)
 
 
 @triton.jit
@@ -80,15 +67,7 @@ def store_rows(
     width,
     out,  # (num_rows, width)
     out_stride,
-    scale,  # from here to drop_scale: see ``finish``
-    bias,
-    relu: tl.constexpr,
-    node_id,
-    epoch,
-    seed,
-    layer,
-    threshold,
-    drop_scale,
+    epilogue,  # see ``finish``
     ACCUMULATE: tl.constexpr,
     WIDE: tl.constexpr,  # whether offsets need 64 bits
 ):
@@ -99,9 +78,7 @@ def store_rows(
     to = out + offset[:, None] + column[None, :]
     if ACCUMULATE:
         y += tl.load(to, mask=within, other=0)
-    y = finish(y, row, num_rows, first_column, width, scale, bias, relu,
-               node_id, epoch, seed, layer, threshold, drop_scale)  # fmt: skip
-    tl.store(to, y, mask=within)
+    tl.store(to, finish(y, row, num_rows, first_column, width, epilogue), mask=within)
 
 
 @triton.jit
@@ -132,20 +109,5 @@ def _apply(
     inside = (row < num_rows)[:, None] & (column < num_columns)
     at = y + row[:, None] * y_stride + column
     tile = tl.load(at, mask=inside, other=0.0)
-    tile = finish(
-        tile,
-        row,
-        num_rows,
-        first_column,
-        num_columns,
-        scale,
-        bias,
-        relu,
-        node_id,
-        epoch,
-        seed,
-        layer,
-        threshold,
-        drop_scale,
-    )
-    tl.store(at, tile, mask=inside)
+    epilogue = (scale, bias, relu, (node_id, epoch, seed, layer, threshold, drop_scale))
+    tl.store(at, finish(tile, row, num_rows, first_column, num_columns, epilogue), mask=inside)

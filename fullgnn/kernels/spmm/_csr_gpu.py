@@ -95,17 +95,16 @@ def sum_rows(
 
     item = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     stored = tl.load(target + item, mask=item < num_items, other=num_rows)
+    epilogue = (scale, bias, relu, (node_id, epoch, seed, layer, threshold, drop_scale))
     total = add_lanes(tl.reshape(sum_0, (ROWS, EDGES, PIECE_0)))
-    store_rows(total, stored, num_rows, first_column, width, out, out_stride, scale, bias, relu,
-               node_id, epoch, seed, layer, threshold, drop_scale, ACCUMULATE, WIDE)  # fmt: skip
+    store_rows(total, stored, num_rows, first_column, width, out, out_stride, epilogue, ACCUMULATE, WIDE)
     if PIECE_1:
         total = add_lanes(tl.reshape(sum_1, (ROWS, EDGES, PIECE_1)))
-        store_rows(total, stored, num_rows, first_column + PIECE_0, width, out, out_stride, scale, bias, relu,
-                   node_id, epoch, seed, layer, threshold, drop_scale, ACCUMULATE, WIDE)  # fmt: skip
+        store_rows(total, stored, num_rows, first_column + PIECE_0, width, out, out_stride, epilogue, ACCUMULATE, WIDE)
     if PIECE_2:
         total = add_lanes(tl.reshape(sum_2, (ROWS, EDGES, PIECE_2)))
-        store_rows(total, stored, num_rows, first_column + PIECE_0 + PIECE_1, width, out, out_stride, scale, bias,
-                   relu, node_id, epoch, seed, layer, threshold, drop_scale, ACCUMULATE, WIDE)  # fmt: skip
+        third = first_column + PIECE_0 + PIECE_1
+        store_rows(total, stored, num_rows, third, width, out, out_stride, epilogue, ACCUMULATE, WIDE)
 
 
 @triton.jit

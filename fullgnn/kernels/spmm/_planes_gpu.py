@@ -140,8 +140,8 @@ def multiply_planes(
             chain = tl.zeros_like(total)
 
     stored = tl.load(target + item) * PANEL + r
-    store_rows(total + chain, stored, num_rows, first_column, width, out, out_stride, None, None, False,
-               None, None, 0, 0, 0, 1.0, ACCUMULATE, WIDE)  # fmt: skip
+    no_epilogue = (None, None, False, (None, None, 0, 0, 0, 1.0))
+    store_rows(total + chain, stored, num_rows, first_column, width, out, out_stride, no_epilogue, ACCUMULATE, WIDE)
 
 
 @triton.jit

@@ -107,6 +107,7 @@ def sum_csr_rows(
 ):
     """Write the sum of the rows of ``x`` that each row of A names to ``out``."""
     LANES: tl.constexpr = ROWS * EDGES
+    epilogue = (scale, bias, relu, (node_id, epoch, seed, layer, threshold, drop_scale))
     first_row, first_column = tl.program_id(0) * ROWS, tl.program_id(1) * COLUMNS
     readable *= ALIGNED
     x_stride *= ALIGNED
@@ -124,8 +125,8 @@ def sum_csr_rows(
     degree = tl.load(indptr + row + 1, mask=row < num_rows, other=0) - tl.load(indptr + row, mask=row < num_rows,
                                                                                other=0)  # fmt: skip
     row = tl.where((row < num_rows) & (degree <= MAX_CHAIN * EDGES), row, num_rows)  # others are stored below
-    store_rows(add_lanes(tl.reshape(sums, (ROWS, EDGES, COLUMNS))), row, num_rows, first_column, width, out, out_stride,
-               scale, bias, relu, node_id, epoch, seed, layer, threshold, drop_scale, ACCUMULATE, WIDE)  # fmt: skip
+    of_short = add_lanes(tl.reshape(sums, (ROWS, EDGES, COLUMNS)))
+    store_rows(of_short, row, num_rows, first_column, width, out, out_stride, epilogue, ACCUMULATE, WIDE)
 
     if tl.max(degree) > MAX_CHAIN * EDGES:
         for number in range(0, ROWS):
@@ -142,9 +143,8 @@ def sum_csr_rows(
                     raised = total + added
                     lost = (raised - total) - added
                     total = raised
-                store_rows(total, long_row + tl.arange(0, 1), num_rows, first_column, width, out, out_stride, scale,
-                           bias, relu, node_id, epoch, seed, layer, threshold, drop_scale, ACCUMULATE,
-                           WIDE)  # fmt: skip
+                stored = long_row + tl.arange(0, 1)
+                store_rows(total, stored, num_rows, first_column, width, out, out_stride, epilogue, ACCUMULATE, WIDE)
 
 
 @triton.jit
