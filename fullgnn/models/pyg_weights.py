@@ -11,6 +11,7 @@ if there is a norm; in PyG's model ``GIN`` it is PyG's own ``MLP``.
 """
 
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import NamedTuple
 
 import torch
@@ -119,69 +120,57 @@ def _pairs(module: torch.nn.Module, of_model: bool = False) -> Iterator[_Pair]:
     Args:
         of_model: whether it is a layer of a model of PyG.
     """
-    if isinstance(module, Linear):
-        f, g = module.weight.shape
-        yield _Pair("weight", "weight", (g, f), transposed=True)
-        yield from _bias(module.bias)
-    elif isinstance(module, GCNConv):
-        yield from _inside(module.linear, "linear.", "lin.")
-        yield from _bias(module.bias)
-    elif isinstance(module, SAGEConv):
+    for ours, theirs in _names(module, of_model):
+        part = attrgetter(ours)(module)
+        if isinstance(part, torch.nn.Module):
+            yield from (pair.within(f"{ours}.", f"{theirs}.") for pair in _pairs(part, isinstance(module, Stack)))
+        elif part is not None:
+            transposed = ours == "weight" and isinstance(module, (Linear, GATConv))
+            shape = tuple(reversed(part.shape) if transposed else part.shape)
+            yield _Pair(ours, theirs, (1, *shape) if ours in _WITH_ONE_ROW else shape, transposed)
+
+
+_WITH_ONE_ROW = ("att_source", "att_target", "att_vector", "eps")
+"""Tensors to whose shape PyG adds a first dimension."""
+
+_NAMES: dict[type[torch.nn.Module], dict[str, str]] = {
+    Linear: {"weight": "weight", "bias": "bias"},
+    GCNConv: {"linear": "lin", "bias": "bias"},
+    GATConv: {"weight": "lin.weight", "att_source": "att_src", "att_target": "att_dst", "bias": "bias"},
+    GATv2Conv: {"source": "lin_l", "target": "lin_r", "att_vector": "att", "bias": "bias"},
+    GCN2Conv: {"weight": "weight1", "initial_weight": "weight2"},
+    BatchNorm: {name: name for name in ("weight", "bias", "running_mean", "running_var")},
+    SGC: {"linear": "lin"},
+}
+"""The tensors and the modules with tensors that a module has, and what PyG calls them."""
+
+
+def _names(module: torch.nn.Module, of_model: bool) -> Iterator[tuple[str, str]]:
+    """Our names and those of PyG, of tensors and modules in ``module``."""
+    if isinstance(module, SAGEConv):
         if isinstance(module.neighbors, Linear):
-            yield from _inside(module.neighbors, "neighbors.", "lin_l.")
+            yield "neighbors", "lin_l"
         else:
-            yield from _inside(module.neighbors.linear, "neighbors.linear.", "lin_l.")
-            yield from (pair.within("neighbors.", "lin_l.") for pair in _bias(module.neighbors.bias))
-        yield from _inside(module.root, "root.", "lin_r.")
-    elif isinstance(module, GATConv):
-        f, width = module.weight.shape
-        yield _Pair("weight", "lin.weight", (width, f), transposed=True)
-        for ours, theirs in (("att_source", "att_src"), ("att_target", "att_dst")):
-            yield _Pair(ours, theirs, (1, *module.att_source.shape))
-        yield from _bias(module.bias)
-    elif isinstance(module, GATv2Conv):
-        yield from _inside(module.source, "source.", "lin_l.")
-        yield from _inside(module.target, "target.", "lin_r.")
-        yield _Pair("att_vector", "att", (1, *module.att_vector.shape))
-        yield from _bias(module.bias)
-    elif isinstance(module, GCN2Conv):
-        for ours, theirs, weight in (
-            ("weight", "weight1", module.weight),
-            ("initial_weight", "weight2", module.initial_weight),
-        ):
-            if weight is not None:
-                yield _Pair(ours, theirs, tuple(weight.shape))
+            yield from (("neighbors.linear", "lin_l"), ("neighbors.bias", "lin_l.bias"))
+        yield "root", "lin_r"
     elif isinstance(module, GINConv):
-        places = ("lins.0.", "norms.0.module.", "lins.1.") if of_model else ("0.", "1.", "3." if module.norm else "2.")
-        yield _Pair("eps", "eps", (1,))
-        yield from _inside(module.first, "first.", f"nn.{places[0]}")
-        if module.norm is not None:
-            yield from _inside(module.norm, "norm.", f"nn.{places[1]}")
-        yield from _inside(module.second, "second.", f"nn.{places[2]}")
-    elif isinstance(module, BatchNorm):
-        for name in ("weight", "bias", "running_mean", "running_var"):
-            yield _Pair(name, name, tuple(module.weight.shape))
-    elif isinstance(module, SGC):
-        yield from _inside(module.linear, "linear.", "lin.")
+        first, norm, second = (
+            ("lins.0", "norms.0.module", "lins.1") if of_model else ("0", "1", "3" if module.norm else "2")
+        )
+        yield from (("eps", "eps"), ("first", f"nn.{first}"), ("norm", f"nn.{norm}"), ("second", f"nn.{second}"))
     elif isinstance(module, Stack) and module.embedding is None:
         for number, layer in enumerate(module.layers):
-            assert isinstance(layer.conv, torch.nn.Module)
-            yield from (pair.within(f"layers.{number}.conv.", f"convs.{number}.") for pair in _pairs(layer.conv, True))
-            if layer.norm is not None:
-                assert isinstance(layer.norm, torch.nn.Module)
-                yield from _inside(layer.norm, f"layers.{number}.norm.", f"norms.{number}.module.")
+            yield from (
+                (f"layers.{number}.conv", f"convs.{number}"),
+                (f"layers.{number}.norm", f"norms.{number}.module"),
+            )
             if layer.skip is not None:
                 raise UnsupportedError("PyG's models have no residual connections: leave out model.residual")
-        if module.joined is not None:
-            yield from _inside(module.joined, "joined.", "lin.")
+        yield "joined", "lin"
     else:
-        raise UnsupportedError(f"{type(module).__name__} has no counterpart in PyG that it could share weights with")
-
-
-def _inside(module: torch.nn.Module, ours: str, theirs: str) -> Iterator[_Pair]:
-    return (pair.within(ours, theirs) for pair in _pairs(module))
-
-
-def _bias(bias: Tensor | None) -> Iterator[_Pair]:
-    if bias is not None:
-        yield _Pair("bias", "bias", tuple(bias.shape))
+        names = next((names for kind, names in _NAMES.items() if isinstance(module, kind)), None)
+        if names is None:
+            raise UnsupportedError(
+                f"{type(module).__name__} has no counterpart in PyG that it could share weights with"
+            )
+        yield from names.items()
