@@ -14,6 +14,7 @@ Every rank calls each of these functions, in the same order, also a rank without
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from fullgnn.kernels.edges.index import edge_rows, repeat_targets
 from fullgnn.kernels.edges.max_state import MaxState
 from fullgnn.kernels.edges.reduce import add_largest, add_messages, check_aggregation, largest_backward
 from fullgnn.kernels.edges.weighted import edge_dots, edge_spmm_into, edge_spmm_transposed
+from fullgnn.nn.linear import LinearMap
 from fullgnn.schemes.block import Block
 from fullgnn.schemes.edges import Stage
 
@@ -46,16 +48,16 @@ class EdgeValues:
         Raises:
             UnsupportedError: the block lacks these edges, or its replicas hold the same rows.
         """
-        stages = _stages(block, edge_set)
-        anchor, *parts = _OfSources.apply(x, block, stages)
-        return cls(block, stages, tuple(parts), anchor)
+        read = block, _stages(block, edge_set)
+        anchor, *parts = LinearMap.apply(partial(_fetch, *read), partial(_send_home, *read), x)
+        return cls(*read, tuple(parts), anchor)
 
     @classmethod
     def of_targets(cls, block: Block, edge_set: EdgeSet, x: Tensor) -> "EdgeValues":
         """The row of each edge's target, of (num_sources, K) own rows. Raises: see ``of_sources``."""
-        stages = _stages(block, edge_set)
-        anchor, *parts = _OfTargets.apply(block.at_targets(x), block, stages)
-        return cls(block, stages, tuple(parts), anchor)
+        read = block, _stages(block, edge_set)
+        anchor, *parts = LinearMap.apply(partial(_repeat, *read), partial(_add_up, *read), block.at_targets(x))
+        return cls(*read, tuple(parts), anchor)
 
     def map(self, function: Callable[..., Tensor], *others: "EdgeValues") -> "EdgeValues":
         """``function`` of these values and of ``others``, edge by edge: it maps (E, K) tensors to (E, K')."""
@@ -89,7 +91,8 @@ class EdgeValues:
         check_aggregation(aggregation)
         if aggregation == "max":
             return _Largest.apply(self.block, self.stages, self.anchor, *self.parts)
-        total = _Sum.apply(self.block, self.stages, self.anchor, *self.parts)
+        read = self.block, self.stages
+        total = LinearMap.apply(partial(_add_up, *read), partial(_repeat, *read), self.anchor, *self.parts)
         return total if aggregation == "sum" else total / self._num_edges()
 
     def _num_edges(self) -> Tensor:
@@ -131,25 +134,19 @@ def _all_targets(block: Block, partial: Tensor) -> Tensor:
     return block.exchange.gather_targets(block.exchange.reduce(partial))
 
 
-class _OfSources(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, block: Block, stages: tuple[Stage, ...]) -> tuple[Tensor, ...]:
-        ctx.block, ctx.stages, ctx.like = block, stages, x.new_empty(0)
-        parts = [
-            rows.index_select(0, stages[step].csr.indices)
-            for step, rows in enumerate(block.exchange.arrivals(x.detach()))
-            if rows is not None
-        ]
-        return x.new_empty(0, x.shape[1]), *parts
+def _fetch(block: Block, stages: tuple[Stage, ...], x: Tensor) -> tuple[Tensor, ...]:
+    """An anchor, and the (E, K) rows of (num_sources, K) ``x`` at the sources of each stage's edges."""
+    arrivals = enumerate(block.exchange.arrivals(x))
+    parts = [rows.index_select(0, stages[step].csr.indices) for step, rows in arrivals if rows is not None]
+    return x.new_empty(0, x.shape[1]), *parts
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, anchor: Tensor, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        exchange, stages = ctx.block.exchange, ctx.stages
-        push = exchange.push(anchor.shape[1], ctx.like)
-        for step in range(exchange.num_steps):
-            push.step(_by_source(stages[step], grads[step]) if step < len(stages) else None)
-        return push.finish(), None, None
+
+def _send_home(block: Block, stages: tuple[Stage, ...], anchor: Tensor, *grads: Tensor) -> Tensor:
+    """The transpose of ``_fetch``."""
+    push = block.exchange.push(anchor.shape[1], anchor)
+    for step in range(block.exchange.num_steps):
+        push.step(_by_source(stages[step], grads[step]) if step < len(stages) else None)
+    return push.finish()
 
 
 def _by_source(stage: Stage, grad: Tensor) -> Tensor:
@@ -160,17 +157,15 @@ def _by_source(stage: Stage, grad: Tensor) -> Tensor:
     return total
 
 
-class _OfTargets(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, own: Tensor, block: Block, stages: tuple[Stage, ...]) -> tuple[Tensor, ...]:
-        ctx.block, ctx.stages = block, stages
-        rows = block.exchange.gather_targets(own.detach())
-        return own.new_empty(0, own.shape[1]), *(repeat_targets(stage.csr, rows) for stage in stages)
+def _repeat(block: Block, stages: tuple[Stage, ...], own: Tensor) -> tuple[Tensor, ...]:
+    """An anchor, and the (E, K) rows of (num_own_targets, K) ``own`` at the targets of each stage's edges."""
+    rows = block.exchange.gather_targets(own.contiguous())
+    return own.new_empty(0, own.shape[1]), *(repeat_targets(stage.csr, rows) for stage in stages)
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, anchor: Tensor, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.block.exchange.reduce(_by_target(ctx.block, ctx.stages, anchor, grads)), None, None
+
+def _add_up(block: Block, stages: tuple[Stage, ...], anchor: Tensor, *values: Tensor) -> Tensor:
+    """The transpose of ``_repeat``: the sums of the values over the edges of each target."""
+    return block.exchange.reduce(_by_target(block, stages, anchor, values))
 
 
 def _by_target(block: Block, stages: tuple[Stage, ...], like: Tensor, values: tuple[Tensor, ...]) -> Tensor:
@@ -239,19 +234,6 @@ class _SpMM(torch.autograd.Function):
                 grad_rows = edge_spmm_transposed(stage.csr, stage.transposed, values[step], grad_all)
             push.step(grad_rows)
         return push.finish(), None, None, torch.zeros_like(anchor), *grad_values
-
-
-class _Sum(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, block: Block, stages: tuple[Stage, ...], anchor: Tensor, *values: Tensor) -> Tensor:
-        ctx.block, ctx.stages = block, stages
-        return block.exchange.reduce(_by_target(block, stages, anchor, values))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        grad_all = ctx.block.exchange.gather_targets(grad.contiguous())
-        return None, None, grad[:0], *(repeat_targets(stage.csr, grad_all) for stage in ctx.stages)
 
 
 class _Largest(torch.autograd.Function):

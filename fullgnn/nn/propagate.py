@@ -1,14 +1,14 @@
 """Products with powers of a matrix of the graph, without weights in between."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from fullgnn.graph import Propagation
 from fullgnn.kernels.dense.scale_add import scale_and_add_
-from fullgnn.schemes.block import Block, Multiplication, Product
+from fullgnn.nn.linear import LinearMap
+from fullgnn.schemes.block import Block, Multiplication
 
 
 def propagate(x: Tensor, blocks: Sequence[Block], propagation: Propagation) -> Tensor:
@@ -52,21 +52,15 @@ def mean_of_powers(x: Tensor, blocks: Sequence[Block], propagation: Propagation)
     Returns:
         (num_sources, F).
     """
-    return _MeanOfPowers.apply(x, [block.product(propagation) for block in blocks])
+    products = [block.product(propagation) for block in blocks]
+    return LinearMap.apply(
+        lambda x: _restarted([product.multiply for product in products], x),
+        lambda grad: _restarted([product.multiply_t for product in reversed(products)], grad),
+        x,
+    )
 
 
-class _MeanOfPowers(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, products: Sequence[Product]) -> Tensor:
-        ctx.products = products
-        return _restarted(x.detach(), [product.multiply for product in products])
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _restarted(grad, [product.multiply_t for product in reversed(ctx.products)]), None
-
-
-def _restarted(x: Tensor, products: Sequence[Multiplication]) -> Tensor:
+def _restarted(products: Sequence[Multiplication], x: Tensor) -> Tensor:
     """Z_K / (K + 1). Where A = diag(r) P diag(c), the vectors Y_k = c Z_k are multiplied, so that a pass which adds X
     scales as well."""
     scale, factor = products[0].input_scale, 1 / (len(products) + 1)

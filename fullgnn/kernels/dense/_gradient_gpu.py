@@ -123,14 +123,10 @@ def linear_gradients_gpu(
         rows = slice(first * split.range_rows, (first + ranges) * split.range_rows)
         of_turn = parts[: split.num_ranges - first]
         _outer[(len(of_turn) * split.column_tiles * split.input_tiles,)](
-            x[rows],
-            x.stride(0) // x_unit,
-            g[rows],
-            g.stride(0) // g_unit,
-            None if output is None else output[rows],
-            0 if output is None else output.stride(0) // g_unit,
-            None if masked is None else masked[rows],
-            0 if masked is None else masked.stride(0) // masked_unit,
+            *_rows_and_stride(x, x_unit, rows),
+            *_rows_and_stride(g, g_unit, rows),
+            *_rows_and_stride(output, g_unit, rows),
+            *_rows_and_stride(masked, masked_unit, rows),
             parts,
             parts.shape[2] // part_unit,
             scale,
@@ -266,13 +262,10 @@ def activation_gradients_gpu(
     unit = row_unit(g) if output is None else row_unit(g, output)
     out_unit, part_unit = vector_unit(out, out.stride(0)), vector_unit(parts)
     _mask[grid](
-        g,
-        g.stride(0) // unit,
-        output,
-        0 if output is None else output.stride(0) // unit,
+        *_rows_and_stride(g, unit),
+        *_rows_and_stride(output, unit),
         None if row_scale is None else row_scale.contiguous(),
-        out,
-        out.stride(0) // out_unit,
+        *_rows_and_stride(out, out_unit),
         parts,
         parts.shape[2] // part_unit,
         scale,
@@ -335,6 +328,11 @@ def _mask(
         )
     at = parts + tl.program_id(0).to(tl.int64) * part_stride + column
     tl.store(at, tl.sum(total, 0, keep_dims=True), mask=column < part_stride)
+
+
+def _rows_and_stride(matrix: Tensor | None, unit: int, rows: slice = slice(None)) -> tuple[Tensor | None, int]:
+    """The kernel arguments of some rows of a matrix: these, and the row stride in units of ``unit`` elements."""
+    return (None, 0) if matrix is None else (matrix[rows], matrix.stride(0) // unit)
 
 
 def _empty_parts(num_parts: int, num_rows: int, num_columns: int, like: Tensor) -> Tensor:

@@ -32,8 +32,24 @@ LOW = 0xFFFFFFFF  # the low 32 bits
 MAX_CALLS = 1 << 20  # Philox calls per chunk of the torch operations; it limits their temporaries to about 0.1 GB
 
 
+class DropsWithProbability:
+    """What drops a number with probability ``p``, in [0, 1), and scales the others."""
+
+    p: float
+
+    @property
+    def scale(self) -> float:
+        """Factor by which the kept numbers are scaled."""
+        return 1 / (1 - self.p)
+
+    @property
+    def threshold(self) -> int:
+        """Smallest random word with which a number is kept."""
+        return min(round(self.p * 2**32), LOW)
+
+
 @dataclass(frozen=True, eq=False)
-class Mask:
+class Mask(DropsWithProbability):
     """The parameters that determine which elements of a matrix a dropout zeroes, and how it scales the others."""
 
     node_id: Tensor  # (num_rows,) int64, GLOBAL original ids of the rows, below 2^32
@@ -46,16 +62,6 @@ class Mask:
     def key(self) -> tuple[int, int]:
         """The key of Philox."""
         return self.seed & LOW, self.seed >> 32 & LOW
-
-    @property
-    def scale(self) -> float:
-        """Factor by which the kept elements are scaled."""
-        return 1 / (1 - self.p)
-
-    @property
-    def threshold(self) -> int:
-        """Smallest random word with which an element is kept."""
-        return min(round(self.p * 2**32), LOW)
 
     def of(self, rows: slice) -> "Mask":
         """The mask of some rows."""

@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 
 from fullgnn.errors import ConfigError
-from fullgnn.kernels.dropout.philox import LOW, rounds
+from fullgnn.kernels.dropout.philox import LOW, DropsWithProbability, rounds
 
 EDGES = 0x45444745
 MAX_LAYERS, MAX_HEADS, ID_BITS = 256, 1024, 40
 
 
 @dataclass(frozen=True, eq=False)
-class EdgeMask:
+class EdgeMask(DropsWithProbability):
     """The parameters that determine which attention weights of a stage a dropout zeroes, and how it scales the others.
 
     Raises:
@@ -45,16 +45,6 @@ class EdgeMask:
             raise ConfigError(f"Attention dropout p is {self.p}: give a probability of at least 0 and below 1.")
         if not 0 <= self.layer < MAX_LAYERS:
             raise ConfigError(f"Attention dropout is limited to {MAX_LAYERS} layers; layer {self.layer} is beyond.")
-
-    @property
-    def scale(self) -> float:
-        """Factor by which the kept weights are scaled."""
-        return 1 / (1 - self.p)
-
-    @property
-    def threshold(self) -> int:
-        """Smallest random word with which a weight is kept."""
-        return min(round(self.p * 2**32), LOW)
 
     @property
     def key(self) -> tuple[int, int]:
