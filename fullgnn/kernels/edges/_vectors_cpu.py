@@ -29,6 +29,7 @@ from fullgnn.kernels.support.vectors import (
     store,
     sum_of_row,
     times,
+    vectorwise,
 )
 
 compiled = compiled_with(sys.modules[__name__], _philox_cpu, _mask_cpu)
@@ -69,34 +70,22 @@ class Heads:
         return lanes, -(-width // lanes), (width - lanes) * self.size
 
 
-@intrinsic
-def subtract(_, a, b):
-    """``a - b`` of two ``RowVectors``."""
-
-    def codegen(context, builder, signature, args):
-        return each_vector(builder, a, builder.fsub, *args)
-
-    return a(a, a), codegen
+@vectorwise
+def subtract(builder, a, b):
+    """``a - b``."""
+    return builder.fsub(a, b)
 
 
-@intrinsic
-def multiply(_, a, b):
+@vectorwise
+def multiply(builder, a, b):
     """``a * b``, number by number. If ``add`` follows, the compiler may fuse both into one operation."""
-
-    def codegen(context, builder, signature, args):
-        return each_vector(builder, a, lambda u, v: builder.fmul(u, v, flags=("contract",)), *args)
-
-    return a(a, a), codegen
+    return builder.fmul(a, b, flags=("contract",))
 
 
-@intrinsic
-def larger(_, a, b):
+@vectorwise
+def larger(builder, a, b):
     """The larger of two numbers, or that of ``a`` where one is nan."""
-
-    def codegen(context, builder, signature, args):
-        return each_vector(builder, a, lambda u, v: builder.select(builder.fcmp_ordered(">", v, u), v, u), *args)
-
-    return a(a, a), codegen
+    return builder.select(builder.fcmp_ordered(">", b, a), b, a)
 
 
 @intrinsic
@@ -114,24 +103,16 @@ def sloped(_, row, sign, slope):
     return row(row, row, row.number), codegen
 
 
-@intrinsic
-def exp_difference(_, a, b):
+@vectorwise
+def exp_difference(builder, a, b):
     """exp(``a - b``), where no number of ``a`` exceeds that of ``b``; exp(-inf) where both are -inf.
 
     Results below the smallest normal number are 0.
     """
-
-    def codegen(context, builder, signature, args):
-        def exp(u: ir.Value, v: ir.Value) -> ir.Value:
-            infinite = ir.Constant(a.vector, [float("-inf")] * a.lanes)
-            zero = ir.Constant(a.vector, None)
-            z = builder.fsub(u, builder.select(builder.fcmp_ordered("==", v, infinite), zero, v))
-            least = ir.Constant(a.vector, [-87.0 if a.bits == 32 else -708.0] * a.lanes)
-            return builder.select(builder.fcmp_ordered("<", z, least), zero, exponential(builder, a, z))
-
-        return each_vector(builder, a, exp, *args)
-
-    return a(a, a), codegen
+    infinite, zero = ir.Constant(a.type, [float("-inf")] * a.type.count), ir.Constant(a.type, None)
+    z = builder.fsub(a, builder.select(builder.fcmp_ordered("==", b, infinite), zero, b))
+    least = ir.Constant(a.type, [-87.0 if a.type.element == ir.FloatType() else -708.0] * a.type.count)
+    return builder.select(builder.fcmp_ordered("<", z, least), zero, exponential(builder, z))
 
 
 @intrinsic(prefer_literal=True)

@@ -151,40 +151,36 @@ def regrouper(column_type: str, new_column_type: str, value_type: str) -> Callab
 
     @compiled(column_type, new_column_type, value_type)
     def regroup(num_rows, num_blocks, width, starts, columns, values, new_width, new_starts, new_columns, new_values):
-        """Copy all edges into blocks of ``new_width`` columns: one pass counts the edges, another places them.
+        """Copy all edges into blocks of ``new_width`` columns: the first pass counts the edges, the second places them.
 
         Args:
             new_starts: (new_num_blocks * num_rows + 2,) zeros; the last element is meaningless afterwards.
         """
-        for row in range(num_rows):
-            new_block, end = 0, new_width  # of the new block, which ascends with the columns of a row
-            for block in range(num_blocks):
-                first, edge, stop = block * width, starts[block * num_rows + row], starts[block * num_rows + row + 1]
-                while edge < stop:
-                    while columns[edge] + first >= end:
-                        new_block, end = new_block + 1, end + new_width
-                    run_stop = _end_of_run(columns, edge, stop, first, width, end)
-                    new_starts[new_block * num_rows + row + 2] += run_stop - edge
-                    edge = run_stop
-        for k in range(2, len(new_starts)):
-            new_starts[k] += new_starts[k - 1]
-        for row in range(num_rows):
-            new_block, end = 0, new_width
-            for block in range(num_blocks):
-                first, edge, stop = block * width, starts[block * num_rows + row], starts[block * num_rows + row + 1]
-                while edge < stop:
-                    while columns[edge] + first >= end:
-                        new_block, end = new_block + 1, end + new_width
-                    run_stop = _end_of_run(columns, edge, stop, first, width, end)
-                    # Place of the next edge of this row and block; at the end, the start of the next row's edges.
-                    next_place = new_block * num_rows + row + 1
-                    place, shift = new_starts[next_place], first - end + new_width
-                    run, new_run = columns[edge:run_stop], new_columns[place : place + run_stop - edge]
-                    for k in range(len(run)):
-                        new_run[k] = run[k] + shift
-                    if values is not None:
-                        new_values[place : place + run_stop - edge] = values[edge:run_stop]
-                    new_starts[next_place] = place + run_stop - edge
-                    edge = run_stop
+        for places in (False, True):
+            for row in range(num_rows):
+                new_block, end = 0, new_width  # of the new block, which ascends with the columns of a row
+                for block in range(num_blocks):
+                    first, edge = block * width, starts[block * num_rows + row]
+                    stop = starts[block * num_rows + row + 1]
+                    while edge < stop:
+                        while columns[edge] + first >= end:
+                            new_block, end = new_block + 1, end + new_width
+                        run_stop = _end_of_run(columns, edge, stop, first, width, end)
+                        # Place of the next edge of this row and block; at the end, the start of the next row's edges.
+                        next_place = new_block * num_rows + row + 1
+                        if places:
+                            place, shift = new_starts[next_place], first - end + new_width
+                            run, new_run = columns[edge:run_stop], new_columns[place : place + run_stop - edge]
+                            for k in range(len(run)):
+                                new_run[k] = run[k] + shift
+                            if values is not None:
+                                new_values[place : place + run_stop - edge] = values[edge:run_stop]
+                            new_starts[next_place] = place + run_stop - edge
+                        else:
+                            new_starts[next_place + 1] += run_stop - edge
+                        edge = run_stop
+            if not places:
+                for k in range(2, len(new_starts)):
+                    new_starts[k] += new_starts[k - 1]
 
     return regroup

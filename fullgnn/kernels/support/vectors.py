@@ -124,49 +124,44 @@ def prefetch_line_at(builder: ir.IRBuilder, address: ir.Value) -> None:
     builder.call(function, [builder.inttoptr(address, byte), read, keep, data])
 
 
-@intrinsic
-def add(_, a, b):
-    """``a + b`` of two ``RowVectors``."""
+def vectorwise(function: Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value]) -> Any:
+    """The operation on two ``RowVectors`` that applies ``function`` vector by vector."""
 
-    def codegen(context, builder, signature, args):
-        return each_vector(builder, a, lambda u, v: builder.fadd(u, v, flags=("contract",)), *args)
+    def of_rows(_, a, b):
+        def codegen(context, builder, signature, args):
+            return each_vector(builder, a, functools.partial(function, builder), *args)
 
-    return a(a, a), codegen
+        return a(a, b), codegen
+
+    of_rows.__name__, of_rows.__doc__ = function.__name__, function.__doc__
+    return intrinsic(of_rows)
 
 
-@intrinsic
-def rounding_error(_, a, b):
+@vectorwise
+def add(builder, a, b):
+    """``a + b``."""
+    return builder.fadd(a, b, flags=("contract",))
+
+
+@vectorwise
+def rounding_error(builder, a, b):
     """The exact rounding error of ``add(a, b)``: a + b = add(a, b) + rounding_error(a, b).
 
     Source: Knuth, "The Art of Computer Programming", volume 2, section 4.2.2, theorem B.
     """
-
-    def codegen(context, builder, signature, args):
-        def error(u: ir.Value, v: ir.Value) -> ir.Value:
-            total = builder.fadd(u, v)
-            of_v = builder.fsub(total, u)
-            of_u = builder.fsub(total, of_v)
-            return builder.fadd(builder.fsub(u, of_u), builder.fsub(v, of_v))
-
-        return each_vector(builder, a, error, *args)
-
-    return a(a, a), codegen
+    total = builder.fadd(a, b)
+    of_b = builder.fsub(total, a)
+    of_a = builder.fsub(total, of_b)
+    return builder.fadd(builder.fsub(a, of_a), builder.fsub(b, of_b))
 
 
-@intrinsic
-def add_rounding_errors(_, row, missing):
+@vectorwise
+def add_rounding_errors(builder, row, missing):
     """``row + missing``, where ``missing`` is a sum of results of ``rounding_error``.
 
     Where ``missing`` is nan, as after an addition to an infinity, the result is ``row``.
     """
-
-    def codegen(context, builder, signature, args):
-        def choose(u: ir.Value, v: ir.Value) -> ir.Value:
-            return builder.select(builder.fcmp_unordered("uno", v, v), u, builder.fadd(u, v))
-
-        return each_vector(builder, row, choose, *args)
-
-    return row(row, row), codegen
+    return builder.select(builder.fcmp_unordered("uno", missing, missing), row, builder.fadd(row, missing))
 
 
 @intrinsic
@@ -180,19 +175,11 @@ def times(_, row, factor):
     return row(row, row.number), codegen
 
 
-@intrinsic
-def where_positive(_, row, sign):
+@vectorwise
+def where_positive(builder, row, sign):
     """``row``, but 0 where the row ``sign`` is 0 or less. Where ``sign`` is nan, ``row`` is unchanged, as in torch."""
-
-    def codegen(context, builder, signature, args):
-        zero = ir.Constant(row.vector, None)
-
-        def choose(u: ir.Value, v: ir.Value) -> ir.Value:
-            return builder.select(builder.fcmp_ordered("<=", v, zero), zero, u)
-
-        return each_vector(builder, row, choose, *args)
-
-    return row(row, row), codegen
+    zero = ir.Constant(row.type, None)
+    return builder.select(builder.fcmp_ordered("<=", sign, zero), zero, row)
 
 
 @intrinsic
@@ -281,26 +268,26 @@ def exp_minus(_, row, number):
 
     def codegen(context, builder, signature, args):
         base = broadcast(builder, row.lanes, args[1])
-        return each_vector(builder, row, lambda x: exponential(builder, row, builder.fsub(x, base)), args[0])
+        return each_vector(builder, row, lambda x: exponential(builder, builder.fsub(x, base)), args[0])
 
     assert row.bits == 32
     return row(row, row.number), codegen
 
 
-def exponential(builder: ir.IRBuilder, lines: RowVectors, z: ir.Value) -> ir.Value:
-    """exp(``z``) of a vector of ``lines``, where no number exceeds 0.
+def exponential(builder: ir.IRBuilder, z: ir.Value) -> ir.Value:
+    """exp(``z``) of a vector in which no number exceeds 0.
 
     Results below the smallest normal number, about exp(-87) or exp(-708), are replaced by one near it.
 
     exp(z) = 2^n exp(r) with n = round(z / log 2). For r, log 2 is split into two numbers such that n times the first is
     exact (Cody and Waite, "Software Manual for the Elementary Functions", 1980); exp(r) is its power series.
     """
-    single = lines.bits == 32
+    vector, single = z.type, z.type.element == ir.FloatType()
     mantissa, bias, terms, least = (23, 127, 7, -87.0) if single else (52, 1023, 13, -708.0)
-    integers = ir.VectorType(ir.IntType(lines.bits), lines.lanes)
+    integers = ir.VectorType(ir.IntType(32 if single else 64), vector.count)
 
     def constant(number: float) -> ir.Constant:
-        return ir.Constant(lines.vector, [_float32(number) if single else number] * lines.lanes)
+        return ir.Constant(vector, [_float32(number) if single else number] * vector.count)
 
     def fma(a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         return builder.fadd(builder.fmul(a, b, flags=("contract",)), c, flags=("contract",))
@@ -314,9 +301,9 @@ def exponential(builder: ir.IRBuilder, lines: RowVectors, z: ir.Value) -> ir.Val
     series = constant(1 / math.factorial(terms))
     for k in range(terms - 1, -1, -1):
         series = fma(series, r, constant(1 / math.factorial(k)))
-    exponent = builder.add(builder.bitcast(rounded, integers), ir.Constant(integers, [bias] * lines.lanes))
-    power = builder.shl(exponent, ir.Constant(integers, [mantissa] * lines.lanes))
-    return builder.fmul(series, builder.bitcast(power, lines.vector))
+    exponent = builder.add(builder.bitcast(rounded, integers), ir.Constant(integers, [bias] * vector.count))
+    power = builder.shl(exponent, ir.Constant(integers, [mantissa] * vector.count))
+    return builder.fmul(series, builder.bitcast(power, vector))
 
 
 def broadcast(builder: ir.IRBuilder, lanes: int, number: ir.Value) -> ir.Value:
