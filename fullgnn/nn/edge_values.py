@@ -97,7 +97,7 @@ class EdgeValues:
 
     def _num_edges(self) -> Tensor:
         """(num_own_targets, 1) number of edges of each target, at least 1."""
-        total = self.anchor.new_zeros(_num_targets(self.block), 1)
+        total = self.anchor.new_zeros(len(self.block.target_id), 1)
         for stage in self.stages:
             total += stage.csr.indptr.diff()[:, None]
         return self.block.reduce(total).clamp(min=1)
@@ -123,10 +123,6 @@ def _stages(block: Block, edge_set: EdgeSet) -> tuple[Stage, ...]:
             "values of edges need replicas that hold different rows: set scheme.split_rows=true for this model"
         )
     return block.stages(edge_set)
-
-
-def _num_targets(block: Block) -> int:
-    return len(block.target_id)
 
 
 def _all_targets(block: Block, partial: Tensor) -> Tensor:
@@ -170,7 +166,7 @@ def _add_up(block: Block, stages: tuple[Stage, ...], anchor: Tensor, *values: Te
 
 def _by_target(block: Block, stages: tuple[Stage, ...], like: Tensor, values: tuple[Tensor, ...]) -> Tensor:
     """(num_targets, K) sums of the values over this rank's edges of each target; ``like`` is (0, K)."""
-    total = like.new_zeros(_num_targets(block), like.shape[1])
+    total = like.new_zeros(len(block.target_id), like.shape[1])
     for stage, value in zip(stages, values, strict=True):
         add_messages(stage.csr, value, total)
     return total
@@ -182,7 +178,7 @@ class _Softmax(torch.autograd.Function):
         ctx: Any, block: Block, stages: tuple[Stage, ...], anchor: Tensor, *logits: Tensor
     ) -> tuple[Tensor, ...]:
         targets = [edge_rows(stage.csr) for stage in stages]
-        state = MaxState.empty(_num_targets(block), anchor.shape[1], anchor)
+        state = MaxState.empty(len(block.target_id), anchor.shape[1], anchor)
         for stage, logit in zip(stages, logits, strict=True):
             add_largest(stage.csr, logit, torch.arange(stage.csr.num_cols, device=logit.device), state)
         maximum = block.exchange.maximum(state.value)
@@ -211,7 +207,7 @@ class _SpMM(torch.autograd.Function):
         ctx: Any, x: Tensor, block: Block, stages: tuple[Stage, ...], anchor: Tensor, *values: Tensor
     ) -> Tensor:
         x = x.detach()
-        total = x.new_zeros(_num_targets(block), x.shape[1])
+        total = x.new_zeros(len(block.target_id), x.shape[1])
         for step, rows in enumerate(block.exchange.arrivals(x)):
             if rows is not None:
                 edge_spmm_into(stages[step].csr, values[step], rows, total)
@@ -239,7 +235,7 @@ class _SpMM(torch.autograd.Function):
 class _Largest(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, block: Block, stages: tuple[Stage, ...], anchor: Tensor, *values: Tensor) -> Tensor:
-        state = MaxState.empty(_num_targets(block), anchor.shape[1], anchor)
+        state = MaxState.empty(len(block.target_id), anchor.shape[1], anchor)
         for stage, value, source_id in zip(stages, values, block.stage_source_id):
             add_largest(stage.csr, value, source_id, state)
         state = joined_maximum(state, block)

@@ -31,18 +31,14 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.dense.dense import Picked
-from fullgnn.kernels.support.aligned import LINE_BYTES, memory_of
+from fullgnn.kernels.support.aligned import LINE_BYTES, Slices, lanes_of, memory_of, registers, slices_of
 from fullgnn.kernels.support.process import even_slices, parallel_for
 from fullgnn.kernels.support.vectors import (
-    Slices,
     add,
     add_outer,
     compiled,
-    lanes_of,
     load,
     prefetch,
-    registers,
-    slices_of,
     store,
     times,
     where_positive,

@@ -40,8 +40,8 @@ from fullgnn.kernels.edges._vectors_cpu import (
 from fullgnn.kernels.edges.attention_rows import AttentionRows
 from fullgnn.kernels.edges.attention_stage import AttentionStage
 from fullgnn.kernels.edges.index import Transposed
-from fullgnn.kernels.support.aligned import LINE_BYTES
-from fullgnn.kernels.support.vectors import MAX_ROW_LINES, add, load, prefetch, row_lines, store, zeros
+from fullgnn.kernels.support.aligned import LINE_BYTES, MAX_ROW_LINES, row_lines
+from fullgnn.kernels.support.vectors import add, load, prefetch, store, zeros
 
 
 def attend_backward(

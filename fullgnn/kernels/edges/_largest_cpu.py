@@ -31,18 +31,9 @@ from fullgnn.kernels.edges._vectors_cpu import compiled, larger, multiply, sprea
 from fullgnn.kernels.edges.index import Transposed
 from fullgnn.kernels.edges.max_state import MaxState
 from fullgnn.kernels.spmm.base import LocalCSR
-from fullgnn.kernels.support.aligned import LINE_BYTES, memory_of
+from fullgnn.kernels.support.aligned import LINE_BYTES, lanes_of, memory_of, registers
 from fullgnn.kernels.support.process import even_slices, parallel_for
-from fullgnn.kernels.support.vectors import (
-    I32,
-    broadcast,
-    lanes_of,
-    load,
-    prefetch,
-    registers,
-    store,
-    zeros,
-)
+from fullgnn.kernels.support.vectors import I32, broadcast, load, prefetch, store, zeros
 
 LOOKAHEAD = 16  # edges
 TILE_BYTES = 1 << 14  # bytes of rows of X in a tile: a third of an L1 cache of 48 KB

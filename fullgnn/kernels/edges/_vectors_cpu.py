@@ -14,16 +14,14 @@ from numba.extending import intrinsic
 
 from fullgnn.kernels.dropout import _philox_cpu
 from fullgnn.kernels.edges import _mask_cpu
-from fullgnn.kernels.support.aligned import LINE_BYTES
+from fullgnn.kernels.support.aligned import LINE_BYTES, MAX_ROW_LINES, lanes_of
 from fullgnn.kernels.support.vectors import (
     I32,
-    MAX_ROW_LINES,
     RowVectors,
     broadcast,
     compiled_with,
     each_vector,
     exponential,
-    lanes_of,
     load,
     shuffle_mask,
     store,

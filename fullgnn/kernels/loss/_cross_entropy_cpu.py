@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.support.aligned import LINE_BYTES
+from fullgnn.kernels.support.aligned import LINE_BYTES, lanes_of
 from fullgnn.kernels.support.process import even_slices, parallel_for
-from fullgnn.kernels.support.vectors import compiled, exp_minus, lanes_of, largest, load, store, times, total, zeros
+from fullgnn.kernels.support.vectors import compiled, exp_minus, largest, load, store, times, total, zeros
 
 MAX_CLASSES = 12 * LINE_BYTES // 4  # so that a row fits into registers
 MIN_ROWS, MAX_RANGES = 1024, 32  # threads take ranges of rows, whose losses are added in a fixed order

@@ -22,7 +22,7 @@ from fullgnn.kernels.epilogue.epilogue import Epilogue
 from fullgnn.kernels.spmm.base import LocalCSR
 from fullgnn.kernels.spmm.blocked import BlockedCSR
 from fullgnn.kernels.spmm.single_use import OneBlock
-from fullgnn.kernels.support.aligned import LINE_BYTES, memory_of
+from fullgnn.kernels.support.aligned import LINE_BYTES, memory_of, registers, row_lines, slices_of
 from fullgnn.kernels.support.process import even_slices, parallel_for
 
 BLOCK_ROWS = 48
@@ -53,7 +53,6 @@ def spmm_beside_linear(
     """
     # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
     from fullgnn.kernels.spmm._beside_cpu import multiplier_beside
-    from fullgnn.kernels.support.vectors import registers, row_lines, slices_of
 
     assert epilogue.scale is None and len(weight) == 2 * x.shape[1], (len(weight), x.shape)
     assert multiplies_beside(adj, x, weight.shape[1]) and len(own) == adj.num_rows, (adj.num_rows, x.shape)
@@ -84,7 +83,5 @@ def spmm_beside_linear(
 
 def _tile_rows(size: int, num_columns: int) -> int:
     """Rows of a tile of Y, whose vectors fill three quarters of the registers."""
-    from fullgnn.kernels.support.vectors import registers, slices_of
-
     num_registers = registers()[0]
     return num_registers * 3 // 4 // slices_of(num_columns, size, num_registers // 8).num_vectors

@@ -28,7 +28,7 @@ from fullgnn.errors import UnsupportedError
 from fullgnn.kernels.dropout.philox import drop_
 from fullgnn.kernels.spmm.base import BlockKernel, Epilogue, LocalCSR
 from fullgnn.kernels.support import gpu
-from fullgnn.kernels.support.aligned import LINE_BYTES, memory_of
+from fullgnn.kernels.support.aligned import LINE_BYTES, MAX_ROW_LINES, lanes_of, memory_of, registers, row_lines
 from fullgnn.kernels.support.process import even_work, parallel_for
 
 MIN_BLOCK_COLUMNS = 2048  # 1 MB of X, an L2 cache, where a row has MAX_ROW_LINES
@@ -115,7 +115,6 @@ class BlockedMatrix:
         assert bias is None or (bias.shape == (width,) and bias.dtype == self.dtype), (bias.shape, bias.dtype)
         # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
         from fullgnn.kernels.spmm._blocked_cpu import multiplier
-        from fullgnn.kernels.support.vectors import MAX_ROW_LINES, lanes_of, registers, row_lines
 
         size, of_x, of_out = x.element_size(), memory_of(x), memory_of(out)
         num_lines = -(-width * size // LINE_BYTES)

@@ -1,8 +1,12 @@
 """Matrices whose rows begin at memory lines, so that a sparse product, which reads rows at random, reads fewer lines.
 
 A line is a cache line on a CPU. A GPU reads memory in sectors of a cache line, so on a GPU a line is a sector. Rows are
-padded up to the next line.
+padded up to the next line. Loops on a CPU cut rows into vectors and slices that fit into the registers.
 """
+
+import functools
+import platform
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,6 +14,8 @@ from torch import Tensor
 
 LINE_BYTES = 64  # cache line of a CPU
 SECTOR_BYTES = 32  # sector of a GPU's cache line
+MAX_ROW_LINES = 8
+"""The most cache lines of a row that a loop keeps in registers: all registers of AVX2, a quarter of AVX-512's."""
 
 PADDED_DEVICES = ("cuda",)
 """Types of devices on which every matrix that sparse products read, or that is kept for all epochs, has rows that begin
@@ -95,3 +101,55 @@ def select_rows(x: Tensor, index: Tensor) -> Tensor:
     if not pads_rows(x.device):
         return x.index_select(0, index)
     return torch.index_select(x, 0, index, out=zero_padded(len(index), x.shape[1], like=x))
+
+
+@functools.cache
+def registers() -> tuple[int, int]:
+    """Number of vector registers of the processor for which numba compiles, and the bytes of each."""
+    from numba.core.registry import cpu_target  # imported here, since numba must see the launcher's thread counts
+
+    if platform.machine() in ("aarch64", "arm64"):
+        return 32, 16
+    _, _, features = cpu_target.target_context.codegen().magic_tuple()
+    return (32, 64) if "+avx512f" in features else (16, 32)
+
+
+def row_lines() -> int:
+    """Cache lines of a row that a loop should keep in registers as a running sum; wider rows are cut into slices.
+
+    A sum fills at most half of the registers: the other half holds what is added to it. That is 4 lines with AVX2 or
+    NEON. With AVX-512 it is MAX_ROW_LINES, so that 128 float32 columns need one pass. Slices change no sum: each column
+    is summed in the same order.
+    """
+    count, register_bytes = registers()
+    return min(MAX_ROW_LINES, count * register_bytes // (2 * LINE_BYTES))
+
+
+def lanes_of(width: int, most: int) -> int:
+    """The largest power of two within ``width`` and ``most``: lanes of the vectors of a row of ``width`` columns."""
+    return min(most, 1 << (width.bit_length() - 1))
+
+
+class Slices(NamedTuple):
+    """How the columns of a matrix are cut into slices of whole vectors."""
+
+    lanes: int  # of a vector
+    num_vectors: int  # of a slice
+    firsts: list[int]  # first column of each slice; the last one may overlap the one before it
+    width: int  # columns of a slice
+
+    def offsets(self, size: int) -> tuple[int, int, int]:
+        """The number of slices, and the offsets of the last slice in a row and of the last vector in a slice, in bytes,
+        if a number has ``size`` bytes."""
+        return len(self.firsts), self.firsts[-1] * size if self.firsts else 0, (self.width - self.lanes) * size
+
+
+def slices_of(width: int, size: int, most: int) -> Slices:
+    """Cut ``width`` columns of ``size`` bytes into as few slices of at most ``most`` vectors as possible."""
+    lanes = lanes_of(max(width, 1), registers()[1] // size)
+    num_vectors = max(1, -(-width // lanes))
+    num_slices = -(-num_vectors // most)
+    num_vectors = -(-num_vectors // num_slices)
+    columns = min(width, num_vectors * lanes)
+    firsts = [min(k * columns, width - columns) for k in range(num_slices)] if width else []
+    return Slices(lanes, num_vectors, firsts, columns)

@@ -13,7 +13,6 @@ import inspect
 import itertools
 import math
 import os
-import platform
 import secrets
 import sys
 import time
@@ -22,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
@@ -37,8 +36,6 @@ from fullgnn.kernels.support.compile_time import waited
 
 I32 = ir.IntType(32)
 LOG_2_HIGH = 0.693359375  # log 2, rounded to nine bits
-MAX_ROW_LINES = 8
-"""The most cache lines of a row that a loop keeps in registers: all registers of AVX2, a quarter of AVX-512's."""
 LOCKS = "compiling.lock"
 """The file, in the folder of compiled functions, of which a process locks a byte for each function that it compiles."""
 _FINGERPRINT = zlib.crc32(inspect.getsource(sys.modules[__name__]).encode())
@@ -330,56 +327,6 @@ def reduce(builder: ir.IRBuilder, operation: str, lines: RowVectors, args: list[
     name = f"llvm.vector.reduce.{operation}.v{lines.lanes}f{lines.bits}"
     function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
     return builder.call(function, args, fastmath=("reassoc",))
-
-
-@functools.cache
-def registers() -> tuple[int, int]:
-    """Number of vector registers of the processor for which numba compiles, and the bytes of each."""
-    if platform.machine() in ("aarch64", "arm64"):
-        return 32, 16
-    _, _, features = cpu_target.target_context.codegen().magic_tuple()
-    return (32, 64) if "+avx512f" in features else (16, 32)
-
-
-def row_lines() -> int:
-    """Cache lines of a row that a loop should keep in registers as a running sum; wider rows are cut into slices.
-
-    A sum fills at most half of the registers: the other half holds what is added to it. That is 4 lines with AVX2 or
-    NEON. With AVX-512 it is MAX_ROW_LINES, so that 128 float32 columns need one pass. Slices change no sum: each column
-    is summed in the same order.
-    """
-    count, register_bytes = registers()
-    return min(MAX_ROW_LINES, count * register_bytes // (2 * LINE_BYTES))
-
-
-def lanes_of(width: int, most: int) -> int:
-    """The largest power of two within ``width`` and ``most``: lanes of the vectors of a row of ``width`` columns."""
-    return min(most, 1 << (width.bit_length() - 1))
-
-
-class Slices(NamedTuple):
-    """How the columns of a matrix are cut into slices of whole vectors."""
-
-    lanes: int  # of a vector
-    num_vectors: int  # of a slice
-    firsts: list[int]  # first column of each slice; the last one may overlap the one before it
-    width: int  # columns of a slice
-
-    def offsets(self, size: int) -> tuple[int, int, int]:
-        """The number of slices, and the offsets of the last slice in a row and of the last vector in a slice, in bytes,
-        if a number has ``size`` bytes."""
-        return len(self.firsts), self.firsts[-1] * size if self.firsts else 0, (self.width - self.lanes) * size
-
-
-def slices_of(width: int, size: int, most: int) -> Slices:
-    """Cut ``width`` columns of ``size`` bytes into as few slices of at most ``most`` vectors as possible."""
-    lanes = lanes_of(max(width, 1), registers()[1] // size)
-    num_vectors = max(1, -(-width // lanes))
-    num_slices = -(-num_vectors // most)
-    num_vectors = -(-num_vectors // num_slices)
-    columns = min(width, num_vectors * lanes)
-    firsts = [min(k * columns, width - columns) for k in range(num_slices)] if width else []
-    return Slices(lanes, num_vectors, firsts, columns)
 
 
 def _pointers(builder: ir.IRBuilder, lines: RowVectors, address: ir.Value, last: ir.Value) -> list[ir.Value]:

@@ -14,7 +14,7 @@ from fullgnn.kernels.dense.dense import (
     matmul_nt,
 )
 from fullgnn.kernels.spmm import Epilogue
-from fullgnn.kernels.support import vectors
+from fullgnn.kernels.support import aligned
 from fullgnn.nn import Activation, Dropout
 from fullgnn.nn.linear import linear
 
@@ -50,7 +50,7 @@ CASES = [
 @pytest.mark.sample(8)
 @pytest.mark.parametrize(("kind", "dtype", "f", "h"), CASES)
 def test_linear_gradients(kind: str, dtype: torch.dtype, f: int, h: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (_dense_cpu, vectors):
+    for module in (_dense_cpu, aligned):
         monkeypatch.setattr(module, "registers", lambda: REGISTERS[kind])
     monkeypatch.setattr(_dense_cpu, "MIN_ROWS", 100)
     _dense_cpu._shape.cache_clear()
@@ -74,7 +74,7 @@ def test_gradients_of_rows_that_lie_elsewhere(
     kind: str, dtype: torch.dtype, f: int, h: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """X has a second half; below ``MIN_WORK``, a copy of it."""
-    for module in (_dense_cpu, vectors):
+    for module in (_dense_cpu, aligned):
         monkeypatch.setattr(module, "registers", lambda: REGISTERS[kind])
     monkeypatch.setattr(_dense_cpu, "MIN_ROWS", 100)
     _dense_cpu._shape.cache_clear()

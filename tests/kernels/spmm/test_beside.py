@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from fullgnn.kernels.dense.dense import matmul
-from fullgnn.kernels.spmm import Epilogue, LocalCSR
+from fullgnn.kernels.spmm import Epilogue, LocalCSR, beside
 from fullgnn.kernels.spmm.beside import BLOCK_ROWS, multiplies_beside, spmm_beside_linear
 from fullgnn.kernels.spmm.single_use import SingleUseCSR
-from fullgnn.kernels.support import vectors
+from fullgnn.kernels.support import aligned
 from fullgnn.nn import Activation, Dropout
 from tests.kernels.dense.test_dense import REGISTERS, integers, within
 
@@ -42,7 +42,8 @@ def matrix(num_rows: int, weighted: bool, dtype: torch.dtype) -> tuple[LocalCSR,
 def test_both_results(
     kind: str, dtype: torch.dtype, f: int, h: int, weighted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectors, "registers", lambda: REGISTERS[kind])
+    for module in (aligned, beside):
+        monkeypatch.setattr(module, "registers", lambda: REGISTERS[kind])
     for number, num_rows in enumerate(ROWS):
         adj, dense = matrix(num_rows, weighted, dtype)
         x, weight, bias = (integers(*shape, dtype=dtype, seed=f) for shape in ((NUM_COLS, f), (2 * f, h), (h,)))

@@ -20,7 +20,7 @@ from fullgnn.kernels.edges.softmax_state import SoftmaxState
 from fullgnn.kernels.spmm import Epilogue, LocalCSR
 from fullgnn.kernels.spmm.beside import spmm_beside_linear
 from fullgnn.kernels.spmm.blocked import BlockedCSR
-from fullgnn.kernels.support.vectors import registers, row_lines
+from fullgnn.kernels.support.aligned import registers, row_lines
 
 torch.set_num_threads(1)
 generator = torch.Generator().manual_seed(0)
