@@ -86,11 +86,7 @@ class Directory:
         Raises:
             DataError: a rank names a node that the graph does not have; the same on every rank.
         """
-        holder, row = self._places(ids)
-        order = torch.argsort(holder, stable=True)
-        num_from = torch.bincount(holder, minlength=self._world.size).tolist()
-        rows_for = self._world.all_to_all(list(row[order].split(num_from)), "ids")
-        request = Request(order.to(ids.device), num_from, [rows.to(ids.device) for rows in rows_for])
+        request = self._find(ids)
         return linear(x, partial(self._fetch, request), partial(self._add, request))
 
     def fetch_stretch(self, x: Tensor, ids: range) -> Tensor:
@@ -122,6 +118,14 @@ class Directory:
         keeper = ids // -(-self._num_nodes // self._world.size)
         counts = torch.bincount(keeper, minlength=self._world.size).tolist()
         return torch.argsort(keeper, stable=True), counts
+
+    def _find(self, ids: Tensor) -> Request:
+        """The rows of ``ids``, in a function of its own, so that what finds them is not held while they arrive."""
+        holder, row = self._places(ids)
+        order = torch.argsort(holder, stable=True)
+        num_from = torch.bincount(holder, minlength=self._world.size).tolist()
+        rows_for = self._world.all_to_all(list(row[order].split(num_from)), "ids")
+        return Request(order.to(ids.device), num_from, [rows.to(ids.device) for rows in rows_for])
 
     def find_steps(self, ids: Tensor, sizes: Sequence[int]) -> tuple[Tensor, list[StepRequest]]:
         """Find the rows of several lists of ids by one exchange. Every rank calls it, with as many lists.
