@@ -16,7 +16,7 @@ operations compute the same integers.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,13 @@ from torch import Tensor
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.aligned import as_rows
+from fullgnn.room import module_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.kernels.dropout import _philox_cpu, _philox_gpu
+else:
+    _philox_cpu = module_on_use("fullgnn.kernels.dropout._philox_cpu")
+    _philox_gpu = module_on_use("fullgnn.kernels.dropout._philox_gpu")
 
 Words = TypeVar("Words", np.ndarray, Tensor)
 
@@ -119,14 +126,10 @@ def drop_entries(values: Tensor, row: Tensor, column: Tensor, mask: Mask) -> Ten
     """
     out = torch.empty_like(values)
     if gpu.runs_triton(values.device) and values.dtype in (torch.float32, torch.float64):
-        from fullgnn.kernels.dropout._philox_gpu import drop_entries_gpu
-
-        return drop_entries_gpu(values, row, column, out, mask)
+        return _philox_gpu.drop_entries_gpu(values, row, column, out, mask)
     if values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64):
-        from fullgnn.kernels.dropout._philox_cpu import drop_entries_cpu
-
         arrays = (values.numpy(), row.numpy(), column.numpy(), mask.node_id.contiguous().numpy())
-        drop_entries_cpu(*arrays, out.numpy(), mask)
+        _philox_cpu.drop_entries_cpu(*arrays, out.numpy(), mask)
         return out
     node, group = mask.node_id.index_select(0, row.long()) & LOW, column.long() // 4
     constants = [torch.full((1,), mask.layer & LOW, device=values.device), mask.epoch.reshape(1)]
@@ -140,14 +143,9 @@ def _drop_into(out: Tensor, x: Tensor, mask: Mask) -> Tensor:
         raise ConfigError(f"Dropout p is {mask.p}: give a probability of at least 0 and below 1.")
     assert x.dim() == 2 and mask.node_id.shape == x.shape[:1], (x.shape, mask.node_id.shape)
     if gpu.runs_triton(x.device) and x.dtype in (torch.float32, torch.float64, torch.bfloat16):
-        from fullgnn.kernels.dropout._philox_gpu import dropout_gpu
-
-        return dropout_gpu(as_rows(x), out, mask)
+        return _philox_gpu.dropout_gpu(as_rows(x), out, mask)
     if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):
-        # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
-        from fullgnn.kernels.dropout._philox_cpu import dropout_cpu
-
-        dropout_cpu(x.contiguous().numpy(), mask.node_id.contiguous().numpy(), out.numpy(), mask)
+        _philox_cpu.dropout_cpu(x.contiguous().numpy(), mask.node_id.contiguous().numpy(), out.numpy(), mask)
         return out
     return _drop_into_torch(out, x, mask)
 

@@ -1,12 +1,19 @@
 """The edges of a block in the order of their sources, so that one thread sums the gradient of a source."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from fullgnn.kernels.spmm.base import LocalCSR
 from fullgnn.kernels.support import gpu
+from fullgnn.room import module_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.kernels.edges import _index_cpu
+else:
+    _index_cpu = module_on_use("fullgnn.kernels.edges._index_cpu")
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,10 +27,7 @@ class Transposed(LocalCSR):
 def transpose(csr: LocalCSR) -> Transposed:
     """Sort the edges of a block by source, once, with a counting sort on a CPU."""
     if gpu.runs_host_loops(csr.indices.device):
-        # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
-        from fullgnn.kernels.edges._index_cpu import transpose_cpu
-
-        return _transposed(csr, *transpose_cpu(csr))
+        return _transposed(csr, *_index_cpu.transpose_cpu(csr))
     return transpose_torch(csr)
 
 

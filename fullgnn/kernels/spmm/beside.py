@@ -13,6 +13,8 @@ A X is kept for the gradient of W. An element of Y is summed column after column
 has the same bits as the steps one after the other.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -24,6 +26,12 @@ from fullgnn.kernels.spmm.blocked import BlockedCSR
 from fullgnn.kernels.spmm.single_use import OneBlock
 from fullgnn.kernels.support.aligned import LINE_BYTES, memory_of, registers, row_lines, slices_of
 from fullgnn.kernels.support.process import even_slices, parallel_for
+from fullgnn.room import module_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.kernels.spmm import _beside_cpu
+else:
+    _beside_cpu = module_on_use("fullgnn.kernels.spmm._beside_cpu")
 
 BLOCK_ROWS = 48
 CHUNKS_PER_THREAD = 8  # chunks of rows; a thread takes the next one when it has finished one
@@ -51,9 +59,6 @@ def spmm_beside_linear(
     Returns:
         (n, f) and (n, h). The number of threads does not change a bit of them.
     """
-    # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
-    from fullgnn.kernels.spmm._beside_cpu import multiplier_beside
-
     assert epilogue.scale is None and len(weight) == 2 * x.shape[1], (len(weight), x.shape)
     assert multiplies_beside(adj, x, weight.shape[1]) and len(own) == adj.num_rows, (adj.num_rows, x.shape)
     matrix, (f, h), size = OneBlock(adj, x.dtype), (x.shape[1], weight.shape[1]), x.element_size()
@@ -61,7 +66,7 @@ def spmm_beside_linear(
     of_x, of_w = slices_of(f, size, row_lines() * LINE_BYTES // registers()[1]), slices_of(h, size, registers()[0] // 8)
     tile_rows = _tile_rows(size, h)
     kind = *of_x[:2], *of_w[:2], tile_rows, layout.columns.dtype.name, layout.values is not None
-    loop = multiplier_beside(8 * size, *kind)
+    loop = _beside_cpu.multiplier_beside(8 * size, *kind)
     weight, bias = weight.detach().contiguous(), None if epilogue.bias is None else epilogue.bias.detach().contiguous()
     factors = (x.new_empty(0) if scale is None else scale.contiguous()).numpy()
     finish = factors, 0 if bias is None else bias.data_ptr(), epilogue.relu

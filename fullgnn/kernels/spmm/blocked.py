@@ -19,6 +19,7 @@ for column blocks; Md et al., "DistGNN", SC'21, for column blocks in GNN trainin
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -30,6 +31,12 @@ from fullgnn.kernels.spmm.base import BlockKernel, Epilogue, LocalCSR
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.aligned import LINE_BYTES, MAX_ROW_LINES, lanes_of, memory_of, registers, row_lines
 from fullgnn.kernels.support.process import even_work, parallel_for
+from fullgnn.room import module_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.kernels.spmm import _blocked_cpu
+else:
+    _blocked_cpu = module_on_use("fullgnn.kernels.spmm._blocked_cpu")
 
 MIN_BLOCK_COLUMNS = 2048  # 1 MB of X, an L2 cache, where a row has MAX_ROW_LINES
 MAX_BLOCKS = 32  # a row adds their sums one after the other, so more blocks would cost accuracy
@@ -113,9 +120,6 @@ class BlockedMatrix:
         scale, bias = epilogue.scale, epilogue.bias
         assert scale is None or (scale.shape == (num_rows,) and scale.dtype == self.dtype), (scale.shape, scale.dtype)
         assert bias is None or (bias.shape == (width,) and bias.dtype == self.dtype), (bias.shape, bias.dtype)
-        # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
-        from fullgnn.kernels.spmm._blocked_cpu import multiplier
-
         size, of_x, of_out = x.element_size(), memory_of(x), memory_of(out)
         num_lines = -(-width * size // LINE_BYTES)
         layout = self.layout(MIN_EDGES if num_lines > 1 else MIN_EDGES_NARROW)
@@ -129,7 +133,8 @@ class BlockedMatrix:
         for column, slice_width in _slices(width, LINE_BYTES // size, most_lines):
             lanes = lanes_of(slice_width, registers()[1] // size)
             num_vectors = -(-slice_width // lanes)
-            loop = multiplier(8 * size, lanes, num_vectors, layout.columns.dtype.name, layout.values is not None)
+            kind = lanes, num_vectors, layout.columns.dtype.name, layout.values is not None
+            loop = _blocked_cpu.multiplier(8 * size, *kind)
             slices.append((loop, (column * size, (slice_width - lanes) * size)))
 
         def compute(task: tuple[tuple[Callable[..., None], tuple[int, int]], tuple[int, int]]) -> None:
@@ -171,14 +176,12 @@ class BlockedMatrix:
         return block_width(self.num_rows, self.num_cols, self.nnz, edges)
 
     def _regrouped(self, layout: ColumnBlocks, width: int) -> ColumnBlocks:
-        from fullgnn.kernels.spmm._blocked_cpu import PADDING, regrouper
-
         num_blocks = -(-self.num_cols // width)
         starts = np.zeros(num_blocks * self.num_rows + 2, np.int32)
-        columns = np.zeros(self.nnz + PADDING, np.uint16 if width <= 1 << 16 else np.int32)
+        columns = np.zeros(self.nnz + _blocked_cpu.PADDING, np.uint16 if width <= 1 << 16 else np.int32)
         values = None if layout.values is None else np.empty_like(layout.values)
         value_type = "" if values is None else values.dtype.name
-        regroup = regrouper(layout.columns.dtype.name, columns.dtype.name, value_type)
+        regroup = _blocked_cpu.regrouper(layout.columns.dtype.name, columns.dtype.name, value_type)
         old = layout.num_blocks, layout.width, layout.starts, layout.columns, layout.values
         regroup(self.num_rows, *old, width, starts, columns, values)
         return ColumnBlocks(num_blocks, width, starts[:-1], columns, values)

@@ -8,6 +8,8 @@ On a GPU one launch walks the rows (``_single_use_gpu.py``). The bins of ``trito
 the number of rows in each.
 """
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
@@ -18,6 +20,13 @@ from fullgnn.kernels.spmm.blocked import BlockedCSR, BlockedMatrix, ColumnBlocks
 from fullgnn.kernels.spmm.reading import check_supported
 from fullgnn.kernels.spmm.torch_csr import TorchCSR
 from fullgnn.kernels.support import gpu
+from fullgnn.room import module_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.kernels.spmm import _blocked_cpu, _single_use_gpu
+else:
+    _blocked_cpu = module_on_use("fullgnn.kernels.spmm._blocked_cpu")
+    _single_use_gpu = module_on_use("fullgnn.kernels.spmm._single_use_gpu")
 
 MAX_EDGES = 2**31 - (1 << 20)
 """A lane of a GPU counts edges in 32 bits, and may count a little past the last one."""
@@ -35,12 +44,9 @@ class OneBlock(BlockedMatrix):
     """One ``LocalCSR`` whose columns are one block."""
 
     def __init__(self, adj: LocalCSR, dtype: torch.dtype):
-        # Imported here, since it imports numba, which must see the thread counts that the launcher sets.
-        from fullgnn.kernels.spmm._blocked_cpu import PADDING
-
         self.num_rows, self.num_cols, self.nnz, self.dtype = adj.num_rows, adj.num_cols, adj.nnz, dtype
         self._indptr = adj.indptr.numpy()
-        columns = padded(adj.indices, PADDING).numpy()
+        columns = padded(adj.indices, _blocked_cpu.PADDING).numpy()
         values = None if adj.values is None else adj.values.to(dtype).numpy()
         self._layout = ColumnBlocks(1, adj.num_cols, self._indptr, columns, values)
         self._layouts = {adj.num_cols: self._layout}
@@ -80,9 +86,7 @@ class PlainRows(LocalCSR):
 
     def multiply(self, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue) -> None:
         """``Kernel.spmm``."""
-        from fullgnn.kernels.spmm._single_use_gpu import multiply  # imports Triton, which only GPUs need
-
-        multiply(self, x, out, accumulate, epilogue)
+        _single_use_gpu.multiply(self, x, out, accumulate, epilogue)
 
 
 def single_use_kernel(device: torch.device, dtype: torch.dtype) -> Kernel:

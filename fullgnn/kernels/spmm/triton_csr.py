@@ -22,6 +22,7 @@ import copy
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -40,6 +41,14 @@ from fullgnn.kernels.spmm.reading import (
 from fullgnn.kernels.support.aligned import empty_aligned
 from fullgnn.kernels.support.gpu import vector_unit
 from fullgnn.kernels.support.tuning import CSRTuning, tuning_for
+from fullgnn.room import module_on_use
+
+if TYPE_CHECKING:
+    from fullgnn.kernels.epilogue import _epilogue_gpu
+    from fullgnn.kernels.spmm import _csr_gpu
+else:
+    _epilogue_gpu = module_on_use("fullgnn.kernels.epilogue._epilogue_gpu")
+    _csr_gpu = module_on_use("fullgnn.kernels.spmm._csr_gpu")
 
 log = logging.getLogger(__name__)
 
@@ -194,20 +203,16 @@ def sum_items(
     epilogue: Epilogue,
 ) -> None:
     """Write, for each item, the sum of the rows ``indices[begin:end]`` of ``x``, weighted by ``values``, to ``out``."""
-    # Imported here, since they import Triton, which only GPUs need.
-    from fullgnn.kernels.epilogue._epilogue_gpu import epilogue_arguments
-    from fullgnn.kernels.spmm._csr_gpu import sum_rows
-
     width, num_items = out.shape[1], len(items.target)
     assert width == 1 or x.stride(1) == out.stride(1) == 1, (x.stride(), out.stride())
-    reading, finish = Reading.of(x), epilogue_arguments(epilogue)
+    reading, finish = Reading.of(x), _epilogue_gpu.epilogue_arguments(epilogue)
     unit = vector_unit(out, out.stride(0), width)
     tuning = tuning_for(out.device).csr.at(width)
     for columns in split_columns(width):
         lanes = num_lanes(tuning, columns.total)
         num_edges = min(lanes, power_of_two(2 * items.most - 1))
         num_rows = lanes // num_edges
-        sum_rows[(-(-num_items // num_rows), columns.count)](
+        _csr_gpu.sum_rows[(-(-num_items // num_rows), columns.count)](
             items.begin,
             items.end,
             items.target,
