@@ -101,10 +101,8 @@ class GpuNeighborSampler:
         self._bits.zero_()
         if not hops:
             return []
-        numbers = (
-            torch.cat([num for _, counts in hops for num in counts]).view(len(hops), -1).tolist()
-        )  # the host waits
-        return [self._cut(hop, *of_hop) for (hop, _), of_hop in zip(hops, numbers)]
+        numbers = torch.cat([number for _, counts in hops for number in counts]).view(len(hops), -1)
+        return [self._cut(hop, *of_hop) for (hop, _), of_hop in zip(hops, numbers.tolist())]  # the host waits
 
     def _cut(self, hop: Hop[Tensor], num_targets: int, num_edges: int, num_sources: int, *loops: int) -> Hop[Tensor]:
         """The ``hop`` with these numbers."""

@@ -101,11 +101,11 @@ class RankArrays:
     codes: np.ndarray | None  # its features as a codec keeps them
     train_mask: np.ndarray | None  # (num_nodes,) bool; None: not requested
     matrices: dict[str, list[csr_array]] = field(default_factory=dict)
-    """Of ``adj``, and of ``adj_t`` unless the adjacency is symmetric: the stored block of each stage of this rank."""
+    """By product, the stored block of each stage of this rank: for ``adj``, and for ``adj_t`` unless A is symmetric."""
     halo: dict[str, list[np.ndarray]] = field(default_factory=dict)
-    """Of each product: for each stage, the rows of the source block that the rank reads."""
+    """By product and stage, the rows of the source block that this rank reads."""
     boundary: dict[str, list[np.ndarray]] = field(default_factory=dict)
-    """Of each product: for each block row, the boundary rows, those of this rank that the block row reads."""
+    """By product and block row, the boundary rows: the rows of this rank that the block row reads."""
 
 
 def rank_arrays(

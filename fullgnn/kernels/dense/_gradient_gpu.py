@@ -331,7 +331,8 @@ def _mask(
 
 
 def _rows_and_stride(matrix: Tensor | None, unit: int, rows: slice = slice(None)) -> tuple[Tensor | None, int]:
-    """The kernel arguments of some rows of a matrix: these, and the row stride in units of ``unit`` elements."""
+    """The two arguments by which a kernel gets some ``rows`` of a matrix: the rows, and their stride, counted in
+    ``unit`` elements; (None, 0) if there is no matrix."""
     return (None, 0) if matrix is None else (matrix[rows], matrix.stride(0) // unit)
 
 
