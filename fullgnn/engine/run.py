@@ -104,7 +104,7 @@ class Run:
     prepared_key: str = field(init=False)
     """Key of the prepared graph in the cache; empty: nothing is cached."""
     prepared_folder: Path | None = field(init=False)
-    """Folder of the prepared graph in the cache; None: nothing is cached."""
+    """Folder from which this rank reads a prepared graph that is in the cache; None: nothing is cached."""
     needed_row_ratio: float | None = field(init=False)
     """See ``RunRecord``."""
     statistics: "Statistics | None" = field(init=False)

@@ -308,9 +308,9 @@ def _on_this_machine(world: World, path: Path, places: Places) -> Path:
     sees = all_gather_objects(_sees(path))
     blind = [leader for leader in range(0, world.size, world.local_size) if not sees[leader]]
     local = path
-    facts: GraphFacts = broadcast_object(open_folder(path).facts if world.rank == 0 else None)
-    if world.rank == 0 and blind:
-        whole = open_folder(path)
+    whole = open_folder(path) if world.rank == 0 else None
+    facts, key = broadcast_object(None if whole is None else (whole.facts, whole.key))
+    if whole is not None:
         for leader in blind:
             ranks = range(leader, min(leader + world.local_size, world.size))
             own = {rank * whole.facts.num_parts // world.size for rank in ranks}
@@ -318,6 +318,6 @@ def _on_this_machine(world: World, path: Path, places: Places) -> Path:
                 arrays = whole.part(number).arrays
                 send_arrays({name: arrays[name] for name in arrays if number in own or name in SHARED}, leader)
     if world.rank in blind:
-        received = PreparedGraph(facts, lambda number: Part(receive_arrays(0)))
+        received = PreparedGraph(facts, lambda number: Part(receive_arrays(0)), key)
         local = write_folder(received, places.new())
     return Path(all_gather_objects(str(local))[first])

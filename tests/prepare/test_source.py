@@ -17,7 +17,7 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import set_up
+from fullgnn.engine import Run, set_up
 from fullgnn.errors import ConfigError, DataError, FullGNNError, UnsupportedError
 from fullgnn.graph import Graph
 from fullgnn.prepare import process, source
@@ -28,16 +28,23 @@ from tests.cases import config, dense_graph, layout_overrides
 from tests.schemes.training import step_of
 
 
-def step(world: World, cfg: Config, graph: Graph, blind: bool) -> dict[str, Any]:
-    """One training step; with ``blind``, each pair of ranks is a machine that sees its own files only."""
+def prepare_run(world: World, cfg: Config, graph: Graph | None, blind: bool) -> Run:
+    """Set up a run; with ``blind``, each pair of ranks is a machine that sees its own files only."""
     seen = world if not blind else replace(world, local_size=2)
     sees, there = source._sees, seen.rank < seen.local_size
-    source._sees = (lambda path: there and sees(path)) if blind else sees
-    try:
-        job = set_up(cfg, seen, Meter(world.device), graph if world.rank == 0 else None)
-    finally:
-        source._sees = sees
-    return step_of(job)
+    with mock.patch.object(source, "_sees", (lambda path: there and sees(path)) if blind else sees):
+        return set_up(cfg, seen, Meter(world.device), graph if world.rank == 0 else None)
+
+
+def step(world: World, cfg: Config, graph: Graph, blind: bool) -> dict[str, Any]:
+    return step_of(prepare_run(world, cfg, graph, blind))
+
+
+def assert_equal_steps(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        if isinstance(value, np.ndarray):
+            assert np.array_equal(value, other[name]), name
 
 
 @pytest.mark.parametrize("kind", ["symmetric", "weighted"])
@@ -47,10 +54,23 @@ def test_a_machine_that_does_not_see_the_folder_gets_its_parts(ranks, kind: str,
     graph = dense_graph(kind).graph()
     together, apart = (ranks(4)(step, cfg, graph, blind) for blind in (False, True))
     for one, other in zip(together, apart):
-        assert one.keys() == other.keys()
-        for name, value in one.items():
-            if isinstance(value, np.ndarray):
-                assert np.array_equal(value, other[name]), name
+        assert_equal_steps(one, other)
+
+
+def key_and_step(world: World, cfg: Config) -> tuple[str, dict[str, Any]]:
+    run = prepare_run(world, cfg, None, blind=True)
+    return run.prepared_key, step_of(run)
+
+
+def test_a_machine_that_does_not_see_the_cache_knows_the_key(ranks, tmp_path: Path) -> None:
+    """By it, all ranks decide alike whether they look for A @ H0 in the cache, which they do together."""
+    cfg = config("dataset=digits", "scheme=1d", f"runtime.cache_dir={tmp_path}", "model.input_dropout=0")
+    computed, loaded = ranks(4)(key_and_step, cfg), ranks(4)(key_and_step, cfg)
+    (folder,) = (tmp_path / "prepared").iterdir()
+    assert {key for key, _ in computed + loaded} == {folder.name}
+    assert len(list((tmp_path / "aggregation").iterdir())) == 4
+    for (_, before), (_, after) in zip(computed, loaded, strict=True):
+        assert_equal_steps(before, after)
 
 
 def damaged(world: World, cfg: Config, file: str) -> str:
