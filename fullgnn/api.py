@@ -22,7 +22,7 @@ from fullgnn.graph.datasets import CONTENTS, SPLIT_CURE, UNKNOWN, drawn_split, n
 from fullgnn.graph.datasets.npz import SPLIT_KEYS
 from fullgnn.graph.labels import is_labelled
 from fullgnn.graph.splits import METHODS
-from fullgnn.here import start, why_elsewhere
+from fullgnn.here import start
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.folder import temporary_folder
 from fullgnn.storage.record import RunRecord
@@ -119,11 +119,9 @@ def train_graph(
             graph.save(path)
         if joined:
             return _run_as_rank(cfg, model)
-        if (only_here := given_metrics.why_only_here) and (why := why_elsewhere(cfg)):
-            raise ConfigError(f"{only_here}; or train in this process, which cannot be since {why}")
         flags = [f"--config-dir={folder}" for folder in folders]
         overrides = [*flags, *overrides, f"run_dir={quote(cfg.run_dir)}"]
-        return start(cfg, overrides) if model is None else start(cfg, overrides, model)
+        return start(cfg, overrides, model, given_metrics.why_only_here)
 
 
 def _folders(config_dir: str | os.PathLike[str] | None) -> list[str]:

@@ -31,16 +31,19 @@ _here = threading.Lock()
 """Held while a run takes place in this process: there may be one at a time."""
 
 
-def start(cfg: Config, overrides: list[str], given: GivenModel | None = None) -> RunRecord:
+def start(cfg: Config, overrides: list[str], given: GivenModel | None = None, only_here: str = "") -> RunRecord:
     """Run one training, here or in other processes, and return its record.
 
     Args:
         overrides: the command-line arguments with which a new process composes ``cfg``.
         given: the model, if it was given as an object.
+        only_here: why no other process can run it, and what to do about it; empty: others can.
 
     Raises:
         FullGNNError: a user error.
     """
+    if given is not None:
+        only_here = only_here or given.why_only_here
     why = "another thread of this process trains: let it end before"
     if _here.acquire(blocking=False):
         try:
@@ -48,8 +51,8 @@ def start(cfg: Config, overrides: list[str], given: GivenModel | None = None) ->
                 return run_here(cfg, given)
         finally:
             _here.release()
-    if given is not None and given.why_only_here:
-        raise ConfigError(f"{given.why_only_here}; or train in this process, which cannot be since {why}")
+    if only_here:
+        raise ConfigError(f"{only_here}; or train in this process, which cannot be since {why}")
     # A script's own folder is not on the path of python -m, and the run may name modules of the user's.
     path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
     with environment({"PYTHONPATH": path}):

@@ -288,6 +288,8 @@ def test_a_thread_beside_another_run_starts_a_process(launches: list) -> None:
     train_graph(club(), CPU, run_dir="second")
     with pytest.raises(ConfigError, match="another thread of this process trains"):
         train_graph(club(), CPU, model=drawing(), run_dir="third")
+    with pytest.raises(ConfigError, match="metric zero has no name in a module.* another thread of this process"):
+        train_graph(club(), CPU, run_dir="fourth", metrics={"zero": lambda *_: 0.0})
     go_on.set()
     thread.join()
     assert len(launches) == 1 and read_record(Path("first")).epochs == 6

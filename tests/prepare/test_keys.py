@@ -108,7 +108,7 @@ def prepares(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Graph | No
     load = load_dataset
     monkeypatch.setattr(source, "load_dataset", lambda node: loaded.append(load(node)) or loaded[-1])
 
-    def start(cfg: Config, overrides: list[str]) -> None:
+    def start(cfg: Config, overrides: list[str], *_: object) -> None:
         assert load_config(compose(*overrides)).dataset == cfg.dataset  # ranks that are started compose it
         Preparation(cfg, 2, to_train=True).here()
 
