@@ -92,7 +92,7 @@ def check_method(method: Any, keys: SplitKeys, prefix: str = "") -> None:
             )
     if method == "group" and keys.groups is None:
         raise ConfigError(f"{prefix}split=group needs the group of each node: give {prefix}groups=...")
-    for name in set(USED[method]) & {"train_fraction", "val_fraction"}:
+    for name in (key for key in USED[method] if key in ("train_fraction", "val_fraction")):
         value = keys.of(name)
         if not (0 <= value <= 1 and (value or name == "val_fraction")):  # also of NaN
             raise ConfigError(f"{prefix}{name}={value} is no share of the nodes: choose a number from 0 to 1")

@@ -169,7 +169,7 @@ class MultiClass(OwnLossStatesAnew):
         if {"micro_f1", "macro_f1", BALANCED_ACCURACY} & set(self.metrics):
             of_masks = (class_f1_counts(predicted, graph.labels, mask, self.num_outputs) for mask in graph.masks)
             metrics |= f1_of_splits(torch.stack([*of_masks]), graph, scheme, every_label=False)
-        for name in set(OF_SCORES) & set(self.metrics):
+        for name in (name for name in OF_SCORES if name in self.metrics):
             for split, mask in zip(SPLITS, graph.masks):
                 scores, targets = one_vs_rest(output[mask], graph.labels[mask])
                 metrics[f"{split}_{name}"] = mean_of_columns(name, scores, targets, scheme, every_column=True)

@@ -1,6 +1,7 @@
 """Metrics of scores, of classes and of a user's own, and the confusion matrix, against scikit-learn on all layouts."""
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from fullgnn.graph import Graph
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.storage.record import read_record
 from fullgnn.tasks import node_classification, node_regression
+from fullgnn.tasks.node_classification import MultiClass
 from fullgnn.tasks.own_metrics import OwnMetrics
 from fullgnn.telemetry.meter import Meter
 from tests.cases import LAYOUTS, config, layout_overrides
@@ -249,6 +251,18 @@ def test_a_run_that_does_not_ask_gathers_nothing(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("fullgnn.schemes.gather.GathersRows.gather_parts", lambda *_: pytest.fail("rows are gathered"))
     output = np.random.default_rng(0).standard_normal((40, 3))
     assert serial(graph_of(3, "all"), output)[0]["val_roc_auc"] is not None
+
+
+def test_every_rank_measures_the_metrics_in_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a collective, and a set of names has another order in each process."""
+    names, measured = tuple(f"metric_{number}" for number in range(12)), list[str]()
+    module = sys.modules[MultiClass.__module__]
+    monkeypatch.setattr(module, "OF_SCORES", names)
+    monkeypatch.setattr(module, "mean_of_columns", lambda name, *_, **__: measured.append(name))
+    monkeypatch.setattr(MultiClass, "known", names)
+    output = np.random.default_rng(0).standard_normal((40, 3))
+    serial(graph_of(3, "all"), output, f"task.metrics=[{','.join(reversed(names))}]")
+    assert measured == [name for name in names for _ in SPLITS]
 
 
 def test_a_prediction_calls_no_function_of_a_file(ranks, tmp_path: Path) -> None:
