@@ -118,7 +118,7 @@ def _reads(argument: str) -> bool:
 def _as_text(argument: str, schema: type[Config]) -> str | None:
     """``argument`` for a shell, with a value that is one text; None if the key takes no text, or perhaps none."""
     key, _, value = argument.partition("=")
-    takes_text = "a text" in _in_words(_hint(key.lstrip("+"), schema))
+    takes_text = "a text" in in_words(_hint(key.lstrip("+"), schema))
     return pasteable(argument) if key not in CHOICES and (takes_text or "/" in value) else None
 
 
@@ -126,7 +126,7 @@ def wrong_value(key: str, value: Any, hint: Any) -> str:
     """Refuse the ``value`` of a ``key`` that takes the type ``hint``."""
     if key in CHOICES:
         return not_a_choice(key, value)
-    wanted, value = _in_words(hint), "null" if value is None else quoted(value)
+    wanted, value = in_words(hint), "null" if value is None else quoted(value)
     return f"{key}={value} does not fit: it takes {wanted}" if wanted else f"{key}={value} is not possible here"
 
 
@@ -140,14 +140,19 @@ def _spelled(value: Any) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _in_words(hint: Any) -> str:
+def in_words(hint: Any) -> str:
     """Describe a type: ``an integer or null`` for ``int | None``; empty for an unknown type."""
+    if is_dataclass(hint):
+        return f"the keys {', '.join(typing.get_type_hints(hint))}"
+    if typing.get_origin(hint) is dict:
+        each = in_words(typing.get_args(hint)[1])
+        return f"keys and values, each {each}" if each else "keys and values"
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return " or ".join(filter(None, map(_in_words, typing.get_args(hint))))
+        return " or ".join(filter(None, map(in_words, typing.get_args(hint))))
     if typing.get_origin(hint) in (list, tuple):
         element, *others = typing.get_args(hint)
         length = f" of {len(others) + 1}" if typing.get_origin(hint) is tuple else ""
-        return f"a list{length}, each element {_in_words(element)}, as in [a,b]"
+        return f"a list{length}, each element {in_words(element)}, as in [a,b]"
     names = {int: "an integer", float: "a number", bool: "true or false", str: "a text", types.NoneType: "null"}
     return names.get(hint, "")
 

@@ -5,9 +5,9 @@ Every user error becomes one line.
 
 import difflib
 import re
+import types
 import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError
 
 from fullgnn.config import conf_dir
-from fullgnn.config.explain import explain, is_user_error, pasteable
+from fullgnn.config.explain import explain, in_words, is_user_error, pasteable
 from fullgnn.errors import ConfigError
 
 CONFIG_FLAGS = ("--config-dir", "-cd")
@@ -112,11 +112,11 @@ def explain_keys(error: Exception, schema: type) -> str:
     if removed := re.match(r"Could not delete from config. '([^']+)'", text):
         return f"{removed[1]} cannot be removed: leave out ~{removed[1]}"
     if name in hints:
-        return f"{name} does not fit: it takes {_in_words(hints[name])}"
+        return f"{name} does not fit: it takes {in_words(hints[name])}"
     if name.partition(".")[0] in hints:
         if "Could not override" in text or isinstance(error, ConfigKeyError):
             return f"{name} is not a known key"
-        return f"{name} does not fit: it takes {_in_words(_hint_at(schema, name))}"
+        return f"{name} does not fit: it takes {in_words(_hint_at(schema, name))}"
     if name:
         near = difflib.get_close_matches(name, hints, n=1, cutoff=0.6)
         return f"unknown key {name}: " + (f"did you mean {near[0]}?" if near else f"the keys are {', '.join(hints)}")
@@ -124,7 +124,7 @@ def explain_keys(error: Exception, schema: type) -> str:
         refused = f"{several[1]} gives several values: run once for each, or write a list as key=[a,b]"
         given = re.match(r"(?s)Ambiguous value for argument '(.*?)'\n", str(error))
         key = several[1].partition("=")[0]
-        arg = pasteable(given[1]) if given and "a text" in _in_words(hints.get(key, int)) else None
+        arg = pasteable(given[1]) if given and "a text" in in_words(hints.get(key, int)) else None
         return f"{refused}, or one text as {arg}" if arg else refused
     return explain(error)
 
@@ -132,21 +132,7 @@ def explain_keys(error: Exception, schema: type) -> str:
 def _hint_at(hint: Any, name: str) -> Any:
     """The type of the dotted key ``name`` below ``hint``, which is a dataclass or a dict, or an optional one."""
     for part in name.split("."):
-        if typing.get_origin(hint) is typing.Union:
+        if typing.get_origin(hint) in (typing.Union, types.UnionType):
             hint = typing.get_args(hint)[0]
         hint = typing.get_args(hint)[1] if typing.get_origin(hint) is dict else typing.get_type_hints(hint)[part]
     return hint
-
-
-def _in_words(hint: Any) -> str:
-    """Describe a type: ``an integer or null`` for ``int | None``."""
-    arguments = typing.get_args(hint)
-    if is_dataclass(hint):
-        return f"the keys {', '.join(typing.get_type_hints(hint))}"
-    if typing.get_origin(hint) is dict:
-        return f"keys and values, each {_in_words(arguments[1])}"
-    if typing.get_origin(hint) is list:
-        return f"a list, each element {_in_words(arguments[0])}, as in [a,b]"
-    if arguments:
-        return " or ".join(map(_in_words, arguments))
-    return {int: "an integer", float: "a number", str: "a text"}.get(hint, "null")

@@ -50,6 +50,13 @@ def test_a_graph_of_numbers(tmp_path: Path) -> None:
         assert prediction["memory_bytes"] == load_hardware("h200x8", config().runtime).memory_bytes
 
 
+def test_a_value_of_another_type_is_one_line() -> None:
+    for argument, takes in (("symmetric=5x", "true or false"), ("num_nodes=5x", "an integer or null")):
+        with pytest.raises(ConfigError) as caught:
+            load_plan([argument])
+        assert str(caught.value) == f"{argument.partition('=')[0]} does not fit: it takes {takes}"
+
+
 def test_orders_and_kernels_of_a_dataset(tmp_path: Path) -> None:
     arguments = [
         "dataset=karate",
