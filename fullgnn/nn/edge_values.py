@@ -27,9 +27,9 @@ from fullgnn.kernels.edges.index import edge_rows, repeat_targets
 from fullgnn.kernels.edges.max_state import MaxState
 from fullgnn.kernels.edges.reduce import add_largest, add_messages, check_aggregation, largest_backward
 from fullgnn.kernels.edges.weighted import edge_dots, edge_spmm_into, edge_spmm_transposed
-from fullgnn.nn.linear import LinearMap
 from fullgnn.schemes.block import Block
 from fullgnn.schemes.edges import Stage
+from fullgnn.schemes.row_exchange import linear_map
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,14 +49,14 @@ class EdgeValues:
             UnsupportedError: the block lacks these edges, or its replicas hold the same rows.
         """
         read = block, _stages(block, edge_set)
-        anchor, *parts = LinearMap.apply(partial(_fetch, *read), partial(_send_home, *read), x)
+        anchor, *parts = linear_map(partial(_fetch, *read), partial(_send_home, *read), x)
         return cls(*read, tuple(parts), anchor)
 
     @classmethod
     def of_targets(cls, block: Block, edge_set: EdgeSet, x: Tensor) -> "EdgeValues":
         """The row of each edge's target, of (num_sources, K) own rows. Raises: see ``of_sources``."""
         read = block, _stages(block, edge_set)
-        anchor, *parts = LinearMap.apply(partial(_repeat, *read), partial(_add_up, *read), block.at_targets(x))
+        anchor, *parts = linear_map(partial(_repeat, *read), partial(_add_up, *read), block.at_targets(x))
         return cls(*read, tuple(parts), anchor)
 
     def map(self, function: Callable[..., Tensor], *others: "EdgeValues") -> "EdgeValues":
@@ -92,7 +92,7 @@ class EdgeValues:
         if aggregation == "max":
             return _Largest.apply(self.block, self.stages, self.anchor, *self.parts)
         read = self.block, self.stages
-        total = LinearMap.apply(partial(_add_up, *read), partial(_repeat, *read), self.anchor, *self.parts)
+        total = linear_map(partial(_add_up, *read), partial(_repeat, *read), self.anchor, *self.parts)
         return total if aggregation == "sum" else total / self._num_edges()
 
     def _num_edges(self) -> Tensor:

@@ -1,11 +1,9 @@
 """A dense layer with Glorot initialisation, which starts from the same weights in every precision."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from fullgnn.kernels.dense.dense import linear_gradients, matmul, matmul_nt
 from fullgnn.kernels.dense.host_rows import HostRows
@@ -100,19 +98,3 @@ class _Linear(torch.autograd.Function):
         grad_weight, grad_bias, masked = linear_gradients(x, grad, output, ctx.scale, keep_masked=needs_grad_x)
         grad_x = matmul_nt(masked, weight) if masked is not None else None
         return grad_x, grad_weight, grad_bias if needs_grad_bias else None, None
-
-
-class LinearMap(torch.autograd.Function):
-    """``function`` of some tensors, which is linear, with ``transposed`` in the backward pass. Each of both returns a
-    tensor or a tuple of tensors."""
-
-    @staticmethod
-    def forward(ctx: Any, function: Callable[..., Any], transposed: Callable[..., Any], *tensors: Tensor) -> Any:
-        ctx.transposed = transposed
-        return function(*(tensor.detach() for tensor in tensors))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        gradients = ctx.transposed(*grads)
-        return None, None, *(gradients if isinstance(gradients, tuple) else (gradients,))

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from fullgnn.graph import Propagation
 from fullgnn.kernels.dense.scale_add import scale_and_add_
-from fullgnn.nn.linear import LinearMap
 from fullgnn.schemes.block import Block, Multiplication
+from fullgnn.schemes.row_exchange import linear_map
 
 
 def propagate(x: Tensor, blocks: Sequence[Block], propagation: Propagation) -> Tensor:
@@ -53,7 +53,7 @@ def mean_of_powers(x: Tensor, blocks: Sequence[Block], propagation: Propagation)
         (num_sources, F).
     """
     products = [block.product(propagation) for block in blocks]
-    return LinearMap.apply(
+    return linear_map(
         lambda x: _restarted([product.multiply for product in products], x),
         lambda grad: _restarted([product.multiply_t for product in reversed(products)], grad),
         x,

@@ -21,7 +21,7 @@ from fullgnn.room import module_on_use
 from fullgnn.sampling.hop import PADDING
 from fullgnn.schemes.block import Block, Product
 from fullgnn.schemes.inputs import InputRows
-from fullgnn.schemes.row_exchange import linear
+from fullgnn.schemes.row_exchange import linear_map
 
 if TYPE_CHECKING:
     from fullgnn.sampling import _blocks_cpu
@@ -135,7 +135,7 @@ class SampledProduct(Product):
         index = block.target_index
         if index is None:
             return super().spmm_beside(x, block)
-        return linear(x, partial(self._beside, index), partial(self._add_beside, index))
+        return linear_map(partial(self._beside, index), partial(self._add_beside, index), x)
 
     def _beside(self, index: Tensor, x: Tensor) -> Tensor:
         matrix, width, x = self.multiply, x.shape[1], as_rows(x)

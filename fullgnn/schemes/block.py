@@ -17,7 +17,7 @@ from torch import Tensor
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.kernels.epilogue.epilogue import NO_EPILOGUE, Activation, Epilogue, apply_epilogue_
-from fullgnn.schemes.row_exchange import RowExchange, linear
+from fullgnn.schemes.row_exchange import RowExchange, linear_map
 
 if TYPE_CHECKING:
     from fullgnn.schemes.directory import Directory
@@ -93,7 +93,7 @@ class Product:
 
     def spmm(self, x: Tensor | InputRows) -> Tensor:
         """Return A @ X, differentiable: (num_sources, F) own sources to (num_own_targets, F)."""
-        return linear(copied(x), self.multiply, lambda grad: self.multiply_t(grad))
+        return linear_map(self.multiply, lambda grad: self.multiply_t(grad), copied(x))
 
     def spmm_beside(self, x: Tensor, block: Block) -> Tensor:
         """Return A @ X beside the rows of X at the targets, differentiable: (num_sources, F) to (num_own_targets, 2 F).
@@ -238,11 +238,11 @@ class Block:
             x: (num_sources, F), own rows.
 
         Returns:
-            (rows of all stages, F), one stage after the other. The conjugate sends the gradients home, where the owner
+            (rows of all stages, F), one stage after the other. The adjoint sends the gradients home, where the owner
             adds them.
         """
         exchange = self.exchange
-        return linear(x, lambda rows: _fetched(rows, exchange), lambda grad: _pushed(grad, exchange))
+        return linear_map(lambda rows: _fetched(rows, exchange), lambda grad: _pushed(grad, exchange), x)
 
     def fetch_targets(self, own: Tensor) -> Tensor:
         """Gather the rows of all targets of the block row from its replicas, differentiable. Every rank calls it.
@@ -251,9 +251,9 @@ class Block:
             own: (num_own_targets, F).
 
         Returns:
-            (num_targets, F). The conjugate is ``reduce``.
+            (num_targets, F). The adjoint is ``reduce``.
         """
-        return linear(own, self.exchange.gather_targets, self.exchange.reduce)
+        return linear_map(self.exchange.gather_targets, self.exchange.reduce, own)
 
     def reduce(self, partial: Tensor) -> Tensor:
         """Sum the replicas' partial results, differentiable. Every rank calls it.
@@ -262,9 +262,9 @@ class Block:
             partial: (num_targets, F), what this rank's stages contribute to all targets of the block row.
 
         Returns:
-            (num_own_targets, F). The conjugate is ``fetch_targets``.
+            (num_own_targets, F). The adjoint is ``fetch_targets``.
         """
-        return linear(partial, self.exchange.reduce, self.exchange.gather_targets)
+        return linear_map(self.exchange.reduce, self.exchange.gather_targets, partial)
 
     def fetch_rows(self, x: Tensor, ids: Tensor) -> Tensor:
         """Bring the rows of the nodes with the original ``ids``, differentiable. Every rank calls it.
@@ -285,7 +285,7 @@ class Block:
     def sum_over_rows(self, tensor: Tensor) -> Tensor:
         """Sum ``tensor``, computed from this rank's rows, over the rows of all ranks, in place. Every rank calls it.
 
-        Each row of the graph counts once. The sum is not differentiable; the conjugate of the sum is the sum itself.
+        Each row of the graph counts once. The sum is not differentiable; the adjoint of the sum is the sum itself.
 
         Raises:
             UnsupportedError: the scheme offers products alone.

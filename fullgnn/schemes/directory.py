@@ -22,7 +22,7 @@ from fullgnn.distributed import Axis, all_gather_objects
 from fullgnn.errors import DataError
 from fullgnn.kernels.support.to_device import move
 from fullgnn.schemes.buffers import BufferPool
-from fullgnn.schemes.row_exchange import linear
+from fullgnn.schemes.row_exchange import linear_map
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ class Directory:
             DataError: a rank names a node that the graph does not have; the same on every rank.
         """
         request = self._find(ids)
-        return linear(x, partial(self._fetch, request), partial(self._add, request))
+        return linear_map(partial(self._fetch, request), partial(self._add, request), x)
 
     def fetch_stretch(self, x: Tensor, ids: range) -> Tensor:
         """``fetch`` of consecutive ids. If this rank holds all rows, the host does not wait for a GPU."""
@@ -111,7 +111,7 @@ class Directory:
         Each of the ranks that hold the same rows fetches the same rows for the same use, so that the gradients which
         come back are complete on each of them.
         """
-        return linear(x, partial(self._fetch_step, request), partial(self._add_step, request))
+        return linear_map(partial(self._fetch_step, request), partial(self._add_step, request), x)
 
     def _by_keeper(self, ids: Tensor) -> tuple[Tensor, list[int]]:
         """The order that sorts ``ids`` by the rank that keeps them, and how many of them each rank keeps."""

@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-
-OfRows = Callable[[Tensor], Tensor]
+from torch.autograd.function import once_differentiable
 
 
 class RowExchange:
@@ -91,21 +90,24 @@ class OneRank:
 ONE_RANK = OneRank()
 
 
-def linear(x: Tensor, function: OfRows, adjoint: OfRows) -> Tensor:
-    """``function(x)``, which is linear in ``x``, differentiable: the gradient of ``x`` is ``adjoint`` of that of the
-    result. Both are called outside autograd. They may be collectives, which every rank calls.
+def linear_map(function: Callable[..., Any], adjoint: Callable[..., Any], *tensors: Tensor) -> Any:
+    """``function`` of some tensors, in which it is linear, differentiable: ``adjoint`` maps the gradients of what it
+    returns to those of the tensors.
+
+    Each of both returns a tensor or a tuple of tensors, and is called outside autograd. They may be collectives, which
+    every rank calls.
     """
-    return _Linear.apply(x, function, adjoint)
+    return _LinearMap.apply(function, adjoint, *tensors)
 
 
-class _Linear(torch.autograd.Function):
+class _LinearMap(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, function: Callable[[Tensor], Tensor], adjoint: Callable[[Tensor], Tensor]
-    ) -> Tensor:
+    def forward(ctx: Any, function: Callable[..., Any], adjoint: Callable[..., Any], *tensors: Tensor) -> Any:
         ctx.adjoint = adjoint
-        return function(x.detach())
+        return function(*(tensor.detach() for tensor in tensors))
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.adjoint(grad), None, None
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        gradients = ctx.adjoint(*grads)
+        return None, None, *(gradients if isinstance(gradients, tuple) else (gradients,))
