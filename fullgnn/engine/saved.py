@@ -167,14 +167,16 @@ def _check_optimizer(saved: Any, rows: Mapping[str, list[int]], state: TrainStat
     """Refuse a state that ``state.optimizer`` could not go on with."""
     groups, parameters = state.optimizer.param_groups, list[Tensor]()
     _check_keys(saved, {"state": {}, "param_groups": []}, "optimizer")
-    given = saved["param_groups"]
-    if not isinstance(given, list) or len(given) != len(groups):
+    given_groups = saved["param_groups"]
+    if not isinstance(given_groups, list) or len(given_groups) != len(groups):
         raise Misfit(f"optimizer.param_groups is no list of {len(groups)}")
-    for number, (group, now) in enumerate(zip(given, groups)):
+    for number, (group, now) in enumerate(zip(given_groups, groups)):
         place = f"optimizer.param_groups.{number}"
         _check_keys(group, {"params": [], "lr": 0.0}, place)
         numbers = list(range(len(parameters), len(parameters) + len(now["params"])))
-        if group["params"] != numbers:
+        given = group["params"]
+        # The numbers of a file may be tensors, of which a comparison is no truth value.
+        if not (isinstance(given, list) and all(type(index) is int for index in given) and given == numbers):
             raise Misfit(f"{place}.params has other parameters than this model")
         for key in ("lr", "initial_lr"):
             rate = group.get(key, 0.0)
