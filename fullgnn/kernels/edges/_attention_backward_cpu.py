@@ -163,12 +163,12 @@ def target_gradient_loop(bits: int, num_heads: int, depth: int, dynamic: bool) -
                 for k in range(count):
                     weight = multiply(load(weights_at + k * row_bytes, last_head, no_weights), inverse)
                     difference = subtract(load(dots_at + k * row_bytes, last_head, no_weights), dot)
-                    of_logit = multiply(weight, difference)
+                    grad_logit = multiply(weight, difference)
                     if dynamic:
-                        store(weights_at + k * row_bytes, last_head, of_logit)
+                        store(weights_at + k * row_bytes, last_head, grad_logit)
                     else:
                         logit = load(logits_at + k * row_bytes, last_head, no_weights)
-                        of_tile = add(of_tile, sloped(of_logit, logit, slope))
+                        of_tile = add(of_tile, sloped(grad_logit, logit, slope))
                 if dynamic:
                     for part in range(num_slices):
                         place = (row * num_slices + part) * slice_bytes
@@ -295,12 +295,12 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int, dynamic: bool) -
                     weight = multiply(load(weights_at + k * row_bytes, last_head, no_weights), inverse)
                     store(weights_at + k * row_bytes, last_head, weight)
                     difference = subtract(load(dots_at + k * row_bytes, last_head, no_weights), dot)
-                    of_logit = multiply(weight, difference)
+                    grad_logit = multiply(weight, difference)
                     if dynamic:
-                        store(dots_at + k * row_bytes, last_head, of_logit)
+                        store(dots_at + k * row_bytes, last_head, grad_logit)
                     else:
                         logit = load(logits_at + k * row_bytes, last_head, no_weights)
-                        of_tile = add(of_tile, sloped(of_logit, logit, slope))
+                        of_tile = add(of_tile, sloped(grad_logit, logit, slope))
                 gradient = add(gradient, of_tile)
                 if weighs:
                     weigh_edges(weights_at, last_head, row_bytes, edge_weight[edge : edge + count], no_weights)

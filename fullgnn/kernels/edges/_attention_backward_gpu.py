@@ -100,11 +100,11 @@ def load_table(table, row, head, exists, read, K: tl.constexpr, DYNAMIC: tl.cons
 
 
 @triton.jit
-def gradient_of_ends(of_logit, ends, slope, DYNAMIC: tl.constexpr):
+def gradient_of_ends(grad_logit, ends, slope, DYNAMIC: tl.constexpr):
     """The gradient of ``ends`` for that of the logit of ``score``; with DYNAMIC, the vector is still missing."""
     if DYNAMIC:
-        of_logit = tl.broadcast_to(of_logit[:, :, None], ends.shape)
-    return sloped(of_logit, ends, slope)
+        grad_logit = tl.broadcast_to(grad_logit[:, :, None], ends.shape)
+    return sloped(grad_logit, ends, slope)
 
 
 @triton.jit(do_not_specialize=["num_items", "target_stride", "x_stride", "grad_stride"])
@@ -172,15 +172,15 @@ def target_gradients(
         else:
             ends = load_heads(of_sources, source, K, head, here, read) + of_target
         weight = tl.exp(tl.minimum(score(ends, vector, slope, HEADS, DYNAMIC) - top, 0.0)) * inverse
-        of_weight = sum_of_heads(of_source * of_grad, HEADS)
+        grad_weight = sum_of_heads(of_source * of_grad, HEADS)
         if edge_weight is not None:
-            of_weight *= load_weights(edge_weight, edge, here)
+            grad_weight *= load_weights(edge_weight, edge, here)
         if target_id is not None:
             id_of_source = tl.load(source_id + source, mask=here, other=0)
-            of_weight = drop_weights(of_weight, id_of_target, id_of_source, head, epoch, seed, layer, threshold,
-                                     drop_scale, HEADS)  # fmt: skip
-        of_logit = tl.where(here[:, None], weight * (of_weight - dot), 0.0)
-        gradient = gradient_of_ends(of_logit, ends, slope, DYNAMIC)
+            grad_weight = drop_weights(grad_weight, id_of_target, id_of_source, head, epoch, seed, layer, threshold,
+                                       drop_scale, HEADS)  # fmt: skip
+        grad_logit = tl.where(here[:, None], weight * (grad_weight - dot), 0.0)
+        gradient = gradient_of_ends(grad_logit, ends, slope, DYNAMIC)
         lane_sum += gradient
         if DYNAMIC:
             lane_vector += gradient * ends
@@ -262,24 +262,24 @@ def source_gradients(
         else:
             ends = of_target + of_source
         weight = tl.exp(tl.minimum(score(ends, vector, slope, HEADS, DYNAMIC) - top, 0.0)) * inverse
-        of_weight, changed = sum_of_heads(of_grad * of_x, HEADS), weight
+        grad_weight, changed = sum_of_heads(of_grad * of_x, HEADS), weight
         if edge_weight is not None:
             factor = load_weights(edge_weight, edge, here)
-            of_weight *= factor
+            grad_weight *= factor
             changed *= factor
         if target_id is not None:
             id_of_target = tl.load(target_id + target, mask=here, other=0)
             kept = drop_weights(tl.full(weight.shape, 1, x.dtype.element_ty), id_of_target, id_of_source, head, epoch,
                                 seed, layer, threshold, drop_scale, HEADS)  # fmt: skip
-            of_weight *= kept
+            grad_weight *= kept
             changed *= kept
-        gradient = gradient_of_ends(weight * (of_weight - dot), ends, slope, DYNAMIC)
-        of_rows = changed[:, :, None] * of_grad  # of lanes past the last edge, whose weights are 0, they are 0
+        gradient = gradient_of_ends(weight * (grad_weight - dot), ends, slope, DYNAMIC)
+        grad_rows = changed[:, :, None] * of_grad  # of lanes past the last edge, whose weights are 0, they are 0
         if DYNAMIC:
-            of_rows = gradient * vector + of_rows
+            grad_rows = gradient * vector + grad_rows
         else:
             lane_logit += tl.where(here[:, None], gradient, 0.0)
-        lane_sum += of_rows
+        lane_sum += grad_rows
         edge += EDGES
         target = ahead
     row, exists = written_rows(rows, num_items, ROWS, PARTS)

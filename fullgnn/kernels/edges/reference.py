@@ -62,18 +62,18 @@ def attend_backward(
     grad = by_head(rows.grad[target], weights)
     grad_weights = (grad * by_head(stage.x[source], weights)).sum(2) * factors
     grad_logits = weights * (grad_weights - rows.dot[target])
-    of_rows = (weights * factors)[:, :, None] * grad
+    grad_rows = (weights * factors)[:, :, None] * grad
     if rows.grad_vector is None:
         grad_ends = torch.where(ends > 0, grad_logits, slope * grad_logits)
-        of_edges = [of_rows.flatten(1), grad_ends]
+        grad_edges = [grad_rows.flatten(1), grad_ends]
     else:
         sloped = torch.where(ends > 0, grad_logits[:, :, None], slope * grad_logits[:, :, None])
         rows.grad_vector.index_add_(0, target, (sloped * ends).flatten(1))
         by_column = sloped * stage.of_sources
         grad_ends = by_column.flatten(1)
-        of_edges = [(by_column + of_rows).flatten(1)]
+        grad_edges = [(by_column + grad_rows).flatten(1)]
     rows.grad_of_targets.index_add_(0, target, grad_ends)
-    for out, gradients in zip(outputs, of_edges, strict=True):
+    for out, gradients in zip(outputs, grad_edges, strict=True):
         out.zero_().index_add_(0, source, gradients)
 
 
@@ -121,7 +121,7 @@ def largest_rows_backward(
     csr: LocalCSR, transposed: Callable[[], Transposed], source_id: Tensor, winner: Tensor, grad: Tensor
 ) -> Tensor:
     """See :func:`fullgnn.kernels.edges.largest.largest_rows_backward`."""
-    of_edges = grad.new_empty(csr.nnz, grad.shape[1])
-    largest_backward(csr, source_id, winner, grad, of_edges)
-    of_edges = of_edges if csr.values is None else of_edges * csr.values[:, None]
-    return grad.new_zeros(csr.num_cols, grad.shape[1]).index_add_(0, csr.indices, of_edges)
+    grad_edges = grad.new_empty(csr.nnz, grad.shape[1])
+    largest_backward(csr, source_id, winner, grad, grad_edges)
+    grad_edges = grad_edges if csr.values is None else grad_edges * csr.values[:, None]
+    return grad.new_zeros(csr.num_cols, grad.shape[1]).index_add_(0, csr.indices, grad_edges)

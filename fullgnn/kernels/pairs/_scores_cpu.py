@@ -31,11 +31,11 @@ def gradients_cpu(
     right: Tensor,
     right_index: Tensor,
     grad: Tensor,
-    of_left: Tensor,
-    of_right: Tensor,
+    grad_left: Tensor,
+    grad_right: Tensor,
 ) -> None:
-    """Add the gradients to ``of_left`` and ``of_right``, which may be one tensor. Each thread adds some columns of all
-    pairs, in their order, so that the number of threads changes no bit."""
+    """Add the gradients to ``grad_left`` and ``grad_right``, which may be one tensor. Each thread adds some columns of
+    all pairs, in their order, so that the number of threads changes no bit."""
     arrays = [tensor.detach().contiguous().numpy() for tensor in (left, left_index, right, right_index, grad)]
     num_columns, per_line = left.shape[1], LINE_BYTES // left.element_size()
     num_parts = min(torch.get_num_threads(), max(1, num_columns // per_line))
@@ -45,7 +45,7 @@ def gradients_cpu(
 
     def compute(part: int) -> None:
         columns = bounds[part], bounds[part + 1]
-        _gradients(*arrays, of_left.numpy(), of_right.numpy(), *columns)
+        _gradients(*arrays, grad_left.numpy(), grad_right.numpy(), *columns)
 
     parallel_for(compute, range(num_parts))
 
@@ -61,12 +61,12 @@ def _scores(left, left_index, right, right_index, out):
 
 
 @compiled()
-def _gradients(left, left_index, right, right_index, grad, of_left, of_right, first, stop):
+def _gradients(left, left_index, right, right_index, grad, grad_left, grad_right, first, stop):
     for pair in range(len(grad)):
         i, j, factor = left_index[pair], right_index[pair], grad[pair]
         x, y = left[i, first:stop], right[j, first:stop]
-        of_x, of_y = of_left[i, first:stop], of_right[j, first:stop]
+        grad_x, grad_y = grad_left[i, first:stop], grad_right[j, first:stop]
         for column in range(stop - first):
-            of_x[column] += factor * y[column]
+            grad_x[column] += factor * y[column]
         for column in range(stop - first):
-            of_y[column] += factor * x[column]
+            grad_y[column] += factor * x[column]

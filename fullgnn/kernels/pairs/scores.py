@@ -54,12 +54,12 @@ class _PairScores(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         left, left_index, right, right_index = ctx.saved_tensors
         other = left if right is None else right
-        of_left = torch.zeros_like(left)
-        of_right = of_left if right is None else torch.zeros_like(right)
+        grad_left = torch.zeros_like(left)
+        grad_right = grad_left if right is None else torch.zeros_like(right)
         if path_of(left) == "compiled":
             rows = left.contiguous(), left_index, other.contiguous(), right_index
-            _scores_cpu.gradients_cpu(*rows, grad, of_left, of_right)
+            _scores_cpu.gradients_cpu(*rows, grad, grad_left, grad_right)
         else:  # index_put_ adds repeated rows in a fixed order
-            of_left.index_put_((left_index,), other[right_index].mul_(grad[:, None]), accumulate=True)
-            of_right.index_put_((right_index,), left[left_index].mul_(grad[:, None]), accumulate=True)
-        return of_left, None, None if right is None else of_right, None
+            grad_left.index_put_((left_index,), other[right_index].mul_(grad[:, None]), accumulate=True)
+            grad_right.index_put_((right_index,), left[left_index].mul_(grad[:, None]), accumulate=True)
+        return grad_left, None, None if right is None else grad_right, None
