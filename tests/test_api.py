@@ -27,7 +27,11 @@ LINKS = {"task": "link_prediction", "model": {"embedding_channels": 4}}
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, list[str], Graph]]:
     """The configuration, the overrides and the graph of each run that train_graph starts; no run begins."""
     runs: list[tuple[Config, list[str], Graph]] = []
-    monkeypatch.setattr(api, "start", lambda cfg, overrides: runs.append((cfg, overrides, load_dataset(cfg.dataset))))
+
+    def start(cfg: Config, overrides: list[str], *_: object) -> None:
+        runs.append((cfg, overrides, load_dataset(cfg.dataset)))
+
+    monkeypatch.setattr(api, "start", start)
     return runs
 
 
@@ -59,7 +63,7 @@ def test_strings_mappings_and_keywords_give_the_same_run(started: list) -> None:
 def test_the_example_of_the_readme(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     configs: list[Config] = []
 
-    def start(cfg: Config, overrides: list[str]) -> SimpleNamespace:
+    def start(cfg: Config, *_: object) -> SimpleNamespace:
         configs.append(cfg)
         return SimpleNamespace(test_accuracy=0.5, epoch_time_ms={"median": 2.0})
 

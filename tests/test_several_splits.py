@@ -45,7 +45,7 @@ def dgl(**changes):
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
     """The graphs that ``train_graph`` hands to ranks, as they read them."""
     graphs: list[Graph] = []
-    monkeypatch.setattr(api, "start", lambda cfg, overrides: graphs.append(load_dataset(cfg.dataset)))
+    monkeypatch.setattr(api, "start", lambda cfg, *_: graphs.append(load_dataset(cfg.dataset)))
     return graphs
 
 

@@ -184,7 +184,7 @@ def test_a_loader_that_says_nothing_is_refused_before_its_graph_is_ordered(
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
     """The graphs that ``train_graph`` hands to ranks."""
     graphs: list[Graph] = []
-    monkeypatch.setattr(api, "start", lambda cfg, overrides: graphs.append(load_dataset(cfg.dataset)))
+    monkeypatch.setattr(api, "start", lambda cfg, *_: graphs.append(load_dataset(cfg.dataset)))
     return graphs
 
 
