@@ -346,6 +346,19 @@ def test_a_schedule_of_torch_goes_on_with_its_state(tmp_path: Path, name: str) -
     assert again.schedule.get_last_lr() == state.schedule.get_last_lr()
 
 
+@pytest.mark.parametrize("numbers", [torch.zeros(3), torch.zeros(0, dtype=torch.int64), [torch.zeros(3)], [True]])
+def test_the_numbers_of_parameters_may_be_anything(tmp_path: Path, numbers: Any) -> None:
+    """A comparison with a tensor is no truth value."""
+    state = new_state()
+    torch.save(state.state_dict(), tmp_path / "state.pt")
+    saved = load(tmp_path / "state.pt")
+    if isinstance(numbers, list):
+        numbers = numbers + saved["optimizer"]["param_groups"][0]["params"][1:]
+    saved["optimizer"]["param_groups"][0]["params"] = numbers
+    with pytest.raises(DataError, match=r"param_groups\.0\.params has other parameters than this model"):
+        check_state(saved, state)
+
+
 def test_every_bit_of_a_small_file_counts_or_does_not(tmp_path: Path, every_case: bool) -> None:
     """Of every byte of the headers, one bit is flipped: the file is refused, or has the same tensors."""
     file = tmp_path / "best_rows_0000.pt"
