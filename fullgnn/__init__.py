@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fullgnn.api import train_graph
     from fullgnn.errors import ConfigError, DataError, FullGNNError, PartitionError, UnsupportedError
     from fullgnn.graph import Graph
-    from fullgnn.inspection import inspect
+    from fullgnn.report.inspection import inspect
     from fullgnn.version import __version__
 
 __all__ = [

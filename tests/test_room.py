@@ -1,7 +1,9 @@
 """What a process imports: a run what it uses, and whoever asks for a public name its module."""
 
+import ast
 import importlib
 import json
+import re
 import subprocess
 import sys
 from types import ModuleType
@@ -27,7 +29,6 @@ NOT_FOR_A_PLAIN_RUN = (
     "engine.prediction_table",
     "graph.generate",
     "graph.ogb",
-    "inspection",
     "kernels.edges",
     "kernels.pairs",
     "kernels.spmm.autotune",
@@ -81,6 +82,27 @@ def test_a_run_imports_what_it_uses() -> None:
     names = [f"fullgnn.{name}" for name in NOT_FOR_A_PLAIN_RUN]
     assert all(importlib.util.find_spec(name) for name in names)  # none of them has moved
     assert [name for name in loaded if any(name == one or name.startswith(f"{one}.") for one in names)] == []
+
+
+def test_a_room_imports_rooms_above_it_in_the_table_alone() -> None:
+    rows = re.findall(r"^\| `(\w+)/` \|", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
+    folders = [path.name for path in (ROOT / "fullgnn").iterdir() if path.is_dir() and path.name != "__pycache__"]
+    assert sorted(rows) == sorted(folders)
+    below: list[str] = []
+    for number, name in enumerate(rows):
+        for path in (ROOT / "fullgnn" / name).rglob("*.py"):
+            wrong = imported_rooms(path.read_text()).intersection(rows[number + 1 :])
+            below += [f"{path.relative_to(ROOT)} imports {room}" for room in wrong]
+    assert below == []
+
+
+def imported_rooms(source: str) -> set[str]:
+    """The rooms of which ``source`` names a module, in an import or in ``module_on_use``."""
+    imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom | ast.Import)]
+    modules = [node.module or "" for node in imports if isinstance(node, ast.ImportFrom)]
+    modules += [alias.name for node in imports for alias in node.names]
+    modules += re.findall(r'module_on_use\("([\w.]+)"\)', source)
+    return {name.split(".")[1] for name in modules if name.startswith("fullgnn.")}
 
 
 def test_a_name_stands_for_the_function_whichever_is_imported_first_it_or_its_module() -> None:

@@ -14,7 +14,7 @@ from fullgnn.api import train_graph
 from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.graph.convert import as_graph
-from fullgnn.inspection import inspection
+from fullgnn.report.inspection import inspection
 from tests.graph.test_dgl_and_ogb import DGLGraph
 
 NUM_NODES, NUM_SPLITS = 12, 3

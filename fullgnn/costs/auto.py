@@ -16,7 +16,7 @@ from fullgnn.costs.statistics import check_plannable, counted_job, why_unplannab
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0
 from fullgnn.engine.run import Planner, Run, with_supported_optimizations
 from fullgnn.kernels.spmm import Kernel
-from fullgnn.prepare.prepared import PreparedGraph
+from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.prepare.process import PreparationWorker
 from fullgnn.prepare.source import loaded_dataset
 from fullgnn.schemes.options import ONE_AND_HALF_D, SchemeOptions, is_own, refuse_open, replications

@@ -10,9 +10,8 @@ import torch
 from fullgnn.config import Config
 from fullgnn.costs.hardware import SMALL, WHOLE
 from fullgnn.costs.statistics import GraphStatistics
-from fullgnn.engine.checks import trial_model
 from fullgnn.graph import Graph
-from fullgnn.nn.contract import block_request
+from fullgnn.nn.contract import block_request, trial_model
 from fullgnn.prepare.source import loaded_dataset
 from fullgnn.tasks import takes_links
 

@@ -13,9 +13,8 @@ import numpy as np
 from fullgnn.config import Config
 from fullgnn.costs.layout import PlannedLayout
 from fullgnn.costs.statistics import GraphStatistics, PlannedJob, counted_job
-from fullgnn.engine.run import codec_context
-from fullgnn.prepare.prepared import PreparedGraph
-from fullgnn.prepare.source import Preparation
+from fullgnn.partition.prepared import PreparedGraph
+from fullgnn.prepare.source import Preparation, codec_context
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.schemes.pieces import Pieces
 from fullgnn.schemes.product_layout import RowDistribution

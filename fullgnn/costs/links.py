@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fullgnn.graph.links import LinkFacts
-from fullgnn.prepare.prepared import PreparedGraph
+from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.schemes.product_layout import RowDistribution
 from fullgnn.tasks import LinkTask
 from fullgnn.tasks.draws import batch_sizes

@@ -15,7 +15,7 @@ from fullgnn.costs.predict import Prediction, predict
 from fullgnn.costs.simulate import predict_own_scheme
 from fullgnn.costs.statistics import GraphStatistics, estimated_job
 from fullgnn.graph import Graph
-from fullgnn.prepare.prepared import PreparedGraph
+from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.prepare.source import Preparation
 from fullgnn.prepare.statistics import block_rows
 from fullgnn.reorder.cache_model import hit_rate

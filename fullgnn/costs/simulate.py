@@ -50,7 +50,7 @@ from fullgnn.graph import Graph
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support.process import keep_freed_memory
 from fullgnn.kernels.support.trials import TensorPeak
-from fullgnn.prepare.prepared import PreparedGraph
+from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.prepare.source import Preparation
 from fullgnn.schemes.base import CHOOSE_SCHEME
 from fullgnn.schemes.options import ONE_AND_HALF_D, num_parts

@@ -13,15 +13,14 @@ from fullgnn.config import Config
 from fullgnn.config.keys import check_minima
 from fullgnn.costs.layout import PlannedLayout
 from fullgnn.costs.links import PlannedLinks, planned_links
-from fullgnn.engine.checks import trial_model
 from fullgnn.engine.run import build_model
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.graph.links import LinkFacts
 from fullgnn.nn import contract_of
-from fullgnn.nn.contract import block_request
+from fullgnn.nn.contract import block_request, trial_model
 from fullgnn.partition import Partition
-from fullgnn.prepare.prepared import PreparedGraph
+from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.schemes.base import CHOOSE_SCHEME
 from fullgnn.schemes.layout import lay_out
 from fullgnn.schemes.options import Grid, SchemeOptions

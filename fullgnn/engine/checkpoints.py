@@ -33,7 +33,7 @@ from fullgnn.distributed import (
 from fullgnn.engine.saved import check_best, check_state
 from fullgnn.engine.state import TrainState
 from fullgnn.errors import ConfigError, DataError, quoted
-from fullgnn.prepare.facts import Fingerprint, NodeFacts
+from fullgnn.partition.facts import Fingerprint, NodeFacts
 from fullgnn.schemes.base import Scheme
 from fullgnn.storage.checkpoint import BEST, STATE, damaged, read, read_rows, writing
 from fullgnn.storage.folder import checkpoints, keep_last

@@ -21,8 +21,8 @@ from fullgnn.graph.datasets import is_drawn
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.graph.links import LinkFacts
 from fullgnn.kernels.support import gpu
-from fullgnn.nn.contract import Contract, check_contract, contract_of
-from fullgnn.prepare.facts import NodeFacts
+from fullgnn.nn.contract import Contract, check_contract, contract_of, trial_model
+from fullgnn.partition.facts import NodeFacts
 from fullgnn.tasks import build_task, learns_labels, refuse_for_links, refuse_without_examples, takes_links
 from fullgnn.telemetry.machine import memory_bytes
 
@@ -54,16 +54,6 @@ def check_preparation(cfg: Config) -> None:
     _check_task(cfg)
     check_contract(model)
     check_goal(cfg, model)
-
-
-def trial_model(cfg: Config) -> torch.nn.Module:
-    """A model of ``cfg`` for one feature and one output, with which nobody trains. It states what the model asks for,
-    and refuses wrong keys, before it is known how many features and outputs there are.
-
-    Raises:
-        ConfigError: a size or a rate of the model is out of range.
-    """
-    return build(cfg.model, in_channels=1, out_channels=1, seed=cfg.seed)
 
 
 def _check_constructor(cfg: Config) -> None:

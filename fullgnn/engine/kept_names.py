@@ -12,7 +12,7 @@ import numpy as np
 
 from fullgnn.errors import ConfigError
 from fullgnn.graph.node_names import NodeNames, Texts
-from fullgnn.prepare.prepared import PreparedGraph
+from fullgnn.partition.prepared import PreparedGraph
 
 _IN_MEMORY = 1 << 24  # bytes of an array that needs no file
 _TEXTS_AT_ONCE = 1 << 16

@@ -26,7 +26,7 @@ from fullgnn.engine.state import sharded_names
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.models.stack import Stack
-from fullgnn.prepare.facts import Fingerprint, NodeFacts
+from fullgnn.partition.facts import Fingerprint, NodeFacts
 from fullgnn.storage.checkpoint import BEST, STATE, find, read
 from fullgnn.storage.text import of_fields
 

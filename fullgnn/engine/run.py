@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fullgnn.codecs import NO_CONTEXT, CodecContext, FirstLayer, State, asks_for_first_layer, build_codec
+from fullgnn.codecs import State, build_codec
 from fullgnn.config import Config, OptimizationConfig, build, is_encoded
 from fullgnn.distributed import World, broadcast_object, from_rank0
 from fullgnn.distributed.collectives import NOT_WITHOUT_OTHERS
-from fullgnn.engine.checks import applicable, check_model_fits, trial_model
+from fullgnn.engine.checks import applicable, check_model_fits
 from fullgnn.engine.state import TrainState, place_rows
 from fullgnn.errors import DataError, UnsupportedError
 from fullgnn.graph import Graph
 from fullgnn.kernels.support.aligned import to_aligned
-from fullgnn.nn import contract_of, set_spmm_order
-from fullgnn.nn.contract import block_request
-from fullgnn.prepare.facts import GraphFacts, NodeFacts
-from fullgnn.prepare.prepared import PreparedGraph, needed_row_ratio
+from fullgnn.nn import set_spmm_order
+from fullgnn.nn.contract import block_request, contract_of, trial_model
+from fullgnn.partition.facts import GraphFacts, NodeFacts
+from fullgnn.partition.prepared import PreparedGraph, needed_row_ratio
 from fullgnn.prepare.process import PreparationWorker
-from fullgnn.prepare.source import Preparation, prepared_graph
+from fullgnn.prepare.source import Preparation, codec_context, prepared_graph
 from fullgnn.schemes.base import BlockRequest, Scheme, ShardedGraph, check_offers
 from fullgnn.storage.cache import Cache
 from fullgnn.tasks import Task, build_task, log_default_metric, takes_links
@@ -282,16 +282,6 @@ def aggregation_key(cfg: Config, prepared_key: str, cache: Cache) -> str:
         scheme=cfg.scheme,
         kernel=cfg.kernel,
     )
-
-
-def codec_context(cfg: Config) -> CodecContext:
-    """What the codec of ``cfg`` knows: if it asks for that, what the first layer of the model reads."""
-    if not (is_encoded(cfg.codec) and asks_for_first_layer(cfg.codec)):
-        return NO_CONTEXT
-    contract = contract_of(trial_model(cfg))
-    if contract.input_propagation is None:
-        return NO_CONTEXT
-    return CodecContext(first_layer=FirstLayer(contract.input_propagation, contract.input_powers))
 
 
 def with_supported_optimizations(cfg: Config) -> Config:

@@ -17,7 +17,7 @@ from fullgnn.engine.fit import FitResult
 from fullgnn.engine.passes import confusion_of
 from fullgnn.engine.run import Run
 from fullgnn.engine.state import split_parameters
-from fullgnn.prepare.facts import GraphFacts, edge_cut
+from fullgnn.partition.facts import GraphFacts, edge_cut
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.machine import git_commit, hardware, peak_process_bytes, versions
 from fullgnn.telemetry.meter import Cost

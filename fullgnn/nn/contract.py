@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from fullgnn.config import OptimizationConfig
+from fullgnn.config import Config, OptimizationConfig, build
 from fullgnn.errors import ConfigError
 from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.schemes.base import BlockRequest
@@ -150,3 +150,13 @@ def block_request(model: torch.nn.Module, optimizations: OptimizationConfig) -> 
         joins_rows=any(contract.joins_rows for contract in contracts),
         num_blocks=contract_of(model).num_blocks or 1,  # a layer, which is no model, reads one
     )
+
+
+def trial_model(cfg: Config) -> torch.nn.Module:
+    """A model of ``cfg`` for one feature and one output, with which nobody trains. It states what the model asks for,
+    and refuses wrong keys, before it is known how many features and outputs there are.
+
+    Raises:
+        ConfigError: a size or a rate of the model is out of range.
+    """
+    return build(cfg.model, in_channels=1, out_channels=1, seed=cfg.seed)

@@ -17,13 +17,12 @@ from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import check_tasks, default_nproc
 from fullgnn.distributed.command import run_command
-from fullgnn.engine.run import codec_context
 from fullgnn.errors import ConfigError
 from fullgnn.graph.datasets import check_dataset
 from fullgnn.graph.remarks import say
-from fullgnn.prepare.facts import edge_cut
-from fullgnn.prepare.folder import open_folder
-from fullgnn.prepare.source import Places, Preparation
+from fullgnn.partition.facts import edge_cut
+from fullgnn.partition.folder import open_folder
+from fullgnn.prepare.source import Places, Preparation, codec_context
 from fullgnn.schemes.base import CHOOSE_SCHEME
 from fullgnn.schemes.options import SchemeOptions
 from fullgnn.telemetry.screen import percent

@@ -26,9 +26,9 @@ from fullgnn.graph.node_names import NodeNames, names_to_arrays
 from fullgnn.graph.remarks import is_nearly_symmetric, noted, of_classes
 from fullgnn.graph.sparse_features import NodeFeatures, features_to_arrays
 from fullgnn.partition import Partition, contiguous, nnz, random
+from fullgnn.partition.facts import BlockCounts, GraphFacts, NodeFacts
 from fullgnn.partition.partition import UsedMethods, base_function, name_of
-from fullgnn.prepare.facts import BlockCounts, GraphFacts, NodeFacts
-from fullgnn.prepare.prepared import LISTS, LazyArrays, Part, PreparedGraph, StoredRows, TakenRows
+from fullgnn.partition.prepared import LISTS, LazyArrays, Part, PreparedGraph, StoredRows, TakenRows
 from fullgnn.reorder import two_level
 from fullgnn.reorder.two_level import NodeOrder
 from fullgnn.storage.cache import Cache

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fullgnn.codecs import NO_CONTEXT, CodecContext
+from fullgnn.codecs import NO_CONTEXT, CodecContext, FirstLayer, asks_for_first_layer
 from fullgnn.config import Config, build, is_encoded
 from fullgnn.distributed import (
     World,
@@ -33,10 +33,11 @@ from fullgnn.distributed import (
 from fullgnn.graph import Graph, dataset_identity, load_dataset
 from fullgnn.graph.arrays import graph_to_arrays
 from fullgnn.graph.remarks import say
+from fullgnn.nn.contract import contract_of, trial_model
+from fullgnn.partition.facts import GraphFacts
+from fullgnn.partition.folder import FORMAT, LAYOUT, open_folder, write_folder
 from fullgnn.partition.partition import base_function, name_of
-from fullgnn.prepare.facts import GraphFacts
-from fullgnn.prepare.folder import FORMAT, LAYOUT, open_folder, write_folder
-from fullgnn.prepare.prepared import SHARED, Part, PreparedGraph
+from fullgnn.partition.prepared import SHARED, Part, PreparedGraph
 from fullgnn.prepare.process import PreparationWorker
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.folder import temporary_folder
@@ -321,3 +322,13 @@ def _on_this_machine(world: World, path: Path, places: Places) -> Path:
         received = PreparedGraph(facts, lambda number: Part(receive_arrays(0)), key)
         local = write_folder(received, places.new())
     return Path(all_gather_objects(str(local))[first])
+
+
+def codec_context(cfg: Config) -> CodecContext:
+    """What the codec of ``cfg`` knows: if it asks for that, what the first layer of the model reads."""
+    if not (is_encoded(cfg.codec) and asks_for_first_layer(cfg.codec)):
+        return NO_CONTEXT
+    contract = contract_of(trial_model(cfg))
+    if contract.input_propagation is None:
+        return NO_CONTEXT
+    return CodecContext(first_layer=FirstLayer(contract.input_propagation, contract.input_powers))

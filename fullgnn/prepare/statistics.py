@@ -14,8 +14,8 @@ from scipy.sparse import csr_array, vstack
 
 from fullgnn.graph import with_self_loops
 from fullgnn.kernels.spmm.tiles import DENSITY_BINS, tile_density
-from fullgnn.prepare.folder import open_folder
-from fullgnn.prepare.prepared import PreparedGraph
+from fullgnn.partition.folder import open_folder
+from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.reorder.structure import Structure, cells
 from fullgnn.storage.cache import Cache
 

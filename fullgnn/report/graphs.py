@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from fullgnn.graph.remarks import SENTENCES, sentences
-from fullgnn.inspection.findings import Inspection
-from fullgnn.inspection.page import sections, without_bars
 from fullgnn.report.content import COUNT, Block, Table, alike, in_words
+from fullgnn.report.inspection.findings import Inspection
+from fullgnn.report.inspection.page import sections, without_bars
 from fullgnn.report.runs import Run
 from fullgnn.report.spread import Mean
 

@@ -16,11 +16,11 @@ from typing import Any
 
 from fullgnn.config.trust import plain_config
 from fullgnn.errors import ConfigError, FullGNNError, message_of, reason_of
-from fullgnn.inspection.findings import Inspection
-from fullgnn.prepare.facts import off_diagonal_share
+from fullgnn.partition.facts import off_diagonal_share
 from fullgnn.prepare.statistics import Statistics, kept_statistics
 from fullgnn.reorder.structure import Structure
 from fullgnn.report.folders import GIVE, Found, find_runs, reading
+from fullgnn.report.inspection.findings import Inspection
 from fullgnn.report.replicates import SEED, is_draw, is_override_of_draw
 from fullgnn.report.spread import NOTHING, merged
 from fullgnn.storage.archive import read_arrays

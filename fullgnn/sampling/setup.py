@@ -14,15 +14,15 @@ import torch
 from fullgnn.codecs import Codec, Unencoded, build_codec, encoded, num_bytes
 from fullgnn.config import MinibatchConfig, build, target_of
 from fullgnn.distributed import World, broadcast_object, from_rank0
-from fullgnn.engine.run import Run, codec_context, distribute, learn, make_scheme, prepare_input
+from fullgnn.engine.run import Run, distribute, learn, make_scheme, prepare_input
 from fullgnn.engine.state import sharded_names
 from fullgnn.engine.summary import codec_record, log_inexact
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph import Graph, dataset_identity, load_dataset
 from fullgnn.graph.remarks import noted, say
 from fullgnn.nn.contract import contract_of, contracts_of
-from fullgnn.prepare.facts import NodeFacts
-from fullgnn.prepare.source import Preparation, prepared_graph
+from fullgnn.partition.facts import NodeFacts
+from fullgnn.prepare.source import Preparation, codec_context, prepared_graph
 from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.caches import Accesses, CacheNothing
 from fullgnn.sampling.features import Cached, Encoding, FeatureSource, InPlace, SparseInPlace

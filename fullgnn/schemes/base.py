@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fullgnn.codecs import Codec
     from fullgnn.graph import EdgeSet, Propagation
     from fullgnn.graph.links import LinkFacts, Lists
-    from fullgnn.prepare.prepared import PreparedGraph
+    from fullgnn.partition.prepared import PreparedGraph
     from fullgnn.schemes.block import Block
     from fullgnn.schemes.coded import CodedFeatures
     from fullgnn.schemes.inputs import Input

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from fullgnn.errors import PartitionError
 from fullgnn.partition.partition import imbalance
-from fullgnn.prepare.prepared import PreparedGraph
+from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.schemes.base import Balance, BlockRequest
 from fullgnn.schemes.nodes import Arrays, node_arrays
 from fullgnn.schemes.options import Grid

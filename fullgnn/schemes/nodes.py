@@ -19,8 +19,8 @@ from fullgnn.graph.checks import check_range
 from fullgnn.graph.normalize import Propagation, RowSums, check_rows, refuse_unusable, sums_of_rows, weighted_as
 from fullgnn.graph.sparse_features import NodeFeatures, to_dense
 from fullgnn.kernels.dense.sparse_rows import SparseRows
-from fullgnn.prepare.facts import GraphFacts
-from fullgnn.prepare.prepared import Part, PreparedGraph
+from fullgnn.partition.facts import GraphFacts
+from fullgnn.partition.prepared import Part, PreparedGraph
 from fullgnn.schemes.base import BlockRequest, RowPairs, ShardedGraph
 from fullgnn.schemes.block import Block
 

@@ -37,7 +37,7 @@ from fullgnn.distributed import (
 )
 from fullgnn.kernels.spmm import Kernel
 from fullgnn.kernels.support.aligned import pads_rows
-from fullgnn.prepare.prepared import PreparedGraph
+from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.schemes.base import Balance, BlockRequest, Offers, ShardedGraph
 from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.build import BlockBuilder

@@ -122,7 +122,7 @@ def test_curves_are_those_of_the_decoded_features(
 
 
 def test_a_prepared_folder_holds_codes(files: dict[str, Path], tmp_path: Path) -> None:
-    from fullgnn.prepare.folder import open_folder
+    from fullgnn.partition.folder import open_folder
     from fullgnn.prepare.source import Preparation
 
     sizes = {}

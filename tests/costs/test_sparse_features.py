@@ -3,7 +3,7 @@
 import pytest
 
 from fullgnn import train_graph
-from fullgnn.plan.__main__ import run
+from fullgnn.plan import run
 from tests.cases import dense_graph
 
 

@@ -16,7 +16,7 @@ from fullgnn.graph.arrays import graph_from_arrays, graph_to_arrays
 from fullgnn.graph.datasets.npz import load
 from fullgnn.graph.node_data import normalize_rows
 from fullgnn.graph.sparse_features import density, elements, to_dense
-from fullgnn.prepare.facts import Fingerprint, NodeFacts
+from fullgnn.partition.facts import Fingerprint, NodeFacts
 
 NUM_NODES = 40
 RNG = np.random.default_rng(3)

@@ -6,7 +6,7 @@ from fullgnn.errors import PartitionError
 from fullgnn.partition import Partition
 from fullgnn.partition.counts import bandwidth, block_nnz, columns_read, edge_cut
 from fullgnn.partition.partition import imbalance
-from fullgnn.prepare.prepared import halo_share, rows_read
+from fullgnn.partition.prepared import halo_share, rows_read
 
 
 def reads(adj: sparse.csr_array, partition: Partition) -> np.ndarray:

@@ -7,7 +7,7 @@ import pytest
 
 from fullgnn.graph import Graph
 from fullgnn.kernels.spmm.tiles import DENSITY_BINS, DENSITY_BOUNDS, TILE
-from fullgnn.prepare.prepared import PreparedGraph
+from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.prepare.source import Preparation
 from fullgnn.prepare.statistics import Statistics, count_statistics
 from fullgnn.reorder.structure import cells

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import fullgnn
-from fullgnn.inspection import Inspection
+from fullgnn.report.inspection import Inspection
 from fullgnn.report.runs import read_runs
 from fullgnn.report.sections import sections
 from tests.damage import assert_refused_or_right
-from tests.inspection.graphs import random_graph
 from tests.report.folders import page_of, record, write_run
+from tests.report.inspection.graphs import random_graph
 from tests.report.test_fuzz import damaged_json, finite
 
 pytest.importorskip("matplotlib")

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from fullgnn.distributed import World, dry_world, world_of_one
+from fullgnn.partition.facts import edge_cut
+from fullgnn.partition.folder import open_folder
 from fullgnn.prepare import statistics
-from fullgnn.prepare.facts import edge_cut
-from fullgnn.prepare.folder import open_folder
 from fullgnn.prepare.source import Preparation
 from fullgnn.report.content import COUNTED_BY
 from fullgnn.report.runs import read_runs

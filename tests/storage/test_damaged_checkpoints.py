@@ -32,10 +32,10 @@ from fullgnn.engine.run_folder import check_run_dir
 from fullgnn.engine.saved import check_best, check_state
 from fullgnn.engine.state import TrainState, place_rows
 from fullgnn.errors import DataError
+from fullgnn.partition import folder as folders
+from fullgnn.partition.facts import Fingerprint
+from fullgnn.partition.folder import LAYOUT, open_folder, write_folder
 from fullgnn.predict import Request, _run_nodes, load_request, prediction_config
-from fullgnn.prepare import folder as folders
-from fullgnn.prepare.facts import Fingerprint
-from fullgnn.prepare.folder import LAYOUT, open_folder, write_folder
 from fullgnn.prepare.source import Preparation
 from fullgnn.prepare.statistics import whole_matrix
 from fullgnn.storage import checkpoint as files

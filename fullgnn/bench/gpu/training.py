@@ -28,10 +28,10 @@ from fullgnn.graph.lookalikes import COMMON, Lookalike
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.nn import set_spmm_order
 from fullgnn.partition import Partition
+from fullgnn.partition.facts import NodeFacts
 from fullgnn.partition.partition import UsedMethods
+from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.prepare.arrange import cut
-from fullgnn.prepare.facts import NodeFacts
-from fullgnn.prepare.prepared import PreparedGraph
 from fullgnn.reorder.two_level import NodeOrder
 from fullgnn.schemes.options import num_parts
 from fullgnn.telemetry.meter import Meter

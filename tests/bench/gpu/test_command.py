@@ -23,11 +23,11 @@ from fullgnn.bench.gpu.training import LATER, OURS
 from fullgnn.bench.gpu.tunables import TUNING_FILE
 from fullgnn.bench.gpu.whole import plan_command, planned, reproduce_command
 from fullgnn.bench.gpu.worker import Budget
+from fullgnn.costs.config import load_plan
 from fullgnn.errors import FullGNNError
 from fullgnn.graph.lookalikes import LOOKALIKES
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.tuning import Tuning, read_tuning
-from fullgnn.plan.config import load_plan
 from tests.commands import ROOT
 
 ABSENT = ("hydra", "omegaconf", "pymetis", "tqdm", "networkx", "sklearn", "pytest")

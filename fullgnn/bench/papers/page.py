@@ -1,0 +1,134 @@
+"""The files of a target: ``<target>.md``, ``.csv`` and ``.png``, and ``record.json``, each written in one step."""
+
+import csv
+import io
+import re
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from fullgnn.bench.papers.config import PROSE, TargetConfig
+from fullgnn.bench.papers.plot import draw
+from fullgnn.bench.papers.result import Cell, Result, number
+from fullgnn.storage.folder import replacing, write_text
+from fullgnn.storage.record import strict_json
+from fullgnn.telemetry.machine import cache_bytes, git_commit, hardware, versions
+from fullgnn.telemetry.screen import format_table, num_bytes, percent
+
+_CSV = ("column", "ours", "unit", "origin", "ratio", "paper", "paper_ratio")
+
+
+def make_record(target: str, command: str, cfg: TargetConfig, result: Result, seconds: float) -> dict[str, Any]:
+    """Collect everything that is known about a finished target."""
+    device = cfg.torch_device
+    return {
+        "target": target,
+        "title": cfg.title,
+        "command": command,
+        "config": {key: value for key, value in asdict(cfg).items() if key not in PROSE},
+        "columns": result.columns,
+        "rows": [asdict(row) for row in result.rows],
+        "panels": [asdict(panel) for panel in result.panels],
+        "graphs": [case.facts(device) for case in result.cases],
+        "notes": result.notes,
+        "details": result.details,
+        "device": device.type,
+        "threads": torch.get_num_threads(),
+        "hardware": hardware(device) | {"cache_bytes": cache_bytes(device)},
+        "versions": versions("matplotlib"),
+        "git_commit": git_commit(),
+        "seconds": seconds,
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def write(folder: Path, record: dict[str, Any], result: Result) -> None:
+    """Write all files of a target; ``record.json`` comes last, so that a folder that has it is complete."""
+    target = record["target"]
+    if result.panels:
+        with replacing(folder / f"{target}.png") as path:
+            draw(result.panels, record["title"], path)
+    write_text(folder / f"{target}.csv", csv_text(result))
+    write_text(folder / f"{target}.md", page_text(record, result))
+    write_text(folder / "record.json", strict_json(record, indent=2) + "\n")
+
+
+def page_text(record: dict[str, Any], result: Result) -> str:
+    """Fill the template ``page.md.j2`` with ``record``."""
+    loader = FileSystemLoader(Path(__file__).parent)
+    pages = Environment(
+        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    pages.filters |= {"num_bytes": num_bytes, "percent": percent}
+    cells = [cell for row in result.rows for cell in row.cells.values()]
+    return pages.get_template("page.md.j2").render(
+        record,
+        table=table_text(result),
+        origins=sorted(_origins(cells)),
+        has_ratios=any(cell.ratio or cell.paper_ratio for cell in cells),
+        format_table=format_table,
+    )
+
+
+def table_text(result: Result) -> str:
+    """Format the rows as Markdown; the paper's values have a column of their own beside ours, where there are any.
+
+    Unit and origin of our numbers are said as rarely as possible: in the head of a column whose numbers share them;
+    the origin in a column ``ours is`` where each row has one of its own; otherwise in the cells.
+    """
+    columns = {name: [row.cells.get(name, Cell(None)) for row in result.rows] for name in result.columns}
+    of_rows = [_origins(row.cells.values()) for row in result.rows]
+    by_row = max(map(len, of_rows)) <= 1 < max(len(_origins(cells)) for cells in columns.values())
+    table = {label: [_text(row.labels[k]) for row in result.rows] for k, label in enumerate(result.labels)}
+    if by_row:
+        table["ours is"] = [_text(_only(origins) or None) for origins in of_rows]
+    for name, cells in columns.items():
+        unit = _only({cell.unit for cell in cells if number(cell.ours) is not None})
+        origin = "" if by_row else _only(_origins(cells))
+        texts = []
+        for cell in cells:
+            own = ["" if unit else cell.unit, "" if by_row or origin else f"[{cell.origin}]"]
+            own = own if number(cell.ours) is not None else []
+            texts.append(" ".join(filter(None, [_with_ratio(cell.ours, cell.ratio), *own])))
+        table[", ".join(filter(None, [name, unit, origin]))] = texts
+        if any(cell.paper is not None or cell.paper_ratio is not None for cell in cells):
+            table[f"{name}, paper"] = [_with_ratio(cell.paper, cell.paper_ratio) for cell in cells]
+    return format_table(list(table), list(zip(*table.values())))
+
+
+def csv_text(result: Result) -> str:
+    """Write one line a cell: labels, column, ours, unit, origin, ratio, paper, its ratio. Numbers are not rounded."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, [*result.labels, *_CSV], lineterminator="\n")
+    writer.writeheader()
+    for row in result.rows:
+        labels = dict(zip(result.labels, row.labels))
+        writer.writerows({**labels, "column": column, **asdict(cell)} for column, cell in row.cells.items())
+    return out.getvalue()
+
+
+def _with_ratio(value: object, ratio: float | None) -> str:
+    return _text(value) if ratio is None else f"{'' if value is None else _text(value)} ({ratio:.2f} x)".strip()
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.2e}" if 0 < abs(value) < 1e-3 else f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "-" if value is None else re.sub(r"\s*\|\s*", " / ", str(value))
+
+
+def _only(values: set[str]) -> str:
+    """Return the one value that there is; an empty text where there are several, or none."""
+    return next(iter(values)) if len(values) == 1 else ""
+
+
+def _origins(cells: Iterable[Cell]) -> set[str]:
+    """Collect the origins of all numbers among ``cells``."""
+    return {cell.origin for cell in cells if number(cell.ours) is not None}

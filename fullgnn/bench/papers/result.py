@@ -1,0 +1,229 @@
+"""What a target returns: rows of cells that hold the paper's value beside ours, and the panels of its figure.
+
+Plain data: ``page`` makes Markdown and CSV of it, ``plot`` a PNG, and ``record.json`` keeps it as it is.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any, Literal
+
+from fullgnn.bench.papers.config import published
+from fullgnn.bench.papers.graphs import Case
+
+Value = float | int | str | None
+"""A text says why there is no number: ``not installed``."""
+
+Labels = tuple[str, ...]
+"""What a row is about, as ``("Reddit", "epoch")``."""
+
+Origin = Literal["measured", "simulated", "derived"]
+"""``measured``: by a clock, a profiler or a count on this machine; ``simulated``: by a model, at least in part;
+``derived``: from the layout or the configuration alone."""
+
+
+OURS_AND_PAPER = ("ours", "paper")
+"""The fields of a cell that are drawn where they are no times."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One value of ours, with the paper's where the paper has one."""
+
+    ours: Value
+    paper: Value = None
+    unit: str = ""
+    origin: Origin = "measured"
+    ratio: float | None = None  # of ours, to a base in the same row: see ``speedups``
+    paper_ratio: float | None = None  # the same of the paper's
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A line of the table: its labels, and a cell for some of the columns."""
+
+    labels: Labels
+    cells: dict[str, Cell]
+
+
+@dataclass(frozen=True)
+class Series:
+    """The bars of one colour."""
+
+    name: str
+    values: list[float | None]  # a bar for each group; None: no bar
+    paper: list[float | None] = field(default_factory=list)  # outlined beside them; empty: the paper has none
+    error: list[float] = field(default_factory=list, kw_only=True)  # of each value, drawn up and down; empty: none is
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A panel of bars in groups."""
+
+    title: str
+    ylabel: str
+    groups: list[str]
+    series: list[Series]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line of a plot."""
+
+    name: str
+    x: list[float]
+    y: list[float]
+    dashed: bool = False
+    error: list[float] = field(default_factory=list)  # of each y, drawn as a bar up and down; empty: no bars
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A panel of lines."""
+
+    title: str
+    xlabel: str
+    ylabel: str
+    curves: list[Curve]
+    log_x: bool = False  # a logarithmic axis, with ticks at the values of x
+
+
+@dataclass
+class Result:
+    """What the ``run`` of a target returns."""
+
+    labels: Labels  # heads of the columns that name a row
+    columns: Sequence[str]
+    rows: list[TableRow] = field(default_factory=list)
+    panels: list[Bars | Curves] = field(default_factory=list)
+    cases: list[Case] = field(default_factory=list)  # the graphs that the target ran on
+    notes: list[str] = field(default_factory=list)  # sentences below the table
+    details: dict[str, Any] = field(default_factory=dict)  # for the record: all rounds, settings
+
+    def add(
+        self, labels: Labels, cells: Mapping[str, Cell], paper: Sequence[Mapping[str, Any]] = (), **names: Any
+    ) -> None:
+        """Add a row. Columns have the paper's values, where ``paper`` has any of a row with these ``names``."""
+        for column, cell in cells.items():
+            if cell.paper is None and column not in names:
+                cells = {**cells, column: replace(cell, paper=published(paper, column, **names))}
+        self.rows.append(TableRow(labels, dict(cells)))
+
+    def draw(self, title: str, xlabel: str, ylabel: str, curves: Sequence[Curve]) -> None:
+        """Draw ``curves`` into the panel of this title."""
+        known = next((panel for panel in self.panels if panel.title == title), None)
+        if not isinstance(known, Curves):
+            known = Curves(title, xlabel, ylabel, [])
+            self.panels.append(known)
+        known.curves.extend(curves)
+
+
+def number(value: Value) -> float | None:
+    """Return ``value`` as a number, or None where it is missing or a text."""
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def numbers(rows: Iterable["TableRow"], column: str) -> list[float]:
+    """Our numbers in a column."""
+    return [value for row in rows if (value := number(row.cells[column].ours)) is not None]
+
+
+def over(value: Value, base: Value) -> float | None:
+    """Return ``value / base``, or None where one of the two is no number."""
+    numerator, denominator = number(value), number(base)
+    return numerator / denominator if numerator is not None and denominator else None
+
+
+def cells(
+    ours: Mapping[str, Value], paper: Mapping[str, Value] | None = None, unit: str = "", origin: Origin = "measured"
+) -> dict[str, Cell]:
+    """Make a cell for each column of ``ours``, with the paper's value where ``paper`` has that column."""
+    return {column: Cell(value, (paper or {}).get(column), unit, origin) for column, value in ours.items()}
+
+
+def speedups(cells: Mapping[str, Cell], base: str) -> dict[str, Cell]:
+    """Set ``ratio`` of the times in ``cells``, all of one row: the time in column ``base`` over the cell's time.
+
+    A measured time is never divided by a simulated one. The paper's ratio stays where the paper gives no times.
+    """
+    first = cells.get(base, Cell(None))
+    return {
+        column: replace(
+            cell,
+            ratio=over(first.ours, cell.ours) if first.origin == cell.origin else None,
+            paper_ratio=over(first.paper, cell.paper) or cell.paper_ratio,
+        )
+        for column, cell in cells.items()
+    }
+
+
+def rows_of(columns: Mapping[str, Mapping[Labels, Cell]], base: str | None = None) -> list[TableRow]:
+    """Make the rows of a table that is given by column; times get their speed-ups over the column ``base``."""
+    rows: dict[Labels, dict[str, Cell]] = {}
+    for column, of_column in columns.items():
+        for labels, cell in of_column.items():
+            rows.setdefault(labels, {})[column] = cell
+    for labels, of_row in rows.items():
+        if base is not None and any(cell.unit in ("ms", "s") for cell in of_row.values()):
+            rows[labels] = speedups(of_row, base)
+    return list(itertools.starmap(TableRow, rows.items()))
+
+
+def reaching(curve: Sequence[float], accuracy: float) -> int | None:
+    """The epoch, from 1, that first has an ``accuracy``; None: no epoch of the curve has it."""
+    return next((epoch for epoch, own in enumerate(curve, 1) if own >= accuracy), None)
+
+
+def mean_curve(name: str, curves: Sequence[Sequence[float]]) -> Curve:
+    """The mean of the ``curves`` of several runs after each epoch that all of them have."""
+    means = list(map(fmean, zip(*curves)))
+    return Curve(name, [float(epoch) for epoch in range(1, len(means) + 1)], means)
+
+
+def with_label(rows: Iterable[TableRow], *labels: str) -> list[TableRow]:
+    """Select the ``rows`` that bear all of ``labels``."""
+    return [row for row in rows if set(labels) <= set(row.labels)]
+
+
+def bars(
+    title: str,
+    ylabel: str,
+    rows: Iterable[TableRow],
+    columns: Sequence[str] = (),
+    heights: Sequence[str] = ("ratio", "paper_ratio"),
+    group: int = 0,
+) -> list[Bars]:
+    """Make panels with a group of bars for each row and a colour for each of ``columns``, the paper's bars outlined.
+
+    Args:
+        columns: empty: all.
+        title: with ``{k}`` for label k of a row; rows with the same title share a panel.
+        heights: the fields of a cell that are drawn, ours and, if any, the paper's. Times are drawn as ratios only: the
+            seconds of two machines never share an axis.
+        group: index of the label that names the group of a row.
+    """
+    panels: dict[str, list[TableRow]] = {}
+    for row in rows:
+        panels.setdefault(title.format(*row.labels), []).append(row)
+    return [
+        Bars(
+            own_title,
+            ylabel,
+            [row.labels[group] for row in own],
+            [
+                Series(column, *([_height(row, column, key) for row in own] for key in heights))
+                for column in columns or own[0].cells
+            ],
+        )
+        for own_title, own in panels.items()
+    ]
+
+
+def _height(row: TableRow, column: str, key: str) -> float | None:
+    return number(getattr(row.cells.get(column, Cell(None)), key))
+
+
+def transposed(rows: Mapping[str, TableRow]) -> list[TableRow]:
+    """A row for each column, with the cells of all ``rows`` by their names."""
+    return rows_of({name: {(column,): cell for column, cell in row.cells.items()} for name, row in rows.items()})

@@ -1,1 +1,0 @@
-"""``python -m fullgnn.plan``: the options of a run, with their predicted costs."""

@@ -1,0 +1,159 @@
+"""Figures 5 and 8 on tiny graphs: their counts are compared with independent counts, their claims and the paper's
+numbers are checked."""
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+from fullgnn.bench.gpu.hits import METRIC
+from fullgnn.bench.papers import fig5, fig8
+from fullgnn.bench.papers.config import load_target
+from fullgnn.bench.papers.products import l2_hit_rates, product
+from fullgnn.bench.papers.result import Result, TableRow
+from fullgnn.errors import UnsupportedError
+from fullgnn.partition import Partition
+from fullgnn.reorder.cache_model import hit_rate
+
+pytest.importorskip("pymetis")
+pytestmark = pytest.mark.sample(3)  # each target takes seconds, and all work alike
+
+TINY = ["device=cpu", "threads=1", "rounds=1", "data_root=null"]
+
+
+@pytest.fixture(scope="module")
+def blocks() -> Result:
+    return fig5.run(load_target("fig5", *TINY))
+
+
+@pytest.fixture(scope="module")
+def orders() -> Result:
+    cfg = load_target("fig8", *TINY, "datasets=[reddit-like,archaea-like]", "scale=0.05", "kernels=[torch]")
+    return fig8.run(cfg)
+
+
+def cells(result: Result, *labels: str) -> TableRow:
+    (row,) = (row for row in result.rows if row.labels == labels)
+    return row
+
+
+def test_a_matrix_is_cut_into_its_blocks() -> None:
+    dense = np.arange(1, 50).reshape(7, 7)
+    found = fig5.blocks_of(sparse.csr_array(dense), Partition(np.array([0, 3, 7])))
+    expected = [dense[:3, :3], dense[:3, 3:], dense[3:, :3], dense[3:, 3:]]
+    assert all(np.array_equal(block.toarray(), part) for block, part in zip(found, expected, strict=True))
+
+
+def test_a_block_is_multiplied() -> None:
+    block = sparse.random_array((30, 20), density=0.2, format="csr", rng=0)
+    block.data[:] = 1
+    x = torch.randn(20, 16)
+    for kernel in ("torch", "auto"):
+        found = product(kernel, block, x)()
+        torch.testing.assert_close(found.double(), torch.from_numpy(block.toarray()) @ x.double(), atol=1e-5, rtol=0)
+
+
+def test_fig5_shows_what_the_orders_do_to_the_blocks(blocks: Result) -> None:
+    nnz = blocks.details["nnz"]
+    (case,) = blocks.cases
+    total, half = case.size.nnz, (case.graph.num_nodes + 1) // 2
+    assert all(sum(counts) == total for counts in nnz.values())
+    rows = np.repeat(np.arange(case.graph.num_nodes), np.diff(case.graph.indptr))
+    below, right = rows >= case.graph.num_nodes // 2, case.graph.indices >= case.graph.num_nodes // 2
+    diagonal = case.graph.num_nodes // 2, half
+    counted = [np.count_nonzero((below == i) & (right == j)) + (i == j) * diagonal[i] for i in (0, 1) for j in (0, 1)]
+    assert nnz[fig5.ORIGINAL] == counted
+    assert nnz[fig5.BLOCKWISE] == counted
+    assert max(nnz[fig5.WHOLE]) / np.mean(nnz[fig5.WHOLE]) >= 1.5
+    by_count = list(blocks.details["facts"].values())[:2]
+    assert by_count == [True, True]
+    shares = [row.cells[fig5.WHOLE].ours for row in blocks.rows if row.labels[0] == fig5.SHARE][:4]
+    assert shares == pytest.approx([100 * count / total for count in nnz[fig5.WHOLE]])
+
+
+def test_fig5_has_the_papers_blocks_beside_ours(blocks: Result) -> None:
+    whole = cells(blocks, fig5.SHARE, fig5.BALANCE).cells[fig5.WHOLE]
+    assert whole.paper == pytest.approx(65.0 / ((42.3 + 3.8 + 3.8 + 65.0) / 4))
+    slowest = cells(blocks, "SpMM, kernel=torch", fig5.SLOWEST).cells
+    assert [cell.paper for cell in slowest.values()] == [265, 309, 171]
+    assert slowest[fig5.BLOCKWISE].paper_ratio == 265 / 171
+    times = blocks.details["times_ms"]["SpMM, kernel=torch"]
+    assert slowest[fig5.WHOLE].ours == max(times[fig5.WHOLE])
+    assert slowest[fig5.WHOLE].ratio == max(times[fig5.ORIGINAL]) / max(times[fig5.WHOLE])
+    assert {row.labels[0] for row in blocks.rows} == {fig5.SHARE, "SpMM, kernel=torch", "SpMM, kernel=blocked"}
+
+
+def test_fig5_without_metis_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    with pytest.raises(UnsupportedError, match="^reorder=metis is not available here, rcm took its place"):
+        fig5.run(load_target("fig5", *TINY, "scale=0.01"))
+
+
+@pytest.mark.sample(0)
+@pytest.mark.parametrize("graph", ["Reddit", "Archaea"])
+def test_fig8_finds_metis_and_rcm_above_the_other_orders(orders: Result, graph: str) -> None:
+    rate = {order: cell.ours for order, cell in cells(orders, graph, fig8.MODEL).cells.items()}
+    assert min(rate["metis"], rate["rcm"]) > max(rate["none"], rate["degree"], rate["slashburn"])
+    assert rate["best"] == max(rate.values())
+    assert all(cell.origin == "simulated" for cell in cells(orders, graph, fig8.MODEL).cells.values())
+
+
+@pytest.mark.sample(0)
+def test_fig8_measures_no_cache_without_a_gpu(orders: Result) -> None:
+    profiled = cells(orders, "Reddit", fig8.PROFILER).cells
+    assert {cell.ours for cell in profiled.values()} == {"not measured", None}
+    assert profiled["none"].paper == 57
+
+
+def test_a_profilers_rates_are_those_of_each_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = '"ID","Kernel Name","Metric Name","Metric Value"'
+    table = [(1, "mark", 0), (2, "csr", 57.5), (3, "mark", 0), (4, "csr", 70), (5, "sums", 80)]
+    lines = [head, *(f'"{number}","{kernel}","{METRIC}","{value}"' for number, kernel, value in table)]
+    script = "\n".join(["#!/bin/sh", "cat <<END", *lines, "END", """echo 'cases: [["a", 128], ["b", 128]]' >&2"""])
+    (tmp_path / "ncu").write_text(script + "\n")
+    (tmp_path / "ncu").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    matrices = dict.fromkeys("abc", sparse.csr_array(np.eye(3)))
+    found = l2_hit_rates(matrices, 128, torch.device("cuda"))
+    assert found == {"a": 57.5, "b": 75, "c": "not measured"}
+
+
+def test_a_profiler_that_may_not_count_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ncu").write_text("#!/bin/sh\necho '==ERROR== ERR_NVGPUCTRPERM'\n")
+    (tmp_path / "ncu").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = l2_hit_rates({"a": sparse.csr_array(np.eye(3))}, 128, torch.device("cuda"))
+    assert found == {"a": "not measured: ==ERROR== ERR_NVGPUCTRPERM"}
+
+
+@pytest.mark.sample(0)
+def test_fig8_models_the_product_with_the_self_loops(orders: Result) -> None:
+    case = orders.cases[0]
+    pattern = case.graph.adjacency(bool) + sparse.eye_array(case.graph.num_nodes, dtype=bool, format="csr")
+    assert pattern.nnz == case.size.nnz
+    expected = hit_rate(pattern.indptr, pattern.indices, case.graph.num_nodes, case.modelled_cache_rows)
+    assert cells(orders, "Reddit", fig8.MODEL).cells["none"].ours == 100 * expected
+
+
+@pytest.mark.sample(0)
+def test_fig8_has_the_papers_rates_and_speedups_beside_ours(orders: Result) -> None:
+    reddit = cells(orders, "Reddit", fig8.MODEL).cells
+    assert [reddit[order].paper for order in ("none", "rcm", "metis", "degree")] == [57, 70, 80, None]
+    times = cells(orders, "Archaea", "SpMM, kernel=torch").cells
+    assert times["best"].paper_ratio == 2.4
+    measured = {order: times[order].ours for order in ("none", "degree", "slashburn", "rcm", "metis")}
+    assert times["best"].ours == min(measured.values())
+    assert times["rcm"].ratio == measured["none"] / measured["rcm"]
+    assert {cell.origin for cell in times.values()} == {"measured"}
+
+
+def test_fig8_names_an_order_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    cfg = load_target("fig8", *TINY, "datasets=[reddit-like]", "scale=0.02", "kernels=[torch]", "orders=[none,metis]")
+    result = fig8.run(cfg)
+    assert cells(result, "Reddit", fig8.MODEL).cells["metis"].ours.startswith("reorder=metis is not available")
+    assert cells(result, "Reddit", "SpMM, kernel=torch").cells["metis"].ratio is None

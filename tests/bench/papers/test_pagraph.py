@@ -1,0 +1,149 @@
+"""The targets of PaGraph on tiny graphs, against counts by loops."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from fullgnn.bench.papers import pagraph
+from fullgnn.bench.papers.config import load_target, module_of
+from fullgnn.bench.papers.graphs import cases
+from fullgnn.bench.papers.pagraph.counts import Structure, _of_part
+from fullgnn.bench.papers.result import Result, number
+from fullgnn.errors import ConfigError
+from fullgnn.sampling.batches import epoch_order
+from fullgnn.sampling.pagraph import cross_partition_free
+
+TINY = [
+    "device=cpu",
+    "nproc=1",
+    "threads=1",
+    "data_root=null",
+    "scale=0.0002",
+    "datasets=[wiki-talk-like]",
+    "batch_size=200000",
+]
+
+
+def result(target: str, *own: str) -> Result:
+    assert module_of(target) is pagraph
+    return pagraph.run(load_target(target, *TINY, *own))
+
+
+def counted(one: Structure, epochs: range) -> Counter:
+    """How often batches read each node."""
+    found: Counter = Counter()
+    for epoch in epochs:
+        order = epoch_order(one.train, 0, epoch)
+        for first in range(0, len(order), one.batch_size):
+            batch = np.sort(order[first : first + one.batch_size])
+            found.update(one._sampler.sample(batch, epoch)[-1].sources.tolist())
+    return found
+
+
+def test_fig13_counts_hits_by_rule() -> None:
+    found = result("pagraph_fig13", "shares=[0,20,100]")
+    cfg = load_target("pagraph_fig13", *TINY)
+    one = Structure(cfg, cases(cfg, features=False)[0])
+    assert (one.num_nodes, one.batch_size, len(one.train)) == (478, 40, 311)
+    reads = counted(one, range(1, 4))
+    readers = Counter(one.indices.tolist())
+    by_degree = sorted(range(478), key=lambda node: (-readers[node], node))
+    none, some, every = (row.cells for row in found.rows)
+    assert all(cell.ours == 0 for cell in none.values())
+    assert all(cell.ours == pytest.approx(100) for cell in every.values())
+    degree = sum(reads[node] for node in by_degree[: 478 // 5])
+    assert some["degree"].ours == pytest.approx(100 * degree / reads.total())
+    optimal = sum(count for _, count in reads.most_common(478 // 5))
+    assert some["optimal"].ours == pytest.approx(100 * optimal / reads.total())
+    values = {name: number(cell.ours) for name, cell in some.items()}
+    assert values["random"] < values["presample"] <= values["optimal"] > values["AliGraph"]  # type: ignore[operator]
+    ties = result("pagraph_fig13", "shares=[20]", "symmetrize=true").rows[0].cells
+    assert ties["AliGraph"].ours == "ties"
+
+
+def test_fig17_counts_copies_and_reads_nothing_outside() -> None:
+    rows = result("pagraph_fig17", "parts=[1,3]").rows
+    assert [row.labels for row in rows] == [("wiki-talk", "K=1"), ("wiki-talk", "K=3")]
+    one, three = (row.cells for row in rows)
+    assert one["copies"].ours == 0 < three["copies"].ours < 100 * 2 / 3  # type: ignore[operator]
+    assert one["reads outside"].ours == three["reads outside"].ours == 0
+    assert three["largest part"].ours == pytest.approx(104 * 3 / 311)
+    cfg = load_target("pagraph_fig17", *TINY)
+    structure = Structure(cfg, cases(cfg, features=False)[0])
+    split = cross_partition_free(structure.indptr, structure.indices, structure.train, 3, 2)
+    missing = split.member.copy()
+    missing[np.flatnonzero(structure.num_readers)[0]] = 0  # a node that parts read and no longer hold would be seen
+    harmed = type(split)(split.train, split.part, split.num_nodes, missing)
+    counts = [_of_part(cfg, structure, harmed, part) for part in range(3)]
+    assert sum(int(one.sum() - one[harmed.nodes(part)].sum()) for part, one in enumerate(counts)) > 0
+
+
+def test_table5_times_the_partition() -> None:
+    (row,) = result("pagraph_table5").rows
+    assert row.cells["time"].unit == "s" and 0 < row.cells["time"].ours < 60  # type: ignore[operator]
+    assert row.cells["training nodes a second"].ours == pytest.approx(311 / row.cells["time"].ours)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("target", ["fig13", "table5"])
+def test_the_graphs_are_those_of_the_paper(target: str) -> None:
+    assert load_target(f"pagraph_{target}").chosen == [
+        "reddit-like",
+        "wiki-talk-like",
+        "livejournal-like",
+        "lj-link-like",
+        "lj-large-like",
+        "enwiki-like",
+        "amazon0601-like",
+    ]
+
+
+def test_table2_counts_the_graphs() -> None:
+    (row,) = result("pagraph_table2").rows
+    cfg = load_target("pagraph_table2", *TINY)
+    (case,) = cases(cfg, features=False)
+    assert row.cells["nodes"].ours == pytest.approx(478 / 0.0002) and row.cells["nodes"].paper == 2390000
+    assert row.cells["arcs"].ours == pytest.approx(case.graph.num_edges / 0.0002)
+    assert row.cells["arcs of a node"].ours == pytest.approx(case.graph.num_edges / 478)
+    assert (row.cells["features"].ours, row.cells["classes"].ours) == (600, 60)
+
+
+def test_fig5_counts_how_often_rows_are_read() -> None:
+    (row,) = result("pagraph_fig5", "epochs=2").rows
+    cfg = load_target("pagraph_fig5", *TINY)
+    one = Structure(cfg, cases(cfg, features=False)[0])
+    first, second = (counted(one, range(epoch, epoch + 1)) for epoch in (1, 2))
+    again = [100 * sum(count > 1 for count in reads.values()) / 478 for reads in (first, second)]
+    assert row.cells["read again"].ours == pytest.approx(np.mean(again)) and row.cells["read again"].paper == 32.4
+    assert row.cells["most often"].ours == (max(first.values()) + max(second.values())) / 2
+    assert row.cells["reads"].ours == pytest.approx((first.total() + second.total()) / 2 / 478)
+
+
+def test_table4_counts_what_parts_need_not_fetch() -> None:
+    keys = ["parts=[1,2]", "datasets=[lj-link-like]", "scale=0.0001", "device_gigabytes=3"]
+    one, two = result("pagraph_table4", *keys, "batch_size=6000").rows
+    cfg = load_target("pagraph_table4", *TINY, *keys, "batch_size=6000")
+    structure = Structure(cfg, cases(cfg, features=False)[0])
+    share = (2e9 - 54_000 * 2400) / (5_200_000 * 2400)
+    assert one.cells["rows on the device"].ours == pytest.approx(100 * share)
+    readers = Counter(structure.indices.tolist())
+    kept = sorted(range(520), key=lambda node: (-readers[node], node))[: int(share * 520)]
+    reads = counted(structure, range(1, 4))
+    assert one.cells["saved"].ours == pytest.approx(100 * sum(reads[node] for node in kept) / reads.total())
+    assert one.cells["all reads"].ours == pytest.approx(reads.total() / 3 * 2400 / 1e9)
+    assert 0 < two.cells["all reads"].ours < one.cells["all reads"].ours  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        ("case=fig99", "case=fig99 is not known: choose one of graphs, hits, accesses, saved, parts, partition_time"),
+        ("shares=[101]", "shares=101 is out of range: give 0 to 100"),
+        ("shares=[]", r"shares=\[\] leaves nothing to count: give at least one number"),
+        ("parts=[0]", "parts=0 is out of range: give 1 to 65536"),
+        ("train_fraction=0", "train_fraction=0 is out of range: give more than 0 and at most 1"),
+    ],
+)
+def test_keys_out_of_range_are_one_line(key: str, line: str) -> None:
+    with pytest.raises(ConfigError, match=line):
+        result("pagraph_fig13", key)

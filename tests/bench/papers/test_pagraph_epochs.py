@@ -1,0 +1,177 @@
+"""The targets of PaGraph that train: their model of a GPU by hand, and every case on a tiny graph."""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from fullgnn.bench.papers import pagraph
+from fullgnn.bench.papers.config import load_target, published
+from fullgnn.bench.papers.graphs import cases
+from fullgnn.bench.papers.pagraph import epochs
+from fullgnn.bench.papers.pagraph.config import Config, cached_share, most_inputs
+from fullgnn.bench.papers.pagraph.convergence import Training, _reached
+from fullgnn.bench.papers.pagraph.epochs import BOTH, CACHED, PLAIN, PP, STAGES, Batch, Setting
+from fullgnn.bench.papers.result import Result, number, reaching
+from fullgnn.errors import ConfigError
+
+TINY = [
+    "device=cpu",
+    "threads=1",
+    "data_root=null",
+    "cache_dir=null",
+    "scale=0.0002",
+    "batch_size=300000",
+    "batches=2",
+    "rounds=4",
+]
+
+
+def target(name: str, *own: str, graph: str = "wiki-talk-like") -> Config:
+    return load_target(f"pagraph_{name}", *TINY, f"datasets=[{graph}]", *own)
+
+
+def result(name: str, *own: str, graph: str = "wiki-talk-like") -> Result:
+    return pagraph.run(target(name, *own, graph=graph))
+
+
+@cache
+def setting(ranks: int = 1) -> tuple[Config, Setting]:
+    cfg = target("fig11")
+    (case,) = cases(cfg, data=cfg.data)
+    return cfg, Setting(case, "gcn", "neighbor", (2, 2), ranks)
+
+
+def details(**others: Any) -> dict[str, Any]:
+    """What is counted of a batch: 3 targets read 7 nodes, which read 19; a layer has one matrix and no bias."""
+    layers = [{"sources": 19, "targets": 7, "edges": 14}, {"sources": 7, "targets": 3, "edges": 6}]
+    return {
+        "steps_ms": {"sample": 0.5},
+        "counts": {"fetched_bytes": 19 * 2400.0, "sampled_edges": 20.0},
+        "operations": {"count": 10, "bytes": 1000},
+        "layers": layers,
+        "parameter_bytes": 4 * (600 * 32 + 32 * 60),
+    } | others
+
+
+def test_a_simulated_batch_is_what_its_counts_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    cfg, one = setting()
+    monkeypatch.setattr(epochs, "draw_s", lambda *about: 3e-8)
+    monkeypatch.setattr(epochs, "gather_s", lambda case: 2e-10)
+    found, up = epochs.simulated(cfg, one, details()), 5000
+    assert one.case.scale == pytest.approx(1 / up)
+    assert found.sample == pytest.approx(20 * up * 3e-8)
+    assert found.gather == pytest.approx(19 * 2400 * up * 2e-10)
+    assert found.transfer == pytest.approx(14e-6 + 19 * 2400 * up / 12e9)  # conf/hardware/titanrtx8.yaml
+    flops = 2 * 7 * 600 * 32 * 2 + 2 * 3 * 32 * 60 * 3  # the features have no gradient
+    edge_bytes = 4 * 14 * 600 + 4 * 6 * 32 * 2
+    table = 4 * 19 * 600 * up
+    expected = 10 * 5e-6 + 1000 * up / 538e9 + flops * up / 11.4e12 + edge_bytes * up / epochs.modelled(
+        "titanrtx8"
+    ).gather_rate(table)  # fmt: skip
+    assert found.compute == pytest.approx(expected) and found.waiting == 0
+    assert found.in_turn == pytest.approx(found.sample + found.gather + found.transfer + found.compute)
+    hit = epochs.simulated(cfg, one, details(counts={"fetched_bytes": 0.0, "sampled_edges": 20.0}))
+    assert hit.loading == 0 and hit.compute == found.compute
+    layered = epochs.simulated(cfg, replace(one, sampler="layer"), details())
+    assert layered.sample == pytest.approx(0.5e-3 * up)
+    both = epochs.simulated(cfg, setting(2)[1], details())
+    assert both.waiting == pytest.approx(18e-6 + 4 * (600 * 32 + 32 * 60) / 12e9)
+
+
+def test_steps_that_overlap_take_as_long_as_the_longer_ones() -> None:
+    batch = Batch(sample=1, gather=2, transfer=3, compute=4, waiting=0.5)
+    assert (batch.loading, batch.in_turn, batch.overlapped) == (5, 10.5, 6)
+
+
+def test_the_share_that_fits_the_device() -> None:
+    cfg, one = setting()
+    full, row = one.case.full.num_nodes, 2400
+    assert cached_share(cfg, one.case, row, 54_000) == 1
+    small = replace(cfg, device_gigabytes=2.0)
+    assert cached_share(small, one.case, row, 54_000) == pytest.approx((1e9 - 54_000 * row) / (full * row))
+    assert cached_share(replace(cfg, device_gigabytes=0.5), one.case, row, 0) == 0
+    paper = replace(cfg, batch_size=6000)
+    assert most_inputs(paper, "neighbor", [2, 2]) == 54_000 and most_inputs(paper, "layer", [2400, 2400]) == 10_800
+
+
+def test_rows_of_the_paper_are_found_by_what_they_name() -> None:
+    paper = [{"graph": "a", "way": CACHED, "speedup": 3.9}, {"model": "gcn", "loading": 74}]
+    assert published(paper, "speedup", graph="a", way=CACHED, model="sage") == 3.9
+    assert published(paper, "speedup", graph="a", way=PLAIN) is None
+    assert published(paper, "loading", graph="a", model="gcn") == 74
+    assert published(paper, "loading", model="sage") is None
+
+
+def test_epochs_and_steps_of_every_way() -> None:
+    rows = result("fig11", "device_gigabytes=1000", "paper=[{way: cached, speedup: 3.9}]").rows
+    assert [row.labels for row in rows] == [
+        ("wiki-talk", name, "2-2") for name in ("GCN", "GCN", "GraphSAGE", "GraphSAGE")
+    ]
+    for here, simulated in zip(rows[::2], rows[1::2]):
+        assert {cell.origin for cell in here.cells.values()} == {"measured"}
+        assert {cell.origin for cell in simulated.cells.values()} == {"simulated"}
+        assert simulated.cells[CACHED].paper_ratio == 3.9 and here.cells[PLAIN].ratio == 1
+        times = {way: number(cell.ours) for way, cell in simulated.cells.items()}
+        assert times[PLAIN] > times[CACHED] and times[PP] > times[BOTH]  # type: ignore[operator]
+    found = result("fig12", "device_gigabytes=1000")  # the same benchmark, of which one model is shown
+    assert "GraphSAGE" not in {row.labels[1] for row in found.rows}
+    by_way = {row.labels[3]: row.cells for row in found.rows if row.cells["loading"].origin == "simulated"}
+    assert by_way[CACHED]["loading saved"].ours == pytest.approx(100) == by_way[BOTH]["loading saved"].ours
+    assert by_way[PLAIN]["compute"].ours == pytest.approx(by_way[CACHED]["compute"].ours)  # of the same batches
+    steps = [number(by_way[PLAIN][step].ours) or 0 for step in epochs.STEPS[:4]]
+    assert sum(steps) == pytest.approx(number(rows[1].cells[PLAIN].ours))
+    assert by_way[PLAIN]["loading"].ours == pytest.approx(100 * sum(steps[1:3]) / sum(steps))
+
+
+def test_losses_with_and_without_a_cache_are_equal_on_any_ranks() -> None:
+    found = result("fig18", "ranks=[2]", "chosen_models=[gcn]", "scale=0.00002", graph="friendster-like")
+    assert [row.labels[2] for row in found.rows] == ["2-2, p=2", "2-2, p=2"]
+    assert found.notes[-1].endswith("are equal to the bit in 2 of 2 pairs.")
+    measured, simulated = (row.cells for row in found.rows)
+    assert {cell.origin for cell in measured.values()} == {"measured"} and set(measured) == set(STAGES)
+    plain, cached, _, piped = (number(simulated[stage].ours) or 0 for stage in STAGES)
+    assert plain > cached and plain > piped > 0
+
+
+def test_more_ranks_than_run_are_simulated_alone() -> None:
+    rows = result("fig20c", "ranks=[4]", graph="enwiki-like").rows
+    assert [row.labels[2] for row in rows] == ["layer-wise, p=4"]
+    assert all(number(cell.ours) for row in rows for cell in row.cells.values())
+
+
+def test_the_larger_the_cache_the_shorter_the_epoch() -> None:
+    rows = result("fig14", "shares=[0,50,100]", graph="livejournal-like").rows
+    none, half, every = ({name: number(cell.ours) or 0 for name, cell in row.cells.items()} for row in rows)
+    assert none["degree"] == pytest.approx(none["random"]) and every["degree"] == pytest.approx(every["AliGraph"])
+    assert none["degree"] > half["random"] > half["degree"] > every["degree"] > 0
+
+
+def test_convergence_counts_epochs_until_the_accuracy() -> None:
+    one, other = Training([10, 60, 59, 70], [9, 1, 3, 2]), Training([61, 10, 10, 10], [9, 1, 1, 1])
+    assert [reaching(one.accuracy, least) for least in (60, 70, 71)] == [2, 4, None] and one.epoch_s == 2
+    assert _reached([one, other], 60) == (1.5, (2 * 2 + 1 * 1) / 2)
+    assert _reached([one, other], 65) == ("1 of 2 runs", "not reached")
+    keys = ["seeds=[3]", "epochs=2", "samplers=[neighbor]", "ranks=[1]", "scale=0.02", "batch_size=40000"]
+    found = result("fig21", *keys, graph="reddit-like")
+    assert [row.labels[2] for row in found.rows] == ["plain, together", "cached + PP, together", "cached + PP, locally"]
+    assert all(0 < (number(row.cells["accuracy"].ours) or 0) <= 100 for row in found.rows)
+    assert found.rows[2].cells["time"].paper_ratio == 7.4 and found.rows[0].cells["time"].paper_ratio is None
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        ("chosen_models=[gat]", "chosen_models=gat is not known"),
+        ("samplers=[]", r"samplers=\[\] leaves nothing to do: give at least one"),
+        ("samplers=[cluster]", "samplers=cluster is not known: choose one of neighbor, layer"),
+        ("chosen_ways=[fast]", "chosen_ways=fast is not known: choose one of plain, PP, cached, cached \\+ PP"),
+        ("ranks=[0]", "ranks=0 is out of range: it must be at least 1"),
+        ("all_fanouts=[[2]]", r"all_fanouts has \[2\]: give two numbers or more, each at least 1"),
+        ("layer_sizes=[5]", r"layer_sizes=\[5\] is too short: give two numbers or more"),
+    ],
+)
+def test_keys_out_of_range_are_one_line(key: str, line: str) -> None:
+    with pytest.raises(ConfigError, match=line):
+        result("fig11", key)

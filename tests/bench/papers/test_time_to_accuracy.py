@@ -1,0 +1,194 @@
+"""Time to accuracy: when a training arrives, by hand-made epochs; and the whole target on tiny graphs."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fullgnn import reproduce as command
+from fullgnn.bench.papers import time_to_accuracy as target
+from fullgnn.bench.papers.config import load_target
+from fullgnn.bench.papers.result import number
+from fullgnn.bench.papers.time_to_accuracy import Evaluation, Training, arrival, compared, evaluations, targets
+from fullgnn.errors import ConfigError
+
+
+def epochs(*accuracies: Any, ms: float = 500.0) -> list[dict[str, Any]]:
+    """Lines of ``epochs.jsonl``; a text is an epoch without an evaluation."""
+    lines = [{"epoch": k + 1, "time_ms": {"epoch": ms, "spmm": 1.0}} for k in range(len(accuracies))]
+    return [
+        line if isinstance(accuracy, str) else line | {"val_accuracy": accuracy}
+        for line, accuracy in zip(lines, accuracies)
+    ]
+
+
+def training(*accuracies: Any, ms: float = 500.0) -> Training:
+    return Training(evaluations(epochs(*accuracies, ms=ms)), ms / 1e3, ms, 1, 0.25)
+
+
+def test_seconds_are_those_of_all_epochs_up_to_the_evaluation() -> None:
+    found = evaluations(epochs("none", 0.5, "none", "none", 0.8, 0.7))
+    assert found == [Evaluation(2, 1.0, 1.0, 0.5), Evaluation(5, 2.5, 1.5, 0.8), Evaluation(6, 3.0, 0.5, 0.7)]
+    assert arrival(found, 0.8) == found[1]
+    assert arrival(found, 0.51) == found[1]  # not the last one, which also has it
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "goal", "epoch"),
+    [
+        ((0.9, 0.1), 0.9, 1),  # at the first epoch, exactly
+        ((0.1, 0.2), 0.3, None),  # never
+        ((None, 0.5), 0.3, 2),  # a graph without validation nodes has null; so has a diverged epoch in the file
+        ((math.nan, math.nan, 0.4), 0.4, 3),
+        ((math.inf, 0.4), 0.4, 2),
+        ((None, math.nan), 0.0, None),
+        ((), 0.0, None),
+    ],
+)
+def test_the_first_evaluation_with_the_target_counts(
+    accuracies: tuple[Any, ...], goal: float, epoch: int | None
+) -> None:
+    found = arrival(evaluations(epochs(*accuracies)), goal)
+    assert (None if found is None else found.epoch) == epoch
+    assert found is None or found.seconds == 0.5 * found.epoch
+
+
+def test_the_target_of_a_seed_is_a_fraction_of_the_best_of_all_ways() -> None:
+    trained = {
+        ("full", 1): [training(0.5, 0.9, 0.8), training(0.6, 0.6)],
+        ("sampled", 1): [training(0.7), training(0.4, 0.7)],
+    }
+    assert targets(trained, 0.99) == pytest.approx([0.99 * 0.9, 0.99 * 0.7])
+
+
+def test_a_row_has_medians_and_says_what_is_not_reached() -> None:
+    trained = {
+        ("full", 1): [training(0.5, 0.8), training(0.8), training(0.5, 0.6)],
+        ("sampled", 1): [training(0.8, ms=100.0), training(0.1, 0.8, ms=100.0), training(0.8, ms=100.0)],
+        ("slow", 1): [training(0.5), training(0.8), training(0.7)],
+    }
+    full, sampled, slow = (row.cells for row in target._rows("G", trained, [0.8, 0.8, 0.8]))
+    assert full[target.TIME].ours == 1.0 and full[target.FIRST].ours == 0.5
+    assert full[target.LAST].ours == "not reached" and full[target.EPOCHS].ours == 2
+    assert full[target.SPEEDUP].ours == 1.0 and sampled[target.SPEEDUP].ours == pytest.approx(10)
+    assert sampled[target.TIME].ours == pytest.approx(0.1) and sampled[target.LAST].ours == pytest.approx(0.2)
+    assert sampled[target.RESOLUTION].ours == pytest.approx(0.1)
+    assert slow[target.TIME].ours == "not reached, best 80.0 %" and slow[target.SPEEDUP].ours is None
+    assert slow[target.FIRST].ours == 0.5
+    assert full[target.BEST].ours == pytest.approx(100 * (0.8 + 0.8 + 0.6) / 3)
+    assert full[target.SPREAD].ours == pytest.approx(20)
+
+
+@pytest.mark.parametrize(
+    ("full", "sampled", "said"),
+    [
+        ([1.0, 1.2], [0.5, 0.6], "sampled reaches the target 2.00 times as soon as full, with every seed"),
+        (
+            [0.5, 0.6],
+            [0.5, 1.2],
+            "full reaches the target 1.55 times as soon as sampled, but the times of the seeds overlap",
+        ),
+        ([9.0, 9.0], [0.5, 0.6], "sampled is the soonest, and full does not reach the target"),
+        ([0.5, 0.6], [9.0, 9.0], "full is the soonest, and no other way reaches the target"),
+        ([9.0, 9.0], [9.0, 9.0], "no way reaches the target with most of the seeds"),
+    ],
+)
+def test_a_sentence_says_which_way_is_sooner(full: list[float], sampled: list[float], said: str) -> None:
+    """9 seconds stand for a training that never arrives."""
+
+    def trainings(seconds: list[float]) -> list[Training]:
+        return [training(0.1 if one == 9 else 0.8, ms=1e3 * one) for one in seconds]
+
+    trained = {("full", 2): trainings(full), ("sampled", 2): trainings(sampled)}
+    assert compared(target._rows("G", trained, [0.8, 0.8])) == [f"G, p=2: {said}."]
+
+
+TINY = [
+    "device=cpu",
+    "threads=1",
+    "seeds=[0,1]",
+    "processes=[1,2]",
+    "chosen_runs=[PubMed]",
+    "runs.PubMed.dataset=['dataset=karate']",
+    "runs.PubMed.shared=['model=gcn','model.hidden_channels=8','model.input_dropout=0']",
+    "runs.PubMed.ways.full=['train.epochs=6','train.eval_every=2']",
+    "runs.PubMed.ways.sampled=['train.epochs=3','loader.batch_size=8','sampler.fanouts=[3,2]']",
+    "~runs.PubMed.ways.precompute",
+]
+
+
+@pytest.mark.sample(3)
+def test_the_command_leaves_a_page_with_a_panel_for_each_graph(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    command.run_target("time_to_accuracy", load_target("time_to_accuracy", *TINY), TINY, tmp_path)
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert [row["labels"] for row in record["rows"]] == [
+        ["PubMed", f"p={p}", way] for p in (1, 2) for way in ("full", "sampled")
+    ]
+    found = record["details"]["PubMed"]
+    best = [
+        max(one["accuracy"] for way in found if way != "targets" for one in found[way][seed]["evaluations"])
+        for seed in range(2)
+    ]
+    assert found["targets"] == pytest.approx([0.99 * one for one in best])
+    assert [one["epoch"] for one in found["full p=2"][1]["evaluations"]] == [2, 4, 6]
+    assert [one["epoch"] for one in found["sampled p=1"][0]["evaluations"]] == [1, 2, 3]
+    for one, other in zip(found["sampled p=1"], found["sampled p=2"], strict=True):  # the same batches
+        accuracies = [[two["accuracy"] for two in run["evaluations"]] for run in (one, other)]
+        assert accuracies[0] == pytest.approx(accuracies[1], abs=0.05)
+    assert [curve["name"] for curve in record["panels"][0]["curves"]] == [
+        "full, p=1",
+        "sampled, p=1",
+        "full, p=2",
+        "sampled, p=2",
+        "target",
+    ]
+    page = (tmp_path / "time_to_accuracy.md").read_text()
+    assert "![Time to accuracy" in page and "| PubMed |" in page and "sampled: `train.epochs=3" in page
+    assert (tmp_path / "time_to_accuracy.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        ("seeds=[]", r"seeds=\[\] leaves nothing to train: give at least one"),
+        ("processes=[]", r"processes=\[\] leaves nothing to train: give at least one"),
+        ("processes=[0]", "processes=0 is out of range: it must be at least 1"),
+        ("chosen_runs=[Pubmed]", "chosen_runs=Pubmed is not known: choose one of PubMed, "),
+        ("chosen_runs=[]", r"chosen_runs=\[\] leaves nothing to train: give at least one"),
+        ("fraction=0", "fraction=0 is out of range: give more than 0 and at most 1"),
+        ("fraction=1.1", "fraction=1.1 is out of range: give more than 0 and at most 1"),
+        ("~runs.PubMed.ways.full", "runs.PubMed.ways lacks full, with which the others are compared: add it"),
+        (
+            "runs.PubMed.dataset=['dataset=karate','dataset.num_val=0']",
+            "runs.PubMed has no val_accuracy: choose a graph whose validation nodes have one class each",
+        ),
+    ],
+)
+def test_keys_out_of_range_are_one_line(key: str, line: str) -> None:
+    with pytest.raises(ConfigError, match=line):
+        target.run(load_target("time_to_accuracy", *TINY, key))
+
+
+def test_ranks_without_a_gpu_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    cfg = load_target("time_to_accuracy", *TINY)
+    assert target._processes(cfg) == [1, 2]
+    cfg.device = "cuda"
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    assert target._processes(cfg) == [1]
+    cfg.processes = [2]
+    with pytest.raises(ConfigError, match=r"processes=\[2\] are more ranks than GPUs here: give a smaller number"):
+        target.run(cfg)
+
+
+def test_a_generated_graph_has_the_sizes_of_the_one_it_imitates() -> None:
+    cfg = load_target("time_to_accuracy", *TINY)
+    one = cfg.runs["Reddit-like"]
+    one.dataset = ["dataset=reddit-like", "dataset.scale=0.002", "dataset.degree_scale=0.1"]
+    made, real = target._case(cfg, "Reddit-like", one), target._case(cfg, "PubMed", cfg.runs["PubMed"])
+    assert (made.real, made.dataset, made.scale, made.full.num_nodes) == (False, "reddit-like", 0.002, 232965)
+    assert made.graph.num_nodes == 466
+    assert (real.real, real.scale, real.full) == (True, 1.0, real.size)
+    assert number(made.facts(cfg.torch_device)["density_ratio"]) == pytest.approx(50, rel=0.02)
