@@ -6,9 +6,15 @@ import socket
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from multiprocessing.process import BaseProcess
+from typing import TYPE_CHECKING, Any
 
+from fullgnn.distributed.worker import Worker, WorkerLost, answer_calls
 from tests.commands import forkserver
+
+if TYPE_CHECKING:
+    from fullgnn.distributed import World
 
 TIMEOUT_S = 120
 
@@ -25,13 +31,14 @@ class Ranks:
         with socket.socket() as probe:
             probe.bind(("localhost", 0))
             port = probe.getsockname()[1]
-        self._pipes, self._processes = [], []
+        self._workers, self._processes = [], []
         for rank in range(world_size):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(theirs, rank, world_size, port, backend), daemon=True)
             process.start()
             theirs.close()
-            self._pipes.append(ours)
+            assert process.pid is not None
+            self._workers.append(Worker(ours, process.pid, partial(_wait, process)))
             self._processes.append(process)
 
     def __call__(self, function: Callable[..., Any], *args: Any) -> list[Any]:
@@ -40,15 +47,15 @@ class Ranks:
         Raises:
             AssertionError: a rank raised, or did not answer in time. All processes have been stopped.
         """
-        for pipe in self._pipes:
-            pipe.send((function, args))
+        for worker in self._workers:
+            worker.send((_guarded, (function, *args)))
         deadline = time.monotonic() + TIMEOUT_S
-        results, failures = [], []
-        for rank, pipe in enumerate(self._pipes):
+        results, failures = list[Any](), list[str]()
+        for rank, worker in enumerate(self._workers):
             wait = max(0.0, deadline - time.monotonic()) if not failures else 2.0
             try:
-                ok, value = pipe.recv() if pipe.poll(wait) else (False, "no answer")
-            except EOFError:
+                ok, value = worker.answer() if worker.connection.poll(wait) else (False, "no answer")
+            except WorkerLost:
                 ok, value = False, "died"
             (results if ok else failures).append(value if ok else f"rank {rank}: {value}")
         if failures:
@@ -87,12 +94,17 @@ def _serve(pipe: Any, rank: int, world_size: int, port: int, backend: str) -> No
     device = "cpu" if backend == "gloo" else "cuda"
     runtime = RuntimeConfig(None, device, backend.removesuffix("-cuda"), "float64", 1, TIMEOUT_S, None, "auto")
     with init_world(runtime) as world:
-        while True:
-            try:
-                function, args = pipe.recv()
-            except EOFError:
-                return
-            try:
-                pipe.send((True, function(world, *args)))
-            except BaseException:
-                pipe.send((False, traceback.format_exc()))
+        answer_calls(pipe, world)
+
+
+def _guarded(world: "World", function: Callable[..., Any], *args: Any) -> tuple[bool, Any]:
+    """Whether ``function(world, *args)`` has returned, and what; or the traceback."""
+    try:
+        return True, function(world, *args)
+    except BaseException:
+        return False, traceback.format_exc()
+
+
+def _wait(process: BaseProcess, timeout_s: float | None) -> int | None:
+    process.join(timeout_s)
+    return process.exitcode

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing.context import ForkProcess
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -28,9 +28,15 @@ from fullgnn.distributed.command import end_process, fail_if_known
 from fullgnn.distributed.failure import REASON_FILE, is_lost_connection, report_bug, worker_error
 from fullgnn.distributed.mesh import num_threads
 from fullgnn.errors import FullGNNError
+from fullgnn.room import module_on_use
 from fullgnn.startup import LAUNCHER_PID, STORE_FILE, end_with_launcher
 from fullgnn.storage.folder import temporary_folder
 from fullgnn.telemetry.log import setup_logging
+
+if TYPE_CHECKING:
+    from fullgnn.kernels.support import vectors
+else:
+    vectors = module_on_use("fullgnn.kernels.support.vectors")
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """The signals that ask a process to stop."""
@@ -63,15 +69,17 @@ def launch_workers(arguments: list[str], nproc: int, runtime: RuntimeConfig) -> 
 def fork_workers(function: Callable[..., object], *args: object, nproc: int, runtime: RuntimeConfig) -> None:
     """Run ``function(*args)`` in ``nproc`` forks of this process, as ranks, and wait for them.
 
-    A forked rank has imported everything already, which saves seconds. ``can_fork`` tells whether this is possible.
+    A forked rank has imported everything already, numba's compiler too, which saves seconds. ``can_fork`` tells whether
+    this is possible.
     The ranks find each other through a file: a store on a port would need a thread of this process, and a fork at a
     moment when that thread holds a lock of the C library, say to look up a host name, would wait for the lock forever.
 
     Raises: as ``Ranks.watch``.
     """
+    vectors.load_compiler()
     with started_ranks(nproc, runtime) as ranks:
         for variables in ranks.variables:
-            process = forkable(_rank, variables, function, args)
+            process = multiprocessing.get_context("fork").Process(target=_rank, args=(variables, function, args))
             process.start()
             assert process.pid is not None
             ranks.started.append(Rank(process.pid, partial(getattr, process, "exitcode")))
@@ -101,14 +109,6 @@ def can_fork() -> bool:
     and CUDA cannot be used in the copy of a process that has used it.
     """
     return torch.get_num_threads() == 1 and torch.cuda.device_count() == 0
-
-
-def forkable(function: Callable[..., object], *args: object, daemon: bool = False) -> ForkProcess:
-    """A fork of this process that will run ``function(*args)``. Numba's compiler is loaded once for all forks."""
-    from fullgnn.kernels.support.vectors import load_compiler  # imports numba
-
-    load_compiler()
-    return multiprocessing.get_context("fork").Process(target=function, args=args, daemon=daemon)
 
 
 @dataclass(frozen=True)

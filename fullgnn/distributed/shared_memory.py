@@ -9,12 +9,15 @@ available on x86 only.
 """
 
 import logging
+import mmap
 import os
 import platform
 import sys
 import time
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
@@ -127,13 +130,14 @@ class SharedSlots:
 
     def _map(self) -> None:
         """Map the slots of every rank i, each of ``_bytes[i]`` bytes; the next round is the first. A collective."""
-        self._unmap()  # on every rank before any rank touches the new memory, since all meet in ``_map_all``
+        self._unmap()  # on every rank before any rank touches the new memory, since all meet in ``map_shared``
         sizes = [_HEADER_BYTES + self.num_slots * num_bytes for num_bytes in self._bytes]
         with _disable_current_modes():  # the memory ledger must not count the other ranks' tensors
             if self.alone:
                 self._memory = _own_all(sizes, self.rank)
             else:
-                self._memory, self._pids = _map_all(sizes, self.rank)
+                memory, self._pids = map_shared(sizes[self.rank], range(self.num_ranks))
+                self._memory = list(map(torch.from_numpy, memory))
             self._counters = [part[:16].view(torch.int64).numpy() for part in self._memory]
 
     def _unmap(self) -> None:
@@ -173,28 +177,51 @@ def _own_all(sizes: list[int], rank: int) -> list[Tensor]:
     return [torch.full((size,), 0 if other == rank else 0x3F, dtype=torch.uint8) for other, size in enumerate(sizes)]
 
 
-def _map_all(sizes: list[int], rank: int) -> tuple[list[Tensor], list[int]]:
-    """Map ``sizes[i]`` zeroed bytes of every rank i into this process; the last process to unmap them frees them.
+def map_shared(
+    num_bytes: int, owners: Sequence[int], fill: Callable[[np.ndarray], None] | None = None
+) -> tuple[list[np.ndarray], list[int]]:
+    """Map memory of some ranks of this machine; the last process that has mapped it frees it. Every rank calls this.
+
+    Args:
+        num_bytes: of this rank's own memory; 0 where others map none of it.
+        owners: the ranks whose memory this rank maps.
+        fill: writes to this rank's memory, which is 0, before another rank maps it.
 
     Returns:
-        the bytes and the process id of every rank.
+        (num_bytes,) uint8 for each of ``owners``, and their process ids.
+
+    Raises:
+        OSError: a rank could not map what it needs; the same on every rank.
     """
-    memory: list[Tensor] = []
-    problem: OSError | None = None
-    descriptor = os.memfd_create("fullgnn-rows")
+    descriptor, problem = -1, ""
+    memory: list[np.ndarray] = []
     try:
-        os.ftruncate(descriptor, sizes[rank])
-        owners = all_gather_objects((os.getpid(), descriptor))
+        if num_bytes:
+            try:
+                descriptor = os.memfd_create("fullgnn")
+                os.posix_fallocate(descriptor, 0, num_bytes)  # too little memory is an error here, and no signal later
+                if fill is not None:
+                    fill(np.frombuffer(mmap.mmap(descriptor, num_bytes), np.uint8))
+            except OSError as error:
+                problem = f"{num_bytes / 1e9:.1f} GB: {error.strerror}"
+        told = all_gather_objects((os.getpid(), descriptor, problem))
+        problem = next((text for *_, text in told if text), "")
         try:
-            memory = [
-                torch.from_file(f"/proc/{pid}/fd/{fd}", shared=True, size=size, dtype=torch.uint8)
-                for (pid, fd), size in zip(owners, sizes)
-            ]
-        except (OSError, RuntimeError) as error:
-            problem = OSError(str(error))
-        problems = [text for text in all_gather_objects(str(problem) if problem else "") if text]
+            for pid, of_owner, _ in [told[owner] for owner in owners] if not problem else []:
+                with open(f"/proc/{pid}/fd/{of_owner}", "r+b") as file:
+                    memory.append(np.frombuffer(mmap.mmap(file.fileno(), 0), np.uint8))
+        except OSError as error:
+            problem = str(error)
+        problems = [text for text in all_gather_objects(problem) if text]
     finally:
-        os.close(descriptor)  # all ranks have mapped it, or failed
+        if descriptor >= 0:
+            os.close(descriptor)  # all ranks have mapped it, or failed
     if problems:
         raise OSError(problems[0])
-    return memory, [pid for pid, _ in owners]
+    return memory, [told[owner][0] for owner in owners]
+
+
+def shared_with_forks(shape: int | tuple[int, ...], dtype: np.typing.DTypeLike) -> np.ndarray:
+    """An array of zeros in memory that the forks of this process share with it; nothing is to be removed."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return np.frombuffer(mmap.mmap(-1, max(1, size)), dtype, int(np.prod(shape))).reshape(shape)

@@ -10,7 +10,6 @@ A batch gets its features in two halves, since the first one may be done ahead, 
 rows ``missing(ids)``, and ``place(ids, rows)`` makes the features of them.
 """
 
-import mmap
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from fullgnn.codecs import Codec, State, Unencoded
+from fullgnn.distributed.shared_memory import shared_with_forks
 from fullgnn.errors import DataError
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.support.read_only import read_only_tensor
@@ -138,8 +138,7 @@ class Cached(FeatureSource):
         super().__init__(rows, device, encoding)
         num_nodes = len(rows)
         self._cache, self._accesses, self._asked = cache, accesses, False
-        memory = mmap.mmap(-1, max(1, 4 * num_nodes))
-        self._slot = np.frombuffer(memory, np.int32, num_nodes)  # where a node's row lies; -1: not on the device
+        self._slot = shared_with_forks(num_nodes, np.int32)  # where a node's row lies; -1: not on the device
         self._slot[:] = -1
         self._node = np.empty(0, np.int64)  # (num_slots,) whose row lies there; -1: nobody's
         self._table: Tensor | None = None  # (num_slots, W)

@@ -7,8 +7,6 @@
 Each array begins at a cache line. The memory is freed when the last process that has mapped it ends.
 """
 
-import mmap
-import os
 import pickle
 from collections.abc import Mapping
 from typing import TypeVar
@@ -16,12 +14,12 @@ from typing import TypeVar
 import numpy as np
 
 from fullgnn.distributed import World, all_gather_objects, receive_arrays, send_arrays
+from fullgnn.distributed.shared_memory import map_shared
 from fullgnn.errors import UnsupportedError
 from fullgnn.kernels.support.aligned import LINE_BYTES
 
 Arrays = dict[str, np.ndarray]
-Place = tuple[int, tuple[int, ...], str]  # first byte, shape, dtype
-Places = dict[str, Place]
+ArrayPlace = tuple[int, tuple[int, ...], str]  # first byte, shape, dtype
 K = TypeVar("K")
 T = TypeVar("T")
 
@@ -56,60 +54,38 @@ def share(world: World, value: T | None) -> T:
 
 def _shared(arrays: Arrays, first: int, is_first: bool) -> Arrays:
     """The ``arrays`` of the rank ``first``, in memory that the ranks of its machine map."""
-    descriptor, problem, places = -1, "", Places()
-    if is_first:
-        try:
-            descriptor, places = _write(arrays)
-        except OSError as error:
-            problem = f"{sum(array.nbytes for array in arrays.values()) / 1e9:.1f} GB: {error.strerror}"
-    told = all_gather_objects((os.getpid(), descriptor, places, problem))
-    pid, descriptor_of_first, places, _ = told[first]
-    shared, problem = Arrays(), next((text for *_, text in told if text), "")
-    if not problem:
-        try:
-            with open(f"/proc/{pid}/fd/{descriptor_of_first}", "rb") as file:
-                shared = views(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), places)
-        except OSError as error:
-            problem = str(error)
-    problems = [text for text in all_gather_objects(problem) if text]  # all have mapped it, or failed
-    if descriptor >= 0:
-        os.close(descriptor)
-    if problems:
-        raise UnsupportedError(
-            f"the ranks of a machine cannot share the memory of the graph ({problems[0]}): start fewer ranks on each"
-            " machine, or on one with more memory"
-        )
-    return shared
+    places, size = laid_out(arrays) if is_first else ({}, 0)
 
-
-def _write(arrays: Arrays) -> tuple[int, Places]:
-    """Write ``arrays`` to anonymous memory; returns its descriptor."""
-    places, size = laid_out(arrays)
-    descriptor = os.memfd_create("fullgnn-graph")
-    try:
-        os.posix_fallocate(descriptor, 0, max(size, 1))  # too little memory is an error here, and no signal later
-        for name, view in views(mmap.mmap(descriptor, max(size, 1)), places).items():
+    def fill(memory: np.ndarray) -> None:
+        for name, view in views(memory, places).items():
             view[...] = arrays[name]
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor, places
+
+    places = all_gather_objects(places)[first]
+    try:
+        (memory,), _ = map_shared(max(size, 1) if is_first else 0, [first], fill)
+    except OSError as error:
+        raise UnsupportedError(
+            f"the ranks of a machine cannot share the memory of the graph ({error}): start fewer ranks on each machine,"
+            " or on one with more memory"
+        ) from None
+    memory.flags.writeable = False
+    return views(memory, places)
 
 
-def laid_out(arrays: Mapping[K, np.ndarray], padding: int = 0) -> tuple[dict[K, Place], int]:
+def laid_out(arrays: Mapping[K, np.ndarray], padding: int = 0) -> tuple[dict[K, ArrayPlace], int]:
     """Where ``arrays`` lie one behind the other, each at a cache line, and how many bytes they take.
 
     Args:
         padding: elements behind each array that may be read.
     """
-    places, size = dict[K, Place](), 0
+    places, size = dict[K, ArrayPlace](), 0
     for name, array in arrays.items():
         places[name] = size, array.shape, array.dtype.str
         size += whole_lines(array.nbytes + padding * array.itemsize)
     return places, size
 
 
-def views(memory: mmap.mmap | np.ndarray, places: Mapping[K, Place]) -> dict[K, np.ndarray]:
+def views(memory: np.ndarray, places: Mapping[K, ArrayPlace]) -> dict[K, np.ndarray]:
     """The arrays that lie at these ``places`` of the ``memory``."""
     arrays = {}
     for name, (first, shape, dtype) in places.items():

@@ -15,8 +15,6 @@ Workers are forks of the rank: they have the graph already. Each runs compiled c
 """
 
 import contextlib
-import mmap
-import os
 import signal
 import sys
 import time
@@ -24,21 +22,21 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing import Pipe
+from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
 
 from fullgnn.distributed.launch import STOP_SIGNALS
-from fullgnn.distributed.presence import Process, wait_for_message
+from fullgnn.distributed.shared_memory import shared_with_forks
+from fullgnn.distributed.worker import Worker, WorkerLost, receive, send
 from fullgnn.errors import FullGNNError, RankFailed, UnsupportedError
 from fullgnn.sampling.features import FeatureSource
 from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.sample import Sample
-from fullgnn.sampling.sharing import Place, laid_out, views, whole_lines
-from fullgnn.startup import LAUNCHER_PID, end_with_launcher
+from fullgnn.sampling.sharing import ArrayPlace, laid_out, views, whole_lines
 from fullgnn.telemetry.machine import too_little
 
 
@@ -49,7 +47,7 @@ def slot_type(num_rows: int, width: int, dtype: np.dtype, hop_bytes: int) -> np.
     return np.dtype({"names": ("rows", "hops"), "formats": formats, "offsets": (0, first), "itemsize": size})
 
 
-Packed = dict[tuple[int, str], Place] | list[Hop[np.ndarray]]
+Packed = dict[tuple[int, str], ArrayPlace] | list[Hop[np.ndarray]]
 """Where the arrays of the hops lie, by the number of the hop, from the targets outwards, and the field of ``Hop``; or
 the hops themselves, where the slot is too small for them."""
 
@@ -95,18 +93,8 @@ class Piece:
     hops: Packed | None = None
 
 
-Request = tuple[int, int, int, int]
+EpochRequest = tuple[int, int, int, int]
 """The number of a call of ``Workers.begin``, and its arguments."""
-
-
-@dataclass(frozen=True)
-class _Worker:
-    """A worker, seen from its rank."""
-
-    number: int
-    process: Process
-    pipe: Connection
-    slots: np.ndarray  # of ``slot_type``
 
 
 class Workers:
@@ -134,20 +122,14 @@ class Workers:
     ):
         if sys.platform != "linux":
             raise UnsupportedError("loader.num_workers needs Linux, where a process can be forked: set it to 0")
-        self._workers = list[_Worker]()
+        self._workers, self._slots = list[Worker](), list[np.ndarray]()
         self._request, self._rank, self._timeout_s = 0, rank, timeout_s
         try:
             for number in range(num_workers):
-                memory = mmap.mmap(-1, num_slots * slot.itemsize)  # anonymous and shared: nothing to remove
-                slots = np.frombuffer(memory, slot)
-                ours, theirs = Pipe()
-                producer = _Producer(theirs, sample, features, slots, number, num_workers)
-                parent = os.getpid()
-                pid = os.fork()
-                if pid == 0:
-                    _serve(producer, [ours, *(worker.pipe for worker in self._workers)], parent)
-                theirs.close()
-                self._workers.append(_Worker(number, Process.of(pid), ours, slots))
+                slots = shared_with_forks(num_slots, slot)
+                producer = partial(_Producer, sample, features, slots, number, num_workers)
+                self._workers.append(Worker.forked(_serve, producer, timeout_s=timeout_s))
+                self._slots.append(slots)
         except BaseException:
             self.close()
             raise
@@ -165,33 +147,28 @@ class Workers:
         Raises:
             RankFailed: the worker of the batch has ended or failed, or has been stopped for long.
         """
-        worker = self._of(number)
+        number %= len(self._workers)
         while True:
-            if not wait_for_message(worker.pipe, worker.process, self._timeout_s):
-                raise RankFailed(
-                    f"sampling worker {worker.number} of rank {self._rank} (process {worker.process.pid}) has been"
-                    f" stopped for runtime.timeout_s={self._timeout_s:g} s: start again with resume=auto"
-                )
             try:
-                message = worker.pipe.recv()
-            except (EOFError, OSError):  # no other process has the worker's end of the pipe
-                raise self._ended(worker) from None
+                message = self._workers[number].receive()
+            except WorkerLost as lost:
+                raise self._lost(number, lost.status) from None
             if isinstance(message, FullGNNError):
                 raise RankFailed(str(message)) from message
             if isinstance(message, str):
-                raise RuntimeError(f"worker {worker.number} of rank {self._rank} failed:\n{message}")
+                raise RuntimeError(f"worker {number} of rank {self._rank} failed:\n{message}")
             if message.request == self._request:
                 return message
             self.release(message)
 
     def features(self, piece: Piece) -> np.ndarray:
         """(stop - first, row width), the rows of ``piece``, until its slot is released."""
-        return self._of(piece.number).slots["rows"][piece.slot][: piece.stop - piece.first]
+        return self._slots[piece.number % len(self._slots)]["rows"][piece.slot][: piece.stop - piece.first]
 
     def hops(self, piece: Piece) -> list[Hop[np.ndarray]]:
         """The hops of a batch, from its first piece, until the slot of that is released."""
         assert piece.hops is not None
-        return unpack(piece.hops, self._of(piece.number).slots["hops"][piece.slot])
+        return unpack(piece.hops, self._slots[piece.number % len(self._slots)]["hops"][piece.slot])
 
     def release(self, piece: Piece) -> None:
         """Tell the worker that nothing reads the slot of ``piece`` any more."""
@@ -199,65 +176,54 @@ class Workers:
 
     def has_piece(self, number: int) -> bool:
         """Whether a piece of batch ``number`` has come, or its worker has ended."""
-        return self._of(number).pipe.poll()
+        return self._of(number).connection.poll()
 
     def memory(self) -> list[tuple[int, int]]:
         """Address and bytes of the slots of each worker."""
-        return [(worker.slots.ctypes.data, worker.slots.nbytes) for worker in self._workers]
+        return [(slots.ctypes.data, slots.nbytes) for slots in self._slots]
 
     def close(self) -> None:
         """End the workers, whatever they do, and wait for that."""
         for worker in self._workers:
-            worker.pipe.close()
-            with contextlib.suppress(ProcessLookupError, ChildProcessError):
-                if (
-                    os.waitpid(worker.process.pid, os.WNOHANG)[0] == 0
-                ):  # it runs, so its number is not another process's
-                    os.kill(worker.process.pid, signal.SIGKILL)
-        for worker in self._workers:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(worker.process.pid, 0)
-        self._workers = []
+            worker.connection.close()
+            worker.kill()
+        self._workers, self._slots = [], []
 
-    def _of(self, number: int) -> _Worker:
+    def _of(self, number: int) -> Worker:
         """The worker that makes batch ``number``."""
         return self._workers[number % len(self._workers)]
 
-    def _send(self, worker: _Worker, message: object) -> None:
+    def _send(self, worker: Worker, message: object) -> None:
         """Tell ``worker`` something. That it has ended is noticed where its next piece is awaited: an error here would
         be lost, since a generator that is closed releases its slot."""
-        with contextlib.suppress(OSError):
-            worker.pipe.send(message)
+        with contextlib.suppress(WorkerLost):
+            worker.send(message)
 
-    def _ended(self, worker: _Worker) -> RankFailed:
-        try:
-            status = os.waitstatus_to_exitcode(os.waitpid(worker.process.pid, 0)[1])
-        except ChildProcessError:  # somebody has asked for its status before
-            return RankFailed(f"sampling worker {worker.number} of rank {self._rank} has ended before")
-        how = f"ended with status {status}"
-        if status < 0:
-            how = f"was killed ({signal.Signals(-status).name})"
+    def _lost(self, number: int, status: int | None) -> RankFailed:
+        what = f"sampling worker {number} of rank {self._rank} (process {self._workers[number].process.pid})"
+        if status is None:
+            return RankFailed(
+                f"{what} has been stopped for runtime.timeout_s={self._timeout_s:g} s: start again with resume=auto"
+            )
+        how = f"was killed ({signal.Signals(-status).name})" if status < 0 else f"ended with status {status}"
         hint = ", as the system does when memory runs out" if status == -signal.SIGKILL else ""
-        return RankFailed(
-            f"sampling worker {worker.number} of rank {self._rank} (process {worker.process.pid}) {how}{hint}: use"
-            " fewer loader.num_workers or a smaller loader.batch_size"
-        )
+        return RankFailed(f"{what} {how}{hint}: use fewer loader.num_workers or a smaller loader.batch_size")
 
 
 @dataclass(frozen=True)
 class _Producer:
-    """A worker, seen from itself."""
+    """What a worker does."""
 
-    pipe: Connection
     sample: Callable[[int, int], Sample]
     features: FeatureSource
     slots: np.ndarray  # of ``slot_type``
     number: int
     num_workers: int
+    connection: Connection
 
     def serve(self) -> None:
         """Make the batches of one epoch after the other, until the pipe is closed."""
-        free, wanted = list(range(len(self.slots))), list[Request]()
+        free, wanted = list(range(len(self.slots))), list[EpochRequest]()
         while True:
             while not wanted:
                 self._receive(free, wanted)
@@ -265,9 +231,11 @@ class _Producer:
             start = first + (self.number - first) % self.num_workers
             for number in range(start, stop, self.num_workers):
                 for piece in self._pieces(request, epoch, number, free, wanted):
-                    self.pipe.send(piece)
+                    send(self.connection, piece)
 
-    def _pieces(self, request: int, epoch: int, number: int, free: list[int], wanted: list[Request]) -> Iterator[Piece]:
+    def _pieces(
+        self, request: int, epoch: int, number: int, free: list[int], wanted: list[EpochRequest]
+    ) -> Iterator[Piece]:
         begin = time.perf_counter()
         sample = self.sample(epoch, number)
         time_s = {"sample": time.perf_counter() - begin}
@@ -291,31 +259,25 @@ class _Producer:
                 yield Piece(*place)
             time_s = {}
 
-    def _receive(self, free: list[int], wanted: list[Request]) -> None:
+    def _receive(self, free: list[int], wanted: list[EpochRequest]) -> None:
         """Take a message of the rank: the number of a slot that is free again, or an epoch."""
-        message = self.pipe.recv()
+        message = receive(self.connection)
         if isinstance(message, int):
             free.append(message)
         else:
             wanted.append(message)
 
 
-def _serve(producer: _Producer, others: list[Connection], parent: int) -> NoReturn:
+def _serve(connection: Connection, producer: Callable[[Connection], _Producer]) -> None:
     """The main function of a worker."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)  # the rank decides when its workers end
+    torch.set_num_threads(1)
+    worker = producer(connection)
     try:
-        for pipe in others:  # those of this worker's rank, without which a worker sees that its rank has ended
-            pipe.close()
-        for number in STOP_SIGNALS:
-            signal.signal(number, signal.SIG_IGN)  # the rank decides when its workers end
-        os.environ[LAUNCHER_PID] = str(parent)
-        end_with_launcher()
-        torch.set_num_threads(1)
-        producer.serve()
-    except (EOFError, ConnectionError):  # the rank has closed the pipe
-        pass
+        worker.serve()
+    except (EOFError, ConnectionError):
+        raise
     except BaseException as error:
-        shortage = too_little(error, f"what sampling worker {producer.number} makes")
-        with contextlib.suppress(OSError):
-            producer.pipe.send(shortage or traceback.format_exc())
-    finally:
-        os._exit(0)  # nothing may run of what the rank, of which this process is a copy, would do at its end
+        shortage = too_little(error, f"what sampling worker {worker.number} makes")
+        send(connection, shortage or traceback.format_exc())

@@ -1,5 +1,6 @@
 """The arrays of a graph, once on each machine."""
 
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +8,6 @@ import pytest
 
 from fullgnn.distributed import World
 from fullgnn.errors import UnsupportedError
-from fullgnn.sampling import sharing
 from fullgnn.sampling.sharing import share
 
 
@@ -48,13 +48,13 @@ def without_memory(world: World) -> str:
     def fail(descriptor: int, first: int, size: int) -> None:
         raise OSError(28, "No space left on device")
 
-    before, sharing.os.posix_fallocate = sharing.os.posix_fallocate, fail
+    before, os.posix_fallocate = os.posix_fallocate, fail
     try:
         share(world, arrays() if world.rank == 0 else None)
     except UnsupportedError as error:
         return str(error)
     finally:
-        sharing.os.posix_fallocate = before
+        os.posix_fallocate = before
     return ""
 
 
