@@ -3,7 +3,10 @@
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from functools import cache
+from types import ModuleType
 from typing import Any
 from zlib import crc32
 
@@ -64,13 +67,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=deselected)
         items[:] = kept
     # Test files that start commands take longest. They come first, so that no worker starts such a file at the end.
-    items.sort(key=lambda item: {"run_command", "ROOT"}.isdisjoint(dir(getattr(item, "module", None))))
+    items.sort(key=lambda item: not _starts_commands(getattr(item, "module", None)))
     with_ranks = {"ranks": True, "not ranks": False}.get(config.getoption("markexpr"))
     of_this_half = [
         sum(with_ranks in (None, item.get_closest_marker("ranks") is not None) for item in some)
         for some in (items, deselected)
     ]
     config.stash[SAMPLE] = of_this_half[0], of_this_half[1]
+
+
+@cache
+def _starts_commands(module: ModuleType | None) -> bool:
+    """Whether ``module``, or a module of helpers that it imports from, runs commands."""
+    sources = {getattr(value, "__module__", None) for value in vars(module).values()} if module else set()
+    modules = [module, *(sys.modules[name] for name in sources if str(name).startswith("tests."))]
+    return any(not {"run_command", "ROOT"}.isdisjoint(dir(one)) for one in modules)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

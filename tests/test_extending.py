@@ -28,25 +28,12 @@ from fullgnn.tasks.task import part_of_loss
 from fullgnn.telemetry.meter import Meter
 from tests.cases import NUM_CLASSES, config, dense_graph, layout_overrides, multi_class, sharded
 from tests.commands import environment, run_command
-from tests.models.test_exactness import OneProcess, compare, in_one_process, step
+from tests.examples import PAGE, example, source
+from tests.models.exactness import OneProcess, compare, in_one_process, step
 from tests.oracle import normalize
 from tests.schemes.training import assert_one_step_is_exact, step_of
 
-PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
 KINDS = ["symmetric", "directed", "weighted", "tiny", "corner"]
-
-
-def source(name: str) -> str:
-    """The code of the example ``name`` in the page, a file of the package ``mygnn``."""
-    found = re.search(rf"`mygnn/{name}\.py`[^\n]*:\n\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert found is not None, name
-    return found[1]
-
-
-def example(name: str) -> ModuleType:
-    module = ModuleType(f"mygnn.{name}")
-    exec(compile(source(name), f"mygnn/{name}.py", "exec"), module.__dict__)
-    return module
 
 
 def commands() -> list[list[str]]:

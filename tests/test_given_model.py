@@ -17,8 +17,8 @@ from fullgnn.graph.datasets import karate
 from fullgnn.models import GCN
 from fullgnn.nn import Contract, GCNConv, NodeEmbedding
 from fullgnn.storage.record import RunRecord
+from tests.calls_here import CPU, comparable, curve
 from tests.commands import run_command, torchrun
-from tests.test_here import CPU, comparable, curve
 
 NET = """
 import torch

@@ -1,7 +1,6 @@
 """train_graph in the calling process: fast, the same run as in a process of its own, and no trace in the caller."""
 
 import gc
-import json
 import logging
 import os
 import random
@@ -30,10 +29,7 @@ from fullgnn.graph import Graph
 from fullgnn.graph.datasets import karate
 from fullgnn.nn import Contract, GCNConv
 from fullgnn.storage.record import RunRecord, read_record
-
-CPU = {"runtime": {"device": "cpu"}, "train": {"epochs": 6}}
-OF_TIME = ("time", "peak_memory", "ranks", "setup_time_s", "comm_hidden", "run_dir")
-"""Parts of the names of fields that differ between two runs of the same kind."""
+from tests.calls_here import CPU, comparable, curve
 
 
 @pytest.fixture(autouse=True)
@@ -60,17 +56,6 @@ def club() -> Graph:
 def cpu_seconds() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
-
-
-def curve(run_dir: str) -> list[dict[str, Any]]:
-    """The lines of ``epochs.jsonl`` without times."""
-    lines = [json.loads(line) for line in Path(run_dir, "epochs.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key != "time_ms"} for line in lines]
-
-
-def comparable(record: RunRecord) -> dict[str, Any]:
-    """The fields of a record that two runs of the same kind share."""
-    return {name: value for name, value in vars(record).items() if not any(part in name for part in OF_TIME)}
 
 
 def state_of_caller() -> dict[str, Any]:

@@ -1,8 +1,6 @@
 """Predictions of a trained model equal those of its training, on any number of ranks; refusals; memory; the command."""
 
-import json
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,46 +20,13 @@ from fullgnn.graph import Graph
 from fullgnn.graph.datasets import karate
 from fullgnn.predict import load_request, predict_on, prediction_config, start, trained_run
 from fullgnn.schemes import OneAndHalfD, gather
-from fullgnn.storage.record import RunRecord, read_record
-from fullgnn.train import run_on
-from tests.cases import config
+from fullgnn.storage.record import read_record
 from tests.commands import run_command, torchrun
-from tests.ranks import Ranks
+from tests.predictions import MACHINE, MakeRanks, metrics_of, predict, train
 
-MakeRanks = Callable[[int], Ranks]
-
-TRAINING = (
-    "runtime.device=cpu",
-    "runtime.dtype=float64",
-    "train.epochs=9",
-    "train.checkpoint_every=4",
-    "train.save_predictions=true",
-)
-MACHINE = "runtime.device=cpu"
 LAYOUTS = {1: ["scheme=1d"], 4: ["scheme=1.5d", "scheme.replication=2", "partition=metis"]}
 """Overrides by number of ranks."""
 EXACT = dict(rtol=0, atol=1e-12)  # float64; the order of the sums differs between the layouts
-
-
-def train(ranks: MakeRanks, run_dir: Path, *overrides: str) -> Path:
-    """A run on two ranks."""
-    ranks(2)(_train, *TRAINING, f"run_dir={run_dir}", *overrides)
-    return run_dir
-
-
-def _train(world: World, *overrides: str) -> RunRecord:
-    return run_on(world, config(*overrides))
-
-
-def predict(ranks: MakeRanks, num_ranks: int, out: Path, *overrides: str) -> dict[str, np.ndarray]:
-    """The arrays that the command writes on ``num_ranks`` ranks."""
-    ranks(num_ranks)(_predict, MACHINE, f"out={out}", *overrides)
-    return {file.stem: np.load(file, mmap_mode="r") for file in out.glob("*.npy")}
-
-
-def _predict(world: World, *overrides: str) -> None:
-    with mock.patch.object(gather, "PART_BYTES", 200):  # several parts from each rank
-        predict_on(world, load_request([*overrides]))
 
 
 def refusal(ranks: MakeRanks, *overrides: str) -> str:
@@ -77,10 +42,6 @@ def _refusal(world: World, *overrides: str) -> str:
     except FullGNNError as error:
         return str(error)
     raise AssertionError("it was not refused")
-
-
-def metrics_of(out: Path) -> dict[str, Any]:
-    return json.loads((out / "metrics.json").read_text())
 
 
 def of_training(run_dir: Path) -> dict[str, np.ndarray]:

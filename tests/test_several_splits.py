@@ -15,7 +15,7 @@ from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.graph.convert import as_graph
 from fullgnn.report.inspection import inspection
-from tests.graph.test_dgl_and_ogb import DGLGraph
+from tests.graph.dgl_graph import DGLGraph
 
 NUM_NODES, NUM_SPLITS = 12, 3
 NODE = torch.arange(NUM_NODES)

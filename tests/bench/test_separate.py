@@ -6,7 +6,7 @@ import torch
 
 from fullgnn.bench.separate import Separate, Spent
 from fullgnn.sampling.neighbors import ALL, NeighborSampler
-from tests.sampling.test_neighbors import chosen, random_graph
+from tests.sampling.neighbors import chosen, random_graph
 
 
 @pytest.mark.sample(5)

@@ -16,7 +16,7 @@ from fullgnn.errors import ConfigError, DataError
 from fullgnn.kernels.support import gpu
 from fullgnn.sampling.features import Cached, Encoding
 from fullgnn.storage.cache import Cache
-from tests.sampling.test_features import NO_ACCESSES, Planned, fetch
+from tests.sampling.features import NO_ACCESSES, Planned, fetch
 from tests.triton_device import DEVICE, needs_triton
 
 NOWHERE = Cache(None)

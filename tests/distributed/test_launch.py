@@ -6,21 +6,15 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numba
 import pytest
 import torch
 
-from fullgnn.config import RuntimeConfig
 from fullgnn.distributed import WorkerError, can_fork, default_nproc, fork_workers, launch_workers
 from fullgnn.distributed.mesh import num_threads
 from tests.commands import ROOT, run_command
-
-
-def runtime(**changes: Any) -> RuntimeConfig:
-    defaults = {"nproc": None, "device": "cpu", "backend": "auto", "dtype": "float32", "threads": None, "timeout_s": 30}
-    return RuntimeConfig(**(defaults | changes))
+from tests.distributed.launch import runtime
 
 
 @pytest.mark.parametrize(

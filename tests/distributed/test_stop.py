@@ -17,7 +17,7 @@ from fullgnn.distributed.launch import STOP_SIGNALS, use_default_handlers
 from fullgnn.errors import TrainingStopped
 from fullgnn.telemetry.log import setup_logging
 from tests.commands import ROOT
-from tests.distributed.test_launch import runtime
+from tests.distributed.launch import runtime
 
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)

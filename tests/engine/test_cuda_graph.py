@@ -37,6 +37,7 @@ from fullgnn.kernels.support.trials import _strided
 from fullgnn.telemetry.meter import Cost, EpochRecord, Meter
 from fullgnn.train import run_on
 from tests.cases import Calling, config, layout_overrides
+from tests.engine.cuda_graph import on_gpu
 from tests.gpu_code.launch_recorder import LaunchRecorder
 
 LAYOUTS = [(1, 1), (2, 1), (4, 2)]
@@ -590,27 +591,6 @@ def test_the_record_says_whether_epochs_were_replayed(ranks, tmp_path) -> None:
 
 
 # ---- on a GPU --------------------------------------------------------------------------------------------------------
-
-
-def on_gpu(world: World, cfg: Config, breaks: bool = False) -> dict[str, Any] | None:
-    """Losses, parameters and outcome with and without a CUDA graph; None on a CPU."""
-    if world.device.type == "cpu":
-        return None
-    found: dict[str, Any] = {}
-    for choice in ("never", "auto"):
-        meter = Meter(world.device)
-        job = set_up(cfg, world, meter)
-        if breaks:
-            job.model.register_forward_hook(lambda module, args, output: (output.sum().item(), output)[1])
-        result = fit(StepRunner(job, replay_for(choice, world)))
-        found[choice] = {
-            "losses": [record.loss for record in result.epochs],
-            "parameters": [parameter.detach().cpu().numpy() for parameter in job.model.parameters()],
-            "costs": [(record.cost.bytes_received, record.cost.counts) for record in result.epochs],
-            "times": [record.cost.time_ms["epoch"] for record in result.epochs],
-            "outcome": result.cuda_graph,
-        }
-    return found
 
 
 GPU_CASES = [

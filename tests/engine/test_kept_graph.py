@@ -13,8 +13,8 @@ from fullgnn.errors import ConfigError, FullGNNError
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.graph.datasets import karate
 from fullgnn.storage.folder import GRAPH, has_own_graph
+from tests.calls_here import CPU, curve
 from tests.commands import OWN, run_command
-from tests.test_here import CPU, curve
 
 PREDICT = [sys.executable, "-m", "fullgnn.predict"]
 

@@ -23,7 +23,7 @@ from fullgnn.kernels.support import aligned, gpu
 from fullgnn.tasks.links import LinkTask
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config
-from tests.tasks.test_draws import bipartite
+from tests.tasks.draws import bipartite
 from tests.triton_device import needs_triton
 
 pytestmark = [needs_triton, pytest.mark.skipif(torch.cuda.is_available(), reason="Triton compiles the kernels here")]

@@ -1,8 +1,7 @@
 """A rehearsal compiles what a step launches, launches nothing, and leaves no trace in the training."""
 
 import textwrap
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
@@ -23,8 +22,9 @@ from fullgnn.kernels.support.trials import TensorPeak
 from fullgnn.tasks.links import LinkTask
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, layout_overrides
+from tests.engine.rehearsal import filled_memory
 from tests.gpu_code.commands import output_of_program
-from tests.tasks.test_draws import bipartite
+from tests.tasks.draws import bipartite
 from tests.triton_device import needs_triton
 
 pytestmark = needs_triton
@@ -54,20 +54,6 @@ LINK_RUNS = [
 ]
 EPOCHS = 2
 COMMON = ["runtime.dtype=float32", f"train.epochs={EPOCHS}", "kernel=csr", "seed=3"]
-
-
-@contextmanager
-def filled_memory() -> Iterator[None]:
-    """Let torch fill what it allocates with NaN and the largest integers."""
-    assert not torch.are_deterministic_algorithms_enabled()
-    before = torch.utils.deterministic.fill_uninitialized_memory
-    torch.utils.deterministic.fill_uninitialized_memory = True
-    torch.use_deterministic_algorithms(True)  # without it, memory is not filled
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(False)
-        torch.utils.deterministic.fill_uninitialized_memory = before
 
 
 def trace(world: World, cfg: Config, rehearses: bool, graph: Graph | None = None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from fullgnn.kernels.loss.cross_entropy import cross_entropy
 from fullgnn.kernels.spmm import Epilogue
 from fullgnn.kernels.support.aligned import empty_aligned
 from tests.gpu.blocks import ON_GPU, seeded
-from tests.gpu.test_sparse import CORNER, LARGE, skip_without_memory
+from tests.gpu.sparse import CORNER, LARGE, skip_without_memory
 from tests.oracle import philox_words
 from tests.triton_device import DEVICE, needs_triton
 

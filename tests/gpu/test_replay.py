@@ -6,7 +6,7 @@ pytest.importorskip("hydra")
 
 from fullgnn.engine.cuda_graph import REPLAYED
 from tests.cases import config, layout_overrides
-from tests.engine.test_cuda_graph import on_gpu
+from tests.engine.cuda_graph import on_gpu
 
 
 @pytest.mark.gpu

@@ -13,6 +13,7 @@ from fullgnn.kernels.dropout.philox import Mask
 from fullgnn.kernels.spmm import NO_EPILOGUE, AutoKernel, Epilogue, LocalCSR
 from fullgnn.kernels.support.aligned import empty_aligned
 from tests.gpu.blocks import ON_GPU, corner, exact, full, many_columns, ragged, seeded, star, thin
+from tests.gpu.sparse import CORNER, LARGE, skip_without_memory
 from tests.oracle import philox_words
 from tests.triton_device import DEVICE, needs_triton
 
@@ -23,9 +24,6 @@ AUTO = Contestant("auto", AutoKernel)
 EVERY_KIND = [CSR, TILE32, PACKED]
 WIDTHS = (128, 41, 100, 47, 8, 1, 602) if ON_GPU else (10,)
 EPILOGUE_WIDTHS = (10, 41, 128) if ON_GPU else (10,)
-LARGE = (18_000_000, 128)
-"""A matrix of 9.2 GB in float32, with more than 2^31 elements."""
-CORNER = 64
 LONG = (64, 131_072 if ON_GPU else 640)
 """A full matrix of this shape has, on a GPU, panels that are cut into parts."""
 
@@ -132,13 +130,6 @@ def test_equal_addends(one: Contestant, width: int) -> None:
     x = random_rows(block.num_cols, width).fill_(0.1)
     expected, _ = exact(block, x)
     assert error_of(multiply(one, block, x), expected, expected) <= FLOAT32
-
-
-def skip_without_memory() -> None:
-    """Skip where the GPU has no room for two matrices of shape ``LARGE``."""
-    needed = 10 * LARGE[0] * LARGE[1]
-    if torch.cuda.mem_get_info()[0] < needed:
-        pytest.skip(f"{needed / 1e9:.0f} GB of free memory are needed")
 
 
 @pytest.mark.gpu

@@ -13,7 +13,7 @@ from fullgnn.kernels.loss._cross_entropy_gpu import cross_entropy_gpu
 from fullgnn.kernels.spmm import Epilogue, Kernel, Packed, Tile32, TritonCSR, panel_plan, triton_csr
 from tests.gpu_code.attention_cases import rare_attention
 from tests.gpu_code.cases import Case
-from tests.kernels.spmm.test_kernels import Matrix, local_csr
+from tests.kernels.spmm.matrices import Matrix, local_csr
 
 
 def rare_cases() -> list[Case]:

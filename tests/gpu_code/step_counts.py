@@ -16,7 +16,7 @@ from fullgnn.telemetry.meter import Meter
 from tests.cases import layout_overrides, minibatch_config
 from tests.gpu_code.fake_cuda import FakeCuda
 from tests.gpu_code.recorded_training import gpu_case, on_fake_gpu
-from tests.tasks import test_links as links
+from tests.tasks import link_training as links
 
 DRAWN = "loader.sample_on_gpu=true"
 WARM = 2

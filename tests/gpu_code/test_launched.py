@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.gpu_code.commands import FAMILIES, GENERATIONS, output_of
-from tests.gpu_code.test_source import ROOT, kernels
+from tests.gpu_code.source import ROOT, kernels
 from tests.triton_device import needs_triton
 
 TALL = {"x", "grad", "messages", "logits", "planes"}

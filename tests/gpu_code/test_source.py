@@ -4,21 +4,10 @@ nor a GPU."""
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-import fullgnn
-
-ROOT = Path(fullgnn.__file__).parent
-
-
-def kernels(text: str) -> Iterator[ast.FunctionDef]:
-    """The functions in ``text`` that ``triton.jit`` decorates, with or without arguments."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef) and any("triton.jit" in ast.unparse(one) for one in node.decorator_list):
-            yield node
+from tests.gpu_code.source import ROOT, kernels
 
 
 def text_defaults(kernel: ast.FunctionDef) -> list[str]:

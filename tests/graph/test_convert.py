@@ -12,19 +12,7 @@ import torch
 from fullgnn.errors import DataError
 from fullgnn.graph import Graph
 from fullgnn.graph.convert import as_graph
-
-ARCS = torch.tensor([[0, 1, 2, 2], [1, 2, 3, 0]])
-NODE = torch.arange(4)
-EXPECTED = np.zeros((4, 4))
-EXPECTED[[1, 2, 3, 0], [0, 1, 2, 2]] = [1, 2, 3, 4]  # each target reads from its source
-WEIGHT = torch.tensor([1.0, 2, 3, 4])
-
-
-def data(**changes):
-    sound = dict(
-        edge_index=ARCS, x=torch.eye(4), y=NODE % 2, train_mask=NODE < 2, val_mask=NODE == 2, test_mask=NODE > 2
-    )
-    return SimpleNamespace(**{**sound, **changes})
+from tests.graph.converted import ARCS, EXPECTED, NODE, WEIGHT, data
 
 
 def test_a_pyg_data_keeps_its_arcs_features_labels_and_split():

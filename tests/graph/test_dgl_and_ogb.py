@@ -9,22 +9,10 @@ import torch
 from fullgnn.errors import DataError
 from fullgnn.graph import Graph
 from fullgnn.graph.convert import as_graph
-from tests.graph.test_convert import ARCS, EXPECTED, NODE, WEIGHT, data
+from tests.graph.converted import ARCS, EXPECTED, NODE, WEIGHT, data
+from tests.graph.dgl_graph import DGLGraph
 
 # DGL
-
-
-class DGLGraph:
-    """A stand-in for a DGLGraph, with the attributes and the results that DGL documents."""
-
-    def __init__(self, ndata=(), edata=(), ntypes=("_N",)):
-        self.ndata, self.edata, self.ntypes, self.etypes = dict(ndata), dict(edata), list(ntypes), ["_E"]
-
-    def edges(self):
-        return ARCS[0], ARCS[1]
-
-    def num_nodes(self):
-        return 4
 
 
 NDATA = dict(feat=torch.eye(4), label=NODE % 2, train_mask=NODE < 2, val_mask=(NODE == 2).byte(), _ID=NODE)

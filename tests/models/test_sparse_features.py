@@ -23,7 +23,7 @@ from fullgnn.nn import contract_of
 from fullgnn.nn.linear import linear
 from fullgnn.telemetry.meter import Meter
 from tests.cases import LAYOUTS, config, dense_graph
-from tests.models.test_exactness import CASE, MODELS, OneProcess, case, compare, in_one_process, step
+from tests.models.exactness import CASE, MODELS, OneProcess, case, compare, in_one_process, step
 from tests.schemes.training import prepare
 from tests.triton_device import DEVICE, needs_triton
 

@@ -14,7 +14,7 @@ from fullgnn.graph import EdgeSet
 from fullgnn.nn import Contract, EdgeValues
 from fullgnn.schemes import Block
 from tests.cases import config, dense_graph, layout_overrides
-from tests.nn.test_message_conv import blocks, features
+from tests.nn.message_conv import blocks, features
 
 KINDS = ["directed", "isolated", "tiny"]
 AGGREGATIONS = ("sum", "mean", "max")

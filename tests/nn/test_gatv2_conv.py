@@ -11,7 +11,7 @@ from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.nn import GATv2Conv
 from tests.cases import config, dense_graph, layout_overrides
-from tests.nn.test_message_conv import blocks, features
+from tests.nn.message_conv import blocks, features
 
 LAYOUTS = [(1, 1), (2, 2), (3, 1), (4, 2), (6, 3)]  # with 2 replicas of 1 part, a rank has no stage
 CASES = [("isolated", True, False, 1.0), ("weighted", False, True, 150.0)]  # graph, concat, self-loops, scale of logits

@@ -9,13 +9,10 @@ from torch import Tensor
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import make_scheme
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.nn import MessageConv, message_conv
-from fullgnn.nn.contract import block_request
-from fullgnn.schemes import Block
-from fullgnn.telemetry.meter import Meter
-from tests.cases import config, dense_graph, layout_overrides, sharded
+from tests.cases import config, dense_graph, layout_overrides
+from tests.nn.message_conv import blocks, features
 
 KINDS = ["directed", "weighted", "isolated", "tiny"]
 LAYOUTS = [(1, 1), (2, 1), (2, 2), (3, 1), (4, 2), (6, 3), (8, 2)]
@@ -57,18 +54,6 @@ def dense(conv: MessageConv, x: Tensor, adj: np.ndarray, values: Tensor | None) 
     winner = torch.where(hidden == largest, source[:, :, None], n).amin(1, keepdim=True)  # ties: the lowest id
     chosen = messages.gather(1, winner.clamp(max=n - 1))[:, 0]
     return torch.where(there.any(1, keepdim=True), chosen, 0)
-
-
-def blocks(world: World, cfg: Config, kind: str, conv: MessageConv) -> dict[str, Block]:
-    scheme = make_scheme(cfg, world, Meter(world.device))
-    graph = sharded(world, cfg, scheme, block_request(conv, cfg.optimizations), dense_graph(kind).graph())
-    assert graph.loss_block is not None
-    return {"all": graph.block, "loss": graph.loss_block}
-
-
-def features(num_nodes: int, whole: bool) -> Tensor:
-    x = np.random.default_rng(0).standard_normal((num_nodes, 5))
-    return torch.from_numpy(np.round(x) if whole else x)
 
 
 def convolved(world: World, cfg: Config, kind: str, cases: list[tuple[str, bool, bool]]) -> list[dict[str, Any]]:

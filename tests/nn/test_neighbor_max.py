@@ -12,7 +12,7 @@ from fullgnn.distributed import World
 from fullgnn.errors import ConfigError
 from fullgnn.nn import SAGEConv
 from tests.cases import config, dense_graph, layout_overrides
-from tests.nn.test_message_conv import blocks, features
+from tests.nn.message_conv import blocks, features
 
 KINDS = ["weighted", "isolated", "directed", "tiny"]
 LAYOUTS = [(1, 1), (2, 2), (3, 1), (4, 2), (6, 3)]  # with 2 replicas of 1 part, a rank has no stage

@@ -1,6 +1,6 @@
 """Blocks of sampled hops against dense matrices, and every model on them, with gradients."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,13 +10,12 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from fullgnn.config import build
-from fullgnn.graph import EdgeSet, Graph, Propagation
+from fullgnn.graph import EdgeSet, Propagation
 from fullgnn.nn import MessageConv, contract_of, set_epoch
 from fullgnn.nn.contract import block_request
 from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.hop import Hop
-from fullgnn.sampling.host_graph import HostGraph
-from fullgnn.sampling.neighbors import ALL, NeighborSampler
+from fullgnn.sampling.neighbors import ALL
 from fullgnn.sampling.rows import HopEdges, with_self_loops, with_self_loops_torch
 from fullgnn.schemes import Block, BlockRequest, Product
 from fullgnn.schemes.edges import Stage
@@ -26,9 +25,8 @@ from tests.cases import config
 from tests.dense_block import DenseMultiplication
 from tests.gpu_code.host_waits import HostWaits
 from tests.oracle import normalize
+from tests.sampling.blocks import CPU, NUM_CLASSES, NUM_FEATURES, NUM_NODES, Case, dense_product, drawn_edges
 
-CPU = torch.device("cpu")
-NUM_NODES, NUM_FEATURES, NUM_CLASSES = 40, 6, 3
 EVERY = BlockRequest(
     tuple(Propagation(name, loops) for name in ("sym", "row", "none") for loops in (True, False)),
     edges=(EdgeSet(True), EdgeSet(False)),
@@ -48,58 +46,6 @@ MODELS = {
     "ngcn": ["model.num_powers=3"],
     "mlp": [],
 }
-
-
-@dataclass(frozen=True)
-class Case:
-    adj: np.ndarray  # (n, n) dense
-    graph: Graph
-
-    @classmethod
-    def of(cls, weighted: bool) -> "Case":
-        rng = np.random.default_rng(2)
-        adj = (rng.random((NUM_NODES, NUM_NODES)) < 0.25).astype(float)
-        adj[3] = adj[:, 5] = 0
-        adj[7] = 1
-        if weighted:
-            adj *= rng.integers(1, 9, adj.shape) / 8
-        features = rng.standard_normal((NUM_NODES, NUM_FEATURES))
-        return cls(adj, Graph.from_scipy(csr_array(adj), features=features))
-
-    def host(self, request: BlockRequest) -> HostGraph:
-        return HostGraph.of(self.graph, request, "float64")
-
-    def sampler(self, fanouts: list[int], replace: bool = False, weighted: bool = False) -> NeighborSampler:
-        arrays = self.graph.indptr, self.graph.indices
-        return NeighborSampler(*arrays, fanouts, self.graph.weight, replace, weighted, seed=4, keep_places=True)
-
-
-def drawn_edges(case: Case, hop: Hop) -> list[tuple[int, int, float, float]]:
-    """(target, source, weight, factor) of each edge, targets and sources as GLOBAL ids."""
-    found = []
-    degree = np.diff(case.graph.indptr)
-    for i, v in enumerate(hop.sources[hop.target_index]):
-        count = hop.indptr[i + 1] - hop.indptr[i]
-        for e in range(hop.indptr[i], hop.indptr[i + 1]):
-            u = hop.sources[hop.indices[e]]
-            factor = degree[v] / count if hop.factors is None else hop.factors[e]
-            found.append((int(v), int(u), case.adj[v, u], float(factor)))
-    return found
-
-
-def dense_product(case: Case, hop: Hop[np.ndarray], propagation: Propagation) -> np.ndarray:
-    """(num_targets, num_sources): the entries of A that were drawn, times their factors."""
-    full = normalize(case.adj, propagation.normalization, propagation.self_loops)
-    place = {int(v): i for i, v in enumerate(hop.sources)}
-    out = np.zeros((hop.num_targets, len(hop.sources)))
-    for i, v in enumerate(hop.sources[hop.target_index]):
-        if propagation.self_loops:
-            out[i, place[int(v)]] = full[v, v]
-    row = {int(v): i for i, v in enumerate(hop.sources[hop.target_index])}
-    for v, u, _, factor in drawn_edges(case, hop):
-        if u != v or not propagation.self_loops:
-            out[row[v], place[u]] += full[v, u] * factor
-    return out
 
 
 def dense_block(case: Case, hop: Hop[np.ndarray], request: BlockRequest) -> Block:

@@ -22,7 +22,7 @@ from fullgnn.telemetry import machine
 from fullgnn.telemetry.machine import left_bytes
 from fullgnn.telemetry.meter import Meter
 from tests.cases import minibatch_config
-from tests.sampling.test_training import run, same
+from tests.sampling.training import run, same
 
 GRAPH = ["dataset=rmat", "dataset.num_nodes=400", "dataset.num_edges=4000", "dataset.num_features=3"]
 ROW_BYTES, RESERVE = 3 * 4, 1_000_000

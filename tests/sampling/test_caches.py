@@ -26,7 +26,7 @@ from fullgnn.sampling.host_graph import HostGraph
 from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.telemetry.meter import Meter
 from tests.cases import minibatch_config
-from tests.test_extending import example
+from tests.examples import example
 
 
 def accesses(counts: dict[int, list[int]], row_bytes: int = 500_000) -> Accesses:
@@ -240,7 +240,7 @@ def test_a_run_that_goes_on_has_the_same_content(ranks, cache: str) -> None:
 
 
 def test_every_cache_gives_the_same_curve(ranks, tmp_path: Path) -> None:
-    from tests.sampling.test_training import run, same  # its fixture makes graphs
+    from tests.sampling.training import run, same  # its fixture makes graphs
 
     found = {}
     for cache in ("none", "all", "exact", "presample", "auto"):

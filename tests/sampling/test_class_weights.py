@@ -15,7 +15,7 @@ from fullgnn.storage.folder import checkpoints
 from fullgnn.tasks import MultiClass, MultiLabel, NodeRegression
 from fullgnn.train_minibatch import run_on
 from tests.cases import dense_graph, minibatch_config
-from tests.sampling.test_training import left
+from tests.sampling.training import left
 
 WEIGHTS = {
     "balanced": ["task.class_weight=balanced"],

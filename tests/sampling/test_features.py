@@ -16,33 +16,16 @@ from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.storage.cache import Cache as Files
 from fullgnn.telemetry.meter import Meter
 from tests.cases import dense_graph, minibatch_config
-from tests.sampling.test_training import MODELS, case, graph_files, run, same  # noqa: F401  # graph_files is a fixture
-from tests.sampling.test_workers import batches_of, content, graph, loader_of, make_workers, same_batches  # noqa: F401
-from tests.test_extending import example
+from tests.sampling.features import NO_ACCESSES, Counted, Planned, fetch
+from tests.sampling.loaders import batches_of, content, loader_of, make_workers, same_batches
+from tests.sampling.training import MODELS, case, run, same
 
 CPU = torch.device("cpu")
 CACHED = {"nothing": [], "some": [0, 3, 7, 500, 899], "all": range(900)}
-NO_ACCESSES = Accesses(None, lambda epoch: np.empty(0, np.int32), 1)  # type: ignore[arg-type]
-
-
-class Planned:
-    """A cache that keeps certain rows from certain epochs on."""
-
-    horizon = 1
-
-    def __init__(self, *rows: list[int] | range):
-        self._rows = rows
-
-    def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
-        return np.array(self._rows[(epoch - 1) % len(self._rows)], np.int64)
 
 
 def stack(rows: np.ndarray, codec: Codec, cache: Cache, dtype: torch.dtype, accesses: Accesses = NO_ACCESSES) -> Cached:
     return Cached(rows, CPU, cache, accesses, Encoding(codec, dtype))
-
-
-def fetch(source: FeatureSource, ids: np.ndarray) -> torch.Tensor:
-    return source.place(ids, source.gather(source.missing(ids)))
 
 
 INPUTS = np.array([0, 2, 3, 10, 899]), np.arange(900, dtype=np.int32), np.array([4]), np.array([], np.int64)
@@ -129,16 +112,6 @@ def test_words_that_are_there_or_not_stay_exact() -> None:
     )
 
 
-class Counted(example("int8").Int8):  # type: ignore[misc]
-    """The codec of docs/extending.md: a scale for each column, and 8 bits for each number."""
-
-    encodings = 0
-
-    def encode(self, features: np.ndarray) -> np.ndarray:
-        type(self).encodings += 1
-        return super().encode(features)
-
-
 def test_what_a_codec_has_learnt_is_kept_and_checked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     features = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
     files, found = Files(str(tmp_path)), []
@@ -162,7 +135,7 @@ def test_what_a_codec_has_learnt_is_kept_and_checked(tmp_path: Path, caplog: pyt
     assert [tensor.tolist() for tensor in source.tensors()] == [state["step"].tolist()]
 
 
-def test_a_codec_with_a_state_serves_every_rank_and_worker(ranks, tmp_path: Path, graph_files: dict[str, Path]) -> None:  # noqa: F811
+def test_a_codec_with_a_state_serves_every_rank_and_worker(ranks, tmp_path: Path, graph_files: dict[str, Path]) -> None:
     keys = [
         *MODELS["sage"],
         "codec._target_=tests.sampling.test_features.Counted",
@@ -184,7 +157,7 @@ def test_a_codec_with_a_state_serves_every_rank_and_worker(ranks, tmp_path: Path
 
 @pytest.mark.parametrize("codec", [Unencoded(), BFloat16()], ids=["plain", "bfloat16"])
 @pytest.mark.parametrize("num_rows", [900, 40])
-def test_workers_fetch_what_is_not_cached(graph, codec: Codec, num_rows: int) -> None:  # noqa: F811
+def test_workers_fetch_what_is_not_cached(graph, codec: Codec, num_rows: int) -> None:
     """Also where the cache keeps other rows in the next epoch."""
     batches = batches_of(graph)
     rows = codec.encode(batches.graph.features)
@@ -216,7 +189,7 @@ KEYS = {
 def test_any_number_of_ranks_gives_the_same_curve(
     ranks,
     tmp_path: Path,
-    graph_files: dict[str, Path],  # noqa: F811
+    graph_files: dict[str, Path],
     name: str,
 ) -> None:
     keys = [*MODELS["sage"], *KEYS[name]]

@@ -15,8 +15,8 @@ from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.neighbors import ALL, SAMPLING, NeighborSampler
 from fullgnn.tasks.draws import stream_key
 from tests.gpu_code.host_waits import HostWaits
+from tests.sampling.neighbors import SEED, chosen, random_graph, random_weights
 from tests.sampling.reference import random_word, uniform
-from tests.sampling.test_neighbors import SEED, chosen, random_graph, random_weights
 from tests.triton_device import DEVICE, needs_triton
 
 pytestmark = needs_triton

@@ -11,7 +11,7 @@ pytest.importorskip("hydra")
 from fullgnn.distributed import world_of_one
 from fullgnn.errors import FullGNNError
 from tests.cases import dense_graph
-from tests.sampling.test_training import MODELS, case, graph_files, run, same  # noqa: F401  # a fixture
+from tests.sampling.training import MODELS, case, run, same
 from tests.triton_device import needs_triton
 
 pytestmark = needs_triton
@@ -28,7 +28,7 @@ def triton(triton_on_cpu: None) -> None:
 @pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
 def test_training_is_that_of_the_host(
     tmp_path: Path,
-    graph_files: dict[str, Path],  # noqa: F811
+    graph_files: dict[str, Path],
     kind: str,
     model: str,
     cache: str,
@@ -71,7 +71,7 @@ def test_every_way_of_a_batch_to_a_gpu_is_the_same(tmp_path: Path, wide_graph: P
     same(*found, 1e-12)
 
 
-def test_what_cannot_sample_on_a_gpu_says_so(tmp_path: Path, graph_files: dict[str, Path]) -> None:  # noqa: F811
+def test_what_cannot_sample_on_a_gpu_says_so(tmp_path: Path, graph_files: dict[str, Path]) -> None:
     lines = {
         "sampler=cluster sampler.num_clusters=5": "sampler=cluster runs on the host: leave out loader.sample_on_gpu",
         "loader.num_workers=1": "workers draw on the host: set loader.num_workers=0, or loader.sample_on_gpu=false",

@@ -22,8 +22,8 @@ from fullgnn.schemes import BlockRequest
 from fullgnn.schemes.inputs import InputRows
 from fullgnn.telemetry.meter import Meter
 from tests.cases import minibatch_config
-from tests.sampling.test_blocks import CPU, NUM_FEATURES, Case, dense_product
-from tests.sampling.test_training import case, graph_files, run  # noqa: F401  # graph_files is a fixture
+from tests.sampling.blocks import CPU, NUM_FEATURES, Case, dense_product
+from tests.sampling.training import case, run
 
 FANOUTS = "sampler.fanouts=[4,3]"
 READING = {
@@ -75,7 +75,7 @@ def reads_copies(model: Stack) -> Contract:
 @pytest.mark.parametrize("name", READING)
 def test_training_is_that_with_gathered_features(
     tmp_path: Path,
-    graph_files: dict[str, Path],  # noqa: F811
+    graph_files: dict[str, Path],
     monkeypatch: pytest.MonkeyPatch,
     name: str,
     kind: str,
@@ -93,7 +93,7 @@ def test_training_is_that_with_gathered_features(
 
 
 @pytest.mark.parametrize("keys", [["loader.num_workers=2"], ["loader.split=pagraph"]], ids=["workers", "pagraph"])
-def test_ranks_and_workers(ranks, tmp_path: Path, graph_files: dict[str, Path], keys: list[str]) -> None:  # noqa: F811
+def test_ranks_and_workers(ranks, tmp_path: Path, graph_files: dict[str, Path], keys: list[str]) -> None:
     path, keys = graph_files["directed"], [*READING["sage"], *keys]
     found = result(ranks, 2, path, tmp_path / "in place", keys)
     gathered = result(ranks, 2, path, tmp_path / "gathered", [*keys, "cache=degree", "cache.megabytes=0"])
@@ -103,7 +103,7 @@ def test_ranks_and_workers(ranks, tmp_path: Path, graph_files: dict[str, Path], 
 
 
 @pytest.mark.parametrize("name", [*READING, *NOT_READING])
-def test_which_models_read_in_place(name: str, graph_files: dict[str, Path], tmp_path: Path) -> None:  # noqa: F811
+def test_which_models_read_in_place(name: str, graph_files: dict[str, Path], tmp_path: Path) -> None:
     cfg = case(graph_files["directed"], tmp_path, *{**READING, **NOT_READING}[name], "runtime.device=cpu")
     with world_of_one(cfg.runtime) as world:
         with closing(set_up_sampled(cfg, world, Meter(CPU)).loader) as loader:

@@ -19,8 +19,8 @@ from fullgnn.schemes import BlockRequest
 from fullgnn.tasks.draws import stream_key
 from fullgnn.telemetry.meter import Meter
 from tests.cases import dense_graph, minibatch_config
-from tests.sampling.test_pagraph import random_graph
-from tests.sampling.test_training import case, graph_files, run, same  # noqa: F401  # graph_files is a fixture
+from tests.sampling.pagraph import random_graph
+from tests.sampling.training import case, run, same
 
 SEED = 5
 
@@ -131,7 +131,7 @@ MODELS = {
 def test_any_number_of_ranks_gives_the_same_curve(
     ranks,
     tmp_path: Path,
-    graph_files: dict[str, Path],  # noqa: F811
+    graph_files: dict[str, Path],
     kind: str,
     model: str,
 ) -> None:
@@ -148,7 +148,7 @@ def test_any_number_of_ranks_gives_the_same_curve(
 def test_layers_that_hold_all_neighbours_are_all_neighbours(
     tmp_path: Path,
     ranks,
-    graph_files: dict[str, Path],  # noqa: F811
+    graph_files: dict[str, Path],
     kind: str,
 ) -> None:
     every = ["sampler=layer", "sampler.sizes=[1000,1000]"], ["sampler.fanouts=[-1,-1]"]

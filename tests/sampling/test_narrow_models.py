@@ -16,7 +16,7 @@ from fullgnn.sampling.samplers import neighbor
 from fullgnn.schemes import BlockRequest
 from fullgnn.train_minibatch import run_on
 from tests.cases import config, dense_graph, minibatch_config
-from tests.sampling.test_training import left, run
+from tests.sampling.training import left, run
 
 MODELS = {
     "ngcn": (["model=ngcn", "model.num_powers=3"], "[-1,-1,-1,-1]"),

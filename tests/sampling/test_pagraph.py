@@ -20,7 +20,8 @@ from fullgnn.storage import checkpoint as files
 from fullgnn.storage.folder import checkpoints
 from fullgnn.telemetry.meter import Meter
 from tests.cases import dense_graph, minibatch_config
-from tests.sampling.test_training import run
+from tests.sampling.pagraph import random_graph
+from tests.sampling.training import run
 
 
 def reads(indptr: np.ndarray, indices: np.ndarray, node: int, num_hops: int) -> set[int]:
@@ -45,15 +46,6 @@ def expected(indptr, indices, train, num_parts: int, num_hops: int) -> tuple[lis
         targets[best].add(node)
         nodes[best] |= near
     return targets, nodes
-
-
-def random_graph(num_nodes: int, mean_degree: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """A directed graph with hubs, isolated nodes and self-loops."""
-    random = np.random.default_rng(seed)
-    degree = random.poisson(mean_degree, num_nodes) * (random.random(num_nodes) < 0.9)
-    weight = 1 / np.arange(1, num_nodes + 1)
-    rows = [np.sort(random.choice(num_nodes, min(int(d), num_nodes), False, weight / weight.sum())) for d in degree]
-    return np.concatenate([[0], np.cumsum([len(row) for row in rows])]), np.concatenate(rows).astype(np.int32)
 
 
 def check(found: CrossFreeParts, indptr: np.ndarray, indices: np.ndarray, num_hops: int) -> None:

@@ -19,7 +19,7 @@ from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph, minibatch_config
 from tests.dense_block import block_of
 from tests.oracle import normalize
-from tests.sampling.test_training import case, graph_files, run, same  # noqa: F401  # graph_files is a fixture
+from tests.sampling.training import case, run, same
 
 
 @pytest.mark.parametrize("kind", ["directed", "weighted", "symmetric"])
@@ -92,7 +92,7 @@ EVERY = {False: "sampler.fanouts=[-1,-1]", True: "sampler.fanouts=[-1]"}
 def test_with_all_neighbours_training_is_the_same(
     ranks,
     tmp_path: Path,
-    graph_files: dict[str, Path],  # noqa: F811
+    graph_files: dict[str, Path],
     kind: str,
     model: str,
 ) -> None:
@@ -121,7 +121,7 @@ def test_with_all_neighbours_training_is_the_same(
 def test_samples_have_a_hop_less_on_any_number_of_ranks(
     ranks,
     tmp_path: Path,
-    graph_files: dict[str, Path],  # noqa: F811
+    graph_files: dict[str, Path],
     more: list[str],
 ) -> None:
     keys = ["model=gcn", "model.input_dropout=0", "loader.precompute=true", *more]

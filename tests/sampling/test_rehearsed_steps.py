@@ -23,7 +23,7 @@ from fullgnn.sampling.steps import SampledSteps
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph, minibatch_config
 from tests.commands import ROOT
-from tests.engine.test_rehearsal import filled_memory
+from tests.engine.rehearsal import filled_memory
 from tests.triton_device import needs_triton
 
 pytestmark = [needs_triton, pytest.mark.filterwarnings("ignore::RuntimeWarning")]  # NumPy warns of padding

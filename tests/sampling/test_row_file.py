@@ -23,8 +23,8 @@ from fullgnn.storage import arrays
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.meter import Meter
 from tests.cases import minibatch_config
-from tests.sampling.test_features import Counted
-from tests.sampling.test_training import MODELS, case, graph_files, run, same  # noqa: F401  # graph_files is a fixture
+from tests.sampling.features import Counted
+from tests.sampling.training import MODELS, case, run, same
 
 CODECS = {"none": [], "bfloat16": ["codec=bfloat16"], "learns": ["codec._target_=tests.sampling.test_features.Counted"]}
 FEATURES = np.random.default_rng(0).normal(size=(1000, 5)).astype(np.float32)
@@ -36,7 +36,7 @@ FEATURES = np.random.default_rng(0).normal(size=(1000, 5)).astype(np.float32)
 def test_losses_are_those_of_rows_in_memory(
     ranks,
     tmp_path: Path,
-    graph_files: dict[str, Path],  # noqa: F811
+    graph_files: dict[str, Path],
     codec: str,
     kept: bool,
 ) -> None:
@@ -226,7 +226,7 @@ def test_features_need_not_fit_the_memory(tmp_path: Path) -> None:
 def test_rows_lie_beside_the_graph_that_was_prepared_for_the_evaluation(
     ranks,
     tmp_path: Path,
-    graph_files: dict[str, Path],  # noqa: F811
+    graph_files: dict[str, Path],
     size: int,
 ) -> None:
     keys = [*MODELS["sage"], "codec._target_=tests.sampling.test_features.Counted", "loader.map_features=true"]

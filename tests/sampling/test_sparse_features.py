@@ -14,8 +14,8 @@ from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.telemetry.meter import Meter
 from tests.cases import dense_graph
-from tests.sampling.test_blocks import CPU
-from tests.sampling.test_training import case, run
+from tests.sampling.blocks import CPU
+from tests.sampling.training import case, run
 
 FANOUTS = "sampler.fanouts=[4,3]"
 MODELS = {

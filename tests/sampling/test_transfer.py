@@ -16,7 +16,7 @@ from fullgnn.sampling.loader import _Arrivals
 from fullgnn.sampling.transfer import ALIGNED, Packet, Transfer
 from fullgnn.telemetry.meter import Meter
 from tests.gpu_code.host_waits import HostWaits
-from tests.sampling.test_workers import batches_of, content, graph, loader_of  # noqa: F401  # a fixture
+from tests.sampling.loaders import batches_of, content, loader_of
 from tests.triton_device import DEVICE, needs_triton
 
 CPU = torch.device("cpu")
@@ -72,7 +72,7 @@ def test_a_cpu_keeps_its_tensors() -> None:
 
 
 @needs_triton
-def test_a_batch_is_made_without_a_wait(on_gpu: None, graph) -> None:  # noqa: F811
+def test_a_batch_is_made_without_a_wait(on_gpu: None, graph) -> None:
     """And by one copy for all of its blocks; the values of the batches are those of a CPU."""
     batches = batches_of(graph)
     with mock.patch.object(gpu, "AS_ON_GPU", False):

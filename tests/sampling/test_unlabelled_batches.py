@@ -14,7 +14,7 @@ from fullgnn.storage.folder import checkpoints
 from fullgnn.telemetry.meter import Meter
 from fullgnn.train_minibatch import run_on
 from tests.cases import minibatch_config
-from tests.sampling.test_training import left, same
+from tests.sampling.training import left, same
 
 OPTIMIZERS = {
     "adam": (torch.optim.Adam, ["optimizer=adam", "optimizer.weight_decay=0.01", "optimizer.lr=0.05"]),

@@ -10,49 +10,31 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from fullgnn.errors import FullGNNError
-from fullgnn.graph import Graph, Propagation
+from fullgnn.graph import Graph
 from fullgnn.graph.labels import LabelFacts
-from fullgnn.sampling.blocks import BlockMaker
-from fullgnn.sampling.features import FeatureSource
 from fullgnn.sampling.host_graph import HostGraph
-from fullgnn.sampling.loader import Loader, Minibatch
 from fullgnn.sampling.neighbors import ALL, NeighborSampler
 from fullgnn.sampling.sample import BatchSampler
 from fullgnn.sampling.samplers import NeighborBatches, hop_bytes, usual_inputs
 from fullgnn.sampling.workers import Workers, pack, slot_type, unpack
-from fullgnn.schemes import BlockRequest
 from fullgnn.tasks import MultiClass
-from fullgnn.telemetry.meter import Meter
-from tests.sampling.test_neighbors import equal, random_graph, random_weights
-from tests.sampling.test_training import MODELS, case, graph_files, run, same  # noqa: F401  # graph_files is a fixture
-
-CPU, NUM_NODES, NUM_FEATURES = torch.device("cpu"), 900, 7
-NEEDS = BlockRequest((Propagation("row", self_loops=False), Propagation("sym", self_loops=True)))
-
-
-@pytest.fixture(scope="module")
-def graph() -> Graph:
-    indptr, indices = random_graph(NUM_NODES, 14)
-    rng = np.random.default_rng(8)
-    return Graph(
-        indptr.astype(np.int32),
-        indices,
-        rng.standard_normal((NUM_NODES, NUM_FEATURES)).astype(np.float32),
-        rng.integers(0, 4, NUM_NODES),
-        *(rng.random((3, NUM_NODES)) < np.array([[0.4], [0.0], [0.0]])),
-        num_classes=4,
-        weight=random_weights(indptr) + 0.1,
-    )
-
-
-def batches_of(graph: Graph, weighted: bool = False) -> BatchSampler:
-    host = HostGraph.of(graph, NEEDS, "float32")
-    drawing = NeighborSampler(host.indptr, host.indices, [5, 3], host.weight, False, weighted, 3, keep_places=True)
-    sampler = NeighborBatches(host, drawing)
-    return BatchSampler(host, sampler, MultiClass(LabelFacts(4, num_train=360)), 50, 3)
+from tests.sampling.loaders import (
+    NEEDS,
+    NUM_FEATURES,
+    NUM_NODES,
+    batches_of,
+    children,
+    content,
+    held,
+    loader_of,
+    make_workers,
+    plain,
+    same_batches,
+)
+from tests.sampling.neighbors import equal, random_graph
+from tests.sampling.training import MODELS, case, run, same
 
 
 def test_reads_are_counted_by_one_draw_of_every_node_where_that_is_less_work(graph, monkeypatch) -> None:
@@ -70,44 +52,6 @@ def test_reads_are_counted_by_one_draw_of_every_node_where_that_is_less_work(gra
     assert found == {360: 0, 50: 1}
     monkeypatch.setattr("fullgnn.sampling.samplers.MOST_COUNTED_BYTES", 1000)
     assert batches.counts(2).sum() == sum(map(len, read)) and len(called) == 1
-
-
-def make_workers(
-    batches: BatchSampler,
-    num_workers: int = 2,
-    num_slots: int = 2,
-    num_rows: int = 900,
-    num_bytes: int = 1 << 20,
-    features: FeatureSource | None = None,
-) -> Workers:
-    features = features or plain(batches)
-    rows = features.rows
-    slot = slot_type(num_rows, rows.shape[1], rows.dtype, num_bytes)
-    return Workers(batches.sample, features, slot, num_workers, num_slots, rank=7, timeout_s=1.5)
-
-
-def plain(batches: BatchSampler) -> FeatureSource:
-    return FeatureSource(batches.graph.features, CPU)
-
-
-def loader_of(batches: BatchSampler, workers: Workers | None, features: FeatureSource | None = None) -> Loader:
-    maker = BlockMaker(batches.graph, NEEDS, torch.float32, CPU)
-    return Loader(batches, features or plain(batches), maker, Meter(CPU), workers)
-
-
-def content(batch: Minibatch) -> list[torch.Tensor]:
-    """All numbers of a batch, copied."""
-    held = [batch.x, batch.targets, torch.tensor(batch.total)]
-    for block in batch.blocks:
-        held += [block.source_id, block.own_id]
-        held += [block.product(one).spmm(torch.ones(len(block.source_id), 1)) for one in NEEDS.propagations]
-    return [tensor.clone() for tensor in held]
-
-
-def same_batches(one: list[list[torch.Tensor]], other: list[list[torch.Tensor]]) -> bool:
-    return len(one) == len(other) and all(
-        torch.equal(a, b) for first, second in zip(one, other) for a, b in zip(first, second, strict=True)
-    )
 
 
 @pytest.mark.sample(5)
@@ -159,10 +103,6 @@ def test_the_usual_size_is_that_of_the_paper_and_holds_usual_batches() -> None:
     assert pack(hops, np.zeros(held, np.uint8)) != hops
 
 
-def children() -> set[int]:
-    return {int(pid) for pid in Path("/proc/self/task").joinpath(str(os.getpid()), "children").read_text().split()}
-
-
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_killed_worker_is_named_at_once(graph: Graph, number: int) -> None:
     batches, before = batches_of(graph), children()
@@ -209,12 +149,6 @@ def test_a_bug_of_a_worker_is_shown_with_its_traceback(graph: Graph) -> None:
         with pytest.raises(RuntimeError, match="(?s)worker 1 of rank 0 failed:.*in sample.*ZeroDivisionError: a bug"):
             list(loader.epoch(1))
     assert children() == before
-
-
-def held() -> tuple[int, int, int, int]:
-    """What this process holds: children, open files, mappings, and files of shared memory."""
-    maps = Path("/proc/self/maps").read_text().count("\n")
-    return len(children()), len(os.listdir("/proc/self/fd")), maps, len(os.listdir("/dev/shm"))
 
 
 def test_nothing_is_left_of_twenty_epochs_and_of_twenty_loaders(graph: Graph) -> None:
@@ -267,7 +201,7 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("model", ["sage", "gcn"])
-def test_runs_with_workers_are_those_without(ranks, tmp_path: Path, graph_files, model: str) -> None:  # noqa: F811
+def test_runs_with_workers_are_those_without(ranks, tmp_path: Path, graph_files, model: str) -> None:
     keys = [*MODELS[model], "train.checkpoint_every=1"]
     found = [
         ranks(2)(run, case(graph_files["weighted"], tmp_path / f"w{count}", *keys, f"loader.num_workers={count}"))[0]

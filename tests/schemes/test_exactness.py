@@ -4,6 +4,7 @@ import pytest
 
 from fullgnn.config import Config
 from tests.cases import LAYOUTS, config, layout_overrides
+from tests.schemes.exactness import CASE, SHORT, some_kinds
 from tests.schemes.training import (
     assert_one_step_is_exact,
     assert_training_is_exact,
@@ -17,15 +18,6 @@ from tests.schemes.training import (
 )
 from tests.triton_device import needs_triton
 from tests.variants import PRESETS, preset_overrides
-
-KINDS = ["symmetric", "directed", "weighted", "isolated", "tiny", "corner"]
-CASE = ["model.dropout=0.4", "model.num_layers=3", "model.hidden_channels=7", "seed=3", "runtime.dtype=float64"]
-SHORT = ["optimizer.lr=0.05", "train.epochs=20", "train.eval_every=0"]
-
-
-def some_kinds(number: int, every_case: bool) -> list[str]:
-    """Half of ``KINDS``, the other half where ``number`` is odd, or all of them for ``every_case``."""
-    return KINDS if every_case else KINDS[number % 2 :: 2]
 
 
 def case(replication: int, *overrides: str) -> Config:

@@ -5,17 +5,12 @@ import pytest
 from fullgnn.config import Config
 from fullgnn.graph import Graph, load_dataset
 from tests.cases import LAYOUTS, config, layout_overrides
+from tests.schemes.invariance import DATASET, TOLERANCE, TRAINING
 from tests.schemes.training import final_losses
 from tests.variants import PRESETS, preset_overrides
 
 ORDERS = [("none", "block"), ("rcm", "block"), ("rcm", "whole"), ("metis", "block"), ("metis", "whole")]
 OPTIMIZERS = (("adam", 0.01), ("sgd", 0.2))
-TOLERANCE = {"float32": 1e-5, "float64": 1e-10}  # relative, for the loss after 50 epochs
-DATASET = [
-    "dataset=synthetic", "dataset.num_nodes=301", "dataset.num_edges=4301", "dataset.num_features=12",
-    "dataset.num_classes=5",
-]  # fmt: skip
-TRAINING = ["train.epochs=50", "train.eval_every=0", "reorder.cluster_size=20"]
 
 
 def cases(replication: int, dtype: str, orders: list[tuple[str, str]]) -> list[Config]:

@@ -7,8 +7,8 @@ import pytest
 from fullgnn.config import Config
 from fullgnn.graph import Graph, load_dataset
 from tests.cases import config, layout_overrides
-from tests.schemes.test_exactness import CASE, SHORT, some_kinds
-from tests.schemes.test_invariance import DATASET, TOLERANCE, TRAINING
+from tests.schemes.exactness import CASE, SHORT, some_kinds
+from tests.schemes.invariance import DATASET, TOLERANCE, TRAINING
 from tests.schemes.training import (
     assert_equal_on_all_ranks,
     assert_one_step_is_exact,

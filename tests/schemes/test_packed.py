@@ -18,9 +18,9 @@ from fullgnn.schemes.packed import PackedExchange
 from fullgnn.schemes.pieces import cut_columns, packed_pieces
 from fullgnn.schemes.push import PackedPush
 from tests.cases import config, dense_graph, layout_overrides
-from tests.models.test_exactness import case as model_case
-from tests.models.test_exactness import compare, distributed, expected
-from tests.schemes.test_row_exchange import repeated
+from tests.models.exactness import case as model_case
+from tests.models.exactness import compare, distributed, expected
+from tests.schemes.row_exchange import repeated
 from tests.schemes.training import (
     assert_one_step_is_exact,
     difference,

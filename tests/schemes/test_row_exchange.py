@@ -10,20 +10,15 @@ import numpy as np
 import pytest
 import torch
 from scipy.sparse import csr_array
-from torch import Tensor
 
 from fullgnn.config import Config
 from fullgnn.distributed import World
-from fullgnn.engine import make_scheme
 from fullgnn.errors import DataError
-from fullgnn.graph import EdgeSet, Propagation
+from fullgnn.graph import EdgeSet
 from fullgnn.kernels.spmm import LocalCSR
-from fullgnn.schemes import Block, BlockRequest
-from fullgnn.telemetry.meter import Meter
-from tests.cases import LAYOUTS, config, dense_graph, layout_overrides, sharded
+from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
+from tests.schemes.row_exchange import WIDTH, blocks_of, gradient, repeated, whole
 
-WIDTH = 3
-NEEDS = BlockRequest((Propagation(),), loss_rows=True, edges=(EdgeSet(),))
 CHOICES = [
     {
         "scheme.stage_order": order,
@@ -40,25 +35,6 @@ CHOICES += [
     {"scheme.fetch": "packed", "scheme.piece_rows": piece_rows, "scheme.split_rows": split}
     for piece_rows, split in product(("null", "5"), ("true", "false"))
 ]
-
-
-def whole(seed: Any, num_rows: int) -> np.ndarray:
-    """(num_rows, WIDTH) whole numbers from -9 to 9."""
-    return np.random.default_rng(seed).integers(-9, 10, (num_rows, WIDTH)).astype(np.float64)
-
-
-def blocks_of(world: World, cfg: Config, kind: str) -> dict[str, Block]:
-    scheme = make_scheme(cfg, world, Meter(world.device))
-    graph = sharded(world, cfg, scheme, NEEDS, dense_graph(kind).graph())
-    assert graph.loss_block is not None
-    return {"all": graph.block, "loss": graph.loss_block}
-
-
-def gradient(y: Tensor, x: Tensor, seed: Any, device: torch.device) -> tuple[np.ndarray, np.ndarray]:
-    """Gradients that arrive at the rows of ``y``, and the gradient of ``x`` that follows from them."""
-    arriving = torch.from_numpy(whole(seed, len(y))).to(device)
-    (found,) = torch.autograd.grad(y, x, arriving)
-    return arriving.cpu().numpy(), found.cpu().numpy()
 
 
 def as_scipy(stage: LocalCSR) -> csr_array:
@@ -177,19 +153,6 @@ def test_every_way_of_the_exchange_and_its_adjoint(
         targets = {"all": np.arange(29), "loss": np.flatnonzero(graph.train_mask)}
         for name, rows in targets.items():
             check([rank[number][name] for rank in outcomes], graph.adj, rows, copies, replication)
-
-
-def repeated(world: World, cfg: Config) -> list[bytes]:
-    """The gradient of a fetch, three times, as bytes."""
-    block = blocks_of(world, cfg, "symmetric")["all"]
-    generator = torch.Generator().manual_seed(world.rank)
-    x = torch.randn(len(block.source_id), WIDTH, dtype=torch.float64, generator=generator).requires_grad_()
-    y = torch.randn(block.fetch(x).shape, dtype=torch.float64, generator=generator)
-    found = []
-    for _ in range(3):
-        (gradient_of_x,) = torch.autograd.grad(block.fetch(x), x, y)
-        found.append(gradient_of_x.numpy().tobytes())
-    return found
 
 
 @pytest.mark.parametrize("exchange", ["broadcast", "needed_rows"])

@@ -7,6 +7,7 @@ import pytest
 from fullgnn.errors import ConfigError
 from fullgnn.storage.folder import check_folder, jobs_beside, prepare_sweep
 from fullgnn.storage.record import RunFolder
+from tests.storage.files import files
 
 RUN = (
     "config.yaml",
@@ -38,10 +39,6 @@ OWN = (
     "plots/record.json",
 )
 OWN_BESIDE = ("checkpoints/notes.txt", "checkpoints/epoch_100/shard", "checkpoints/my_epoch_000100/shard")
-
-
-def files(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
 def touch(folder: Path, *names: str) -> None:

@@ -10,8 +10,8 @@ import pytest
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.storage.record import RunFolder, read_epochs, read_record
 from fullgnn.telemetry.meter import Cost, EpochRecord
+from tests.storage.files import files
 from tests.storage.records import whole_record
-from tests.storage.test_folder import files
 
 
 def test_numbers_that_are_not_finite_become_null(tmp_path) -> None:

@@ -6,21 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from fullgnn.graph import Graph
 from fullgnn.graph.links import LinkPairs
 from fullgnn.tasks._draws_cpu import slots
 from fullgnn.tasks.draws import EpochDraws, batch_sizes, draw, num_batches, stream_key
 from tests.tasks import links as oracle
-from tests.tasks.test_links import graph_of, links_of
+from tests.tasks.draws import bipartite
+from tests.tasks.link_training import graph_of, links_of
 
 SEED = 2**40 + 3
-
-
-def bipartite(num_users: int, num_items: int, share: float) -> Graph:
-    rng = np.random.default_rng(1)
-    user, item = np.nonzero(rng.random((num_users, num_items)) < share)
-    edges = np.stack([np.concatenate([user, item + num_users]), np.concatenate([item + num_users, user])])
-    return Graph.from_edge_index(edges, num_nodes=num_users + num_items, num_users=num_users)
 
 
 def drawn(pairs: LinkPairs, node_id: np.ndarray, epoch: int, batch_size: int | None) -> EpochDraws:

@@ -14,8 +14,8 @@ from fullgnn.graph.remarks import say
 from fullgnn.storage.record import RunRecord
 from fullgnn.train import run_on
 from tests.cases import config, layout_overrides
-from tests.tasks.test_links import error_of, gcn_losses, graph_of
-from tests.test_predict import metrics_of, predict, train
+from tests.predictions import metrics_of, predict, train
+from tests.tasks.link_training import error_of, gcn_losses, graph_of
 
 LAYOUTS = [(1, 1), (2, 1), (4, 1), (4, 2)]
 """Processes and replication."""

@@ -14,7 +14,7 @@ from fullgnn.tasks import ranking
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config
 from tests.gpu_code.host_waits import HostWaits
-from tests.tasks.test_draws import bipartite
+from tests.tasks.draws import bipartite
 
 CPU = torch.device("cpu")
 NAMES = "[recall@1,ndcg@1,recall@3,ndcg@3,recall@20,ndcg@20]"

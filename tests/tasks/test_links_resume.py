@@ -14,7 +14,7 @@ from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Graph
 from fullgnn.storage.checkpoint import find
 from fullgnn.telemetry.meter import Meter
-from tests.tasks.test_links import case, gathered, graph_of
+from tests.tasks.link_training import case, gathered, graph_of
 
 
 def trained(world: World, cfg: Config, graph: Graph, checkpoint: str | None) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Metrics of given outputs, on several layouts, against scikit-learn and plain loops on all nodes."""
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -20,8 +19,8 @@ from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.tasks import LinkPrediction, LinkRanking, node_classification, node_regression
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, layout_overrides, minibatch_config
+from tests.tasks.metrics import SPLITS, labelled
 
-SPLITS = ("train", "val", "test")
 LAYOUTS = [(1, 1, []), (3, 1, ["partition=random"]), (4, 2, ["scheme.split_rows=false"])]
 """Processes, replication, and further overrides."""
 Case = tuple[Config, Graph, Sequence[np.ndarray]]
@@ -35,17 +34,6 @@ def measured(world: World, cases: list[Case]) -> list[list[dict[str, float | Non
         rows = [torch.from_numpy(output).to(world.device)[job.scheme.node_id] for output in outputs]
         found.append([job.task.measure(output, job.graph, job.scheme) for output in rows])
     return found
-
-
-def labelled(labels: Any, split: Sequence[int], num_classes: int = 0) -> Graph:
-    """A ring whose node i is in the split ``SPLITS[split[i]]``; -1: in none."""
-    labels, split = np.asarray(labels), np.asarray(split)
-    node = np.arange(len(labels))
-    edges = np.stack([node, (node + 1) % len(node)])
-    masks = {f"{name}_mask": split == number for number, name in enumerate(SPLITS)}
-    features = np.ones((len(node), 1), np.float32)
-    graph = Graph.from_edge_index(edges, num_nodes=len(node), features=features, labels=labels, **masks)
-    return dataclasses.replace(graph, num_classes=num_classes) if num_classes else graph
 
 
 def one_hot(classes: np.ndarray, num_classes: int) -> np.ndarray:

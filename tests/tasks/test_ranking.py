@@ -21,7 +21,7 @@ from fullgnn.tasks.ranking import (
 )
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, layout_overrides
-from tests.tasks.test_draws import bipartite
+from tests.tasks.draws import bipartite
 
 Pairs = list[tuple[int, int]]
 

@@ -26,8 +26,8 @@ from fullgnn.tasks.node_classification import MultiClass
 from fullgnn.tasks.own_metrics import OwnMetrics
 from fullgnn.telemetry.meter import Meter
 from tests.cases import LAYOUTS, config, layout_overrides
-from tests.tasks.test_metrics import SPLITS, labelled
-from tests.test_predict import metrics_of, predict
+from tests.predictions import metrics_of, predict
+from tests.tasks.metrics import SPLITS, labelled
 
 HERE = "tests.tasks.test_scores"
 NAMES = "[balanced_accuracy,roc_auc,average_precision,confusion_matrix]"

@@ -23,7 +23,7 @@ import pyarrow.csv  # noqa: F401  # here once, and not in each child
 from fullgnn.graph import Graph
 from fullgnn.graph.datasets import graphsaint, heterophilous, ogb, reddit
 from tests.damage import assert_survives_damage, damaged, damaged_npy, damaged_npz, damaged_text, unpacked
-from tests.graph.datasets.test_damage import (
+from tests.graph.datasets.damage import (
     Expected,
     Files,
     compare,

@@ -12,8 +12,8 @@ import torch
 from fullgnn.errors import DataError
 from fullgnn.graph import Graph, dataset_files, load_dataset
 from fullgnn.graph.remarks import sentences
+from tests.graph.datasets.ogb import csv_gz, ogb_dataset, write_names
 from tests.graph.datasets.published import assert_is_pyg, pyg_datasets
-from tests.graph.datasets.test_ogb import csv_gz, ogb_dataset, write_names
 
 SIZES = {"author": 14, "field_of_study": 6, "institution": 3, "paper": 20}
 NUM_EDGES = {

@@ -16,7 +16,7 @@ from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph, check_dataset, dataset_files, dataset_lacks, load_dataset
 from fullgnn.graph.datasets import table_source
 from tests.commands import OWN, run_command
-from tests.graph.datasets.test_table import names_of, tables, write
+from tests.graph.datasets.table import names_of, tables, write
 
 EDGES = {"source": ["a", "b", "a"], "target": ["b", "c", "c"]}
 WORDS = np.array([f"wo\u0308rt {number}" for number in range(25)], object)

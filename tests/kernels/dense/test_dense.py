@@ -17,26 +17,14 @@ from fullgnn.kernels.spmm import Epilogue
 from fullgnn.kernels.support import aligned
 from fullgnn.nn import Activation, Dropout
 from fullgnn.nn.linear import linear
+from tests.kernels.dense.dense import REGISTERS, integers, within
 
 DTYPES = [torch.float32, torch.float64]
-REGISTERS = {"AVX-512": (32, 64), "AVX2": (16, 32), "NEON": (32, 16)}
 
 
 @pytest.fixture(autouse=True)
 def compiled_always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dense, "MIN_WORK", 1)
-
-
-def integers(*shape: int, dtype: torch.dtype, seed: int) -> Tensor:
-    return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
-def within(matrix: Tensor, margin: int) -> Tensor:
-    """The same rows inside a wider matrix of NaNs."""
-    frame = matrix.new_full((len(matrix), matrix.shape[1] + 2 * margin), torch.nan)
-    inner = frame[:, margin : margin + matrix.shape[1]]
-    inner.copy_(matrix)
-    return inner
 
 
 SHAPES = [(0, 5), (1, 1), (3, 2), (16, 8), (17, 47), (47, 17), (100, 64), (129, 7), (602, 41)]

@@ -23,8 +23,8 @@ from fullgnn.nn import Activation, Dropout, GCNConv, Layer
 from fullgnn.nn.linear import linear
 from fullgnn.schemes import Block, Product
 from tests.dense_block import DenseMultiplication
-from tests.kernels.dense.test_dense import integers, within
-from tests.kernels.dropout.test_philox import reference as definition
+from tests.kernels.dense.dense import integers, within
+from tests.kernels.dropout.philox import reference as definition
 from tests.triton_device import DEVICE, needs_triton
 
 pytestmark = needs_triton

@@ -15,7 +15,7 @@ from fullgnn.kernels.support import gpu, tuning
 from fullgnn.kernels.support.aligned import empty_aligned
 from fullgnn.kernels.support.tuning import DenseTuning
 from fullgnn.nn import cross_entropy
-from tests.kernels.dense.test_dense import integers, within
+from tests.kernels.dense.dense import integers, within
 from tests.triton_device import DEVICE, needs_triton
 
 pytestmark = needs_triton

@@ -11,9 +11,9 @@ from fullgnn.errors import ConfigError
 from fullgnn.kernels.dropout import philox
 from fullgnn.kernels.dropout.philox import Mask, drop, drop_, dropout, philox_4x32
 from fullgnn.kernels.support import gpu
+from tests.kernels.dropout.philox import LOW, reference
 from tests.triton_device import DEVICE, needs_triton
 
-LOW = 2**32 - 1
 STREAM = {"p": 0.3, "seed": 2**40 + 17, "epoch": 3, "layer": 1}
 
 
@@ -38,16 +38,6 @@ def mask_of(node_id: Tensor, p: float, seed: int, epoch: int, layer: int) -> Mas
 
 def torch_path(x: Tensor, mask: Mask) -> Tensor:
     return philox._drop_into_torch(torch.empty_like(x), x, mask)
-
-
-def reference(x: Tensor, node_id: Tensor, p: float, seed: int, epoch: int, layer: int) -> Tensor:
-    """The definition, one Philox call for every element."""
-    node, column = np.broadcast_arrays(node_id.numpy()[:, None], np.arange(x.shape[1])[None, :])
-    counter = np.stack([node, column // 4, np.full_like(node, layer), np.full_like(node, epoch)], axis=-1)
-    words = philox_4x32(counter, np.array([seed & LOW, seed >> 32]))
-    word = np.take_along_axis(words, (column % 4)[..., None], axis=-1)[..., 0]
-    kept = torch.from_numpy(word >= np.uint64(round(p * 2**32)))
-    return torch.where(kept, x * (1 / (1 - p)), 0)
 
 
 @pytest.mark.sample(4)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fullgnn.kernels.dropout.philox import philox_4x32
 from fullgnn.kernels.spmm import LocalCSR
-from tests.kernels.dropout.test_philox import philox_4x32
 from tests.triton_device import DEVICE
 
 

@@ -17,10 +17,10 @@ from fullgnn.kernels.edges.weighted import edge_dots, edge_spmm_into, edge_spmm_
 from fullgnn.kernels.spmm.reading import CHAIN
 from fullgnn.kernels.support.gpu import in_vectors
 from fullgnn.sampling.rows import Rows
-from tests.kernels.edges import test_attention as static
-from tests.kernels.edges import test_dynamic_attention as dynamic
+from tests.kernels.edges import attention as static
+from tests.kernels.edges import dynamic_attention as dynamic
+from tests.kernels.edges.attention import SLOPE, check, dropout, expected_factors
 from tests.kernels.edges.blocks import Attention, amid_nans, dense_attention, local_csr, pattern
-from tests.kernels.edges.test_attention import SLOPE, check, dropout, expected_factors
 from tests.triton_device import DEVICE, needs_triton
 
 pytestmark = needs_triton

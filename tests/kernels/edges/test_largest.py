@@ -11,7 +11,7 @@ from fullgnn.kernels.edges.index import transpose
 from fullgnn.kernels.edges.largest import largest_rows, largest_rows_backward
 from fullgnn.kernels.edges.max_state import NO_WINNER, MaxState
 from tests.kernels.edges.blocks import amid_nans, block_for, device_of, local_csr, pattern
-from tests.kernels.edges.test_weighted import FLOAT32, FLOAT64, check, normal
+from tests.kernels.edges.weighted import FLOAT32, FLOAT64, check, normal
 from tests.triton_device import needs_triton
 
 IDS = ((0, 1), (2**31 - 60, 1), (2**33, 97))

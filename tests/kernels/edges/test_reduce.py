@@ -10,7 +10,7 @@ from fullgnn.kernels.edges.max_state import NO_WINNER, MaxState
 from fullgnn.kernels.edges.reduce import add_largest, add_messages, largest_backward
 from fullgnn.kernels.spmm import LocalCSR
 from tests.kernels.edges.blocks import block_for, device_of, from_edges, local_csr, pattern
-from tests.kernels.edges.test_weighted import FLOAT32, FLOAT64, check, normal
+from tests.kernels.edges.weighted import FLOAT32, FLOAT64, check, normal
 from tests.triton_device import needs_triton
 
 

@@ -9,9 +9,9 @@ from fullgnn.kernels.edges.index import transpose
 from fullgnn.kernels.edges.weighted import edge_dots, edge_spmm_into, edge_spmm_transposed
 from fullgnn.kernels.spmm import LocalCSR
 from tests.kernels.edges.blocks import block_for, device_of, from_edges, local_csr, pattern
+from tests.kernels.edges.weighted import FLOAT32, FLOAT64, check, normal
 from tests.triton_device import needs_triton
 
-FLOAT32, FLOAT64 = torch.float32, torch.float64
 HEADS = [(8, 8, FLOAT32), (1, 41, FLOAT32), (8, 7, FLOAT64), (3, 1, FLOAT32)]
 MORE_HEADS = [(k, d, dtype) for k in (1, 8) for d in (1, 7, 8, 41) for dtype in (FLOAT32, FLOAT64)]
 SHAPES = [(0, 5), (5, 0), (0, 0), (1, 1)]
@@ -30,20 +30,6 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     if request.param == "triton":
         request.getfixturevalue("triton_on_cpu")
     return request.param
-
-
-def normal(*shape: int, seed: int) -> Tensor:
-    """Float64 numbers that float32 holds as well."""
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).double()
-
-
-def check(found: list[Tensor], expected: list[Tensor], dtype: torch.dtype) -> None:
-    digits = 2e-5 if dtype == FLOAT32 else 1e-12
-    for one, exact in zip(found, expected, strict=True):
-        assert one.dtype == dtype
-        one = one.detach().cpu()
-        scale = max(1.0, float(exact.abs().max())) if exact.numel() else 1.0
-        torch.testing.assert_close(one.double(), exact, rtol=0, atol=digits * scale)
 
 
 def dense_product(mask: Tensor, values: Tensor, x: Tensor, grad: Tensor) -> list[Tensor]:

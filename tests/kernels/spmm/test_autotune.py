@@ -20,8 +20,8 @@ from fullgnn.kernels.support.trials import TensorPeak
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config
-from tests.kernels.spmm.test_gpu_kernels import dense_mask, on_device
-from tests.kernels.spmm.test_kernels import integers, local_csr
+from tests.kernels.spmm.matrices import integers, local_csr
+from tests.kernels.spmm.on_gpu import dense_mask, on_device
 from tests.triton_device import DEVICE, needs_triton
 
 pytestmark = needs_triton

@@ -11,7 +11,7 @@ from fullgnn.kernels.spmm.beside import BLOCK_ROWS, multiplies_beside, spmm_besi
 from fullgnn.kernels.spmm.single_use import SingleUseCSR
 from fullgnn.kernels.support import aligned
 from fullgnn.nn import Activation, Dropout
-from tests.kernels.dense.test_dense import REGISTERS, integers, within
+from tests.kernels.dense.dense import REGISTERS, integers, within
 
 NUM_COLS = 700
 ROWS = 24, BLOCK_ROWS + 1, 3 * BLOCK_ROWS + 5, 500

@@ -1,38 +1,18 @@
 """Every kernel against a dense product in float64. All numbers are small integers, so every sum is exact."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from fullgnn.errors import UnsupportedError
 from fullgnn.kernels.spmm import AutoKernel, BlockedCSR, Epilogue, Kernel, LocalCSR, TorchCSR, blocked
+from tests.kernels.spmm.matrices import Matrix, integers, local_csr
 
 WIDTHS = [1, 3, 8, 15, 16, 17, 41, 47, 64, 100, 128, 129, 602]
 WIDTHS_OF_A_SAMPLE = [1, 3, 16, 41, 47, 129, 602]
 DTYPES = [torch.float32, torch.float64]
-
-
-@dataclass
-class Matrix:
-    """(num_rows, num_cols) with mean ``degree``; every seventh row is empty."""
-
-    num_rows: int
-    num_cols: int
-    degree: float
-    hub: int | None = None  # a row with an entry in every column
-
-    def mask(self) -> np.ndarray:
-        random = np.random.default_rng(0)
-        mask = random.random((self.num_rows, self.num_cols)) < self.degree / self.num_cols
-        mask[3::7] = False
-        mask[0, [0, -1]] = True
-        if self.hub is not None:
-            mask[self.hub] = True
-        return mask
 
 
 MATRICES = {
@@ -46,19 +26,6 @@ MATRICES = {
     "one column": Matrix(100, 1, 0.5),
     "one element": Matrix(1, 1, 1),
 }
-
-
-def local_csr(mask: np.ndarray, weighted: bool) -> tuple[LocalCSR, Tensor]:
-    """The block, and its entries as a dense float64 matrix."""
-    rows, columns = mask.nonzero()
-    indptr = np.searchsorted(rows, np.arange(len(mask) + 1))
-    dense = torch.from_numpy(mask.astype(np.float64))
-    values = None
-    if weighted:
-        values = torch.from_numpy(np.random.default_rng(1).integers(-3, 4, len(rows))).float()
-        dense[rows, columns] = values.double()
-    indices = [torch.from_numpy(array.astype(np.int32)) for array in (indptr, columns)]
-    return LocalCSR(*indices, values, *mask.shape), dense
 
 
 @pytest.mark.sample(2)
@@ -93,10 +60,6 @@ def test_infinities_and_nans_stay_what_they_are(degree: int) -> None:
     kernel, out = BlockedCSR(), torch.empty(1, 3)
     kernel.spmm(kernel.prepare(LocalCSR(indptr, indices, None, 1, degree), torch.float32), x, out, accumulate=False)
     torch.testing.assert_close(out, torch.tensor([[torch.inf, torch.nan, degree]]), rtol=0, atol=0, equal_nan=True)
-
-
-def integers(*shape: int, dtype: torch.dtype, seed: int) -> Tensor:
-    return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 @pytest.mark.sample(7)

@@ -15,8 +15,8 @@ from fullgnn.kernels.spmm.tiles import PANEL, Panels
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.tuning import PanelTuning
 from tests.cases import config
-from tests.kernels.spmm.test_gpu_kernels import on_device
-from tests.kernels.spmm.test_kernels import local_csr
+from tests.kernels.spmm.matrices import local_csr
+from tests.kernels.spmm.on_gpu import on_device
 from tests.schemes.training import final_losses
 from tests.triton_device import DEVICE, needs_triton
 

@@ -17,8 +17,8 @@ from fullgnn.kernels.spmm.single_use import SingleUseCSR, SingleUseTriton, singl
 from fullgnn.kernels.support import gpu
 from fullgnn.sampling.products import SampledMultiplication, SampledProduct, transposed
 from tests.gpu_code.host_waits import HostWaits
-from tests.kernels.spmm.test_gpu_kernels import MATRICES, check, dense_mask, on_device
-from tests.kernels.spmm.test_kernels import local_csr
+from tests.kernels.spmm.matrices import local_csr
+from tests.kernels.spmm.on_gpu import MATRICES, check, dense_mask, on_device
 from tests.triton_device import DEVICE, needs_triton
 
 pytestmark = [needs_triton, pytest.mark.filterwarnings("ignore::RuntimeWarning")]  # NumPy warns of padding

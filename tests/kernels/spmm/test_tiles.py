@@ -16,8 +16,8 @@ from fullgnn.kernels.spmm.tiles import (
     split_tiles,
     tile_density,
 )
-from tests.kernels.spmm.test_gpu_kernels import MATRICES
-from tests.kernels.spmm.test_kernels import local_csr
+from tests.kernels.spmm.matrices import local_csr
+from tests.kernels.spmm.on_gpu import MATRICES
 
 
 @pytest.fixture(autouse=True, params=[1, 200, 1 << 24])

@@ -8,7 +8,7 @@ import pytest
 from fullgnn.graph import load_dataset
 from fullgnn.report.inspection import Inspection, inspection
 from tests.cases import config
-from tests.graph.datasets.test_ogb import (  # noqa: F401  # fixtures
+from tests.graph.datasets.ogb import (  # noqa: F401  # fixtures
     CLASSES,
     EDGES,
     NUM_NODES,
@@ -18,7 +18,7 @@ from tests.graph.datasets.test_ogb import (  # noqa: F401  # fixtures
     write_proteins,
     write_text,
 )
-from tests.graph.datasets.test_reddit import write  # noqa: F401  # a fixture
+from tests.graph.datasets.reddit import write  # noqa: F401  # a fixture
 
 Look = Callable[..., tuple[Inspection, str]]
 

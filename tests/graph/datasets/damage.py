@@ -1,0 +1,61 @@
+"""Helpers that test_damage.py shares with other test modules."""
+
+import ast
+import re
+import struct
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from fullgnn.graph import Graph
+
+Files = dict[str, bytes]
+
+
+Expected = dict[str, Any]
+
+
+def compare(graph: Graph, expected: Expected) -> None:
+    """``expected`` has ``arcs``, the weight by (source, target), and fields of the graph."""
+    rows, columns = graph.adjacency().nonzero()
+    weight = np.ones(graph.num_edges) if graph.weight is None else graph.weight
+    found = {(int(u), int(v)): float(w) for v, u, w in zip(rows, columns, weight)}
+    arcs = {arc: value for arc, value in expected.pop("arcs").items() if value}
+    assert found.keys() == arcs.keys()
+    assert all(np.isclose(found[arc], arcs[arc], rtol=1e-6) for arc in found)
+    for name, value in expected.items():
+        given = getattr(graph, name)
+        given = given.toarray() if issparse(given) else given
+        if isinstance(given, np.ndarray):
+            value = np.asarray(value, dtype=given.dtype).reshape(given.shape)
+            np.testing.assert_array_equal(given, value, err_msg=name)
+        else:
+            assert given == value, name
+
+
+def npy_values(data: bytes) -> tuple[tuple[int, ...], str, list[Any]]:
+    """The shape, the kind of the dtype, and the values in C order of a .npy."""
+    assert data[:6] == b"\x93NUMPY"
+    width = 2 if data[6] == 1 else 4
+    length = int.from_bytes(data[8 : 8 + width], "little")
+    about = ast.literal_eval(data[8 + width : 8 + width + length].decode("latin1"))
+    order, code, size = re.fullmatch(r"([<>|=]?)([a-zA-Z])(\d+)", about["descr"]).groups()
+    values, shape, size = data[8 + width + length :], about["shape"], int(size)
+    count = int(np.prod([int(n) for n in shape], dtype=object)) if shape else 1
+    size = 4 * size if code == "U" else size
+    assert len(values) == count * size
+    forms = {("b", 1): "?", ("i", 1): "b", ("i", 2): "h", ("i", 4): "i", ("i", 8): "q", ("f", 2): "e"}
+    forms |= {("u", 1): "B", ("u", 2): "H", ("u", 4): "I", ("u", 8): "Q", ("f", 4): "f", ("f", 8): "d"}
+    if code == "U":
+        found = [values[place : place + size].decode("utf-32-le").rstrip("\0") for place in range(0, len(values), size)]
+    else:
+        found = list(struct.unpack((">" if order == ">" else "<") + str(count) + forms[code, size], values))
+    if about["fortran_order"] and len(shape) == 2:
+        rows, columns = shape
+        found = [found[column * rows + row] for row in range(rows) for column in range(columns)]
+    return shape, code, found
+
+
+def text_lines(content: bytes) -> list[str]:
+    return re.split("\r\n|\n|\r", content.decode("latin1"))
