@@ -113,12 +113,12 @@ def train_graph(
         graph = _with_split(given, graph, cfg, overrides)
         _check_examples(given, graph, cfg)
         if cfg.runtime.cache_dir is not None:
-            cfg.dataset[CONTENTS] = f"{_contents(graph, cfg.runtime.cache_dir)} {path}"
+            cfg.dataset[CONTENTS] = f"{contents_of(graph, cfg.runtime.cache_dir)} {path}"
             overrides.append(f"dataset.{CONTENTS}={quote(cfg.dataset[CONTENTS])}")
         if not joined or os.environ["RANK"] == "0":  # only rank 0 reads the file
             graph.save(path)
         if joined:
-            return _run_as_rank(cfg, model)
+            return run_as_rank(cfg, model)
         flags = [f"--config-dir={folder}" for folder in folders]
         overrides = [*flags, *overrides, f"run_dir={quote(cfg.run_dir)}"]
         return start(cfg, overrides, model, given_metrics.why_only_here)
@@ -137,7 +137,7 @@ def _folders(config_dir: str | os.PathLike[str] | None) -> list[str]:
     return [os.path.abspath(config_dir)]
 
 
-def _run_as_rank(cfg: Config, model: GivenModel | None) -> RunRecord:
+def run_as_rank(cfg: Config, model: GivenModel | None) -> RunRecord:
     """Run one training on this rank of torchrun's job.
 
     Raises:
@@ -157,7 +157,7 @@ def _run_as_rank(cfg: Config, model: GivenModel | None) -> RunRecord:
     return run(cfg, Caller(trained=model.take))
 
 
-def _contents(graph: Graph, cache_dir: str) -> str:
+def contents_of(graph: Graph, cache_dir: str) -> str:
     """The SHA-256 of the fields of ``graph``, by which its prepared graph is known."""
     return Cache(cache_dir).key(name=graph.name, **graph_to_arrays(graph))
 

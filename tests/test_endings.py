@@ -105,13 +105,13 @@ def test_ranks_wait_for_work_of_rank_0_that_is_longer_than_their_timeout(
 
 def slow_disk() -> None:
     """Let this process and its forks take seconds for each checkpoint."""
-    flush = checkpoint._flush
+    flush = checkpoint.flush_file
 
     def slowly(folder: Path) -> None:
         time.sleep(4)
         flush(folder)
 
-    checkpoint._flush = slowly
+    checkpoint.flush_file = slowly
 
 
 @pytest.mark.sample(0)

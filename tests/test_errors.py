@@ -212,7 +212,7 @@ def rejoin(world: World) -> tuple[type, str]:
     store = dist.PrefixStore("rejoin", dist.distributed_c10d._get_default_store())
     problem = resolve(runtime(device="cpu", backend="nccl"))[2] if world.rank == 1 else None
     try:
-        joining._agree(store, joining._Place(world.rank, world.size), problem, "")
+        joining.agree_to_join(store, joining.RankPlace(world.rank, world.size), problem, "")
     except FullGNNError as error:
         return type(error), str(error)
     raise AssertionError("no rank objected")

@@ -170,7 +170,7 @@ def test_a_loader_that_says_nothing_is_refused_before_its_graph_is_ordered(
 ) -> None:
     (tmp_path / "my_graph.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(arrange, "_order", lambda *_: pytest.fail("the graph is ordered"))
+    monkeypatch.setattr(arrange, "node_order", lambda *_: pytest.fail("the graph is ordered"))
     cfg = config("dataset=karate", f"run_dir={tmp_path}/run")
     cfg.dataset = {"_target_": "my_graph.load", "name": "mine", "symmetrize": False}
     with (

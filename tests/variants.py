@@ -1,5 +1,9 @@
 """Configurations that give the same result: a pairwise covering set of the options, and the presets."""
 
+import random
+from functools import partial
+from itertools import combinations, product
+
 from tests.cases import layout_overrides
 
 OPTIONS = {
@@ -18,28 +22,52 @@ OPTIONS = {
     "normalization": ("sym", "row", "none"),
 }
 
-# Each row is a configuration, each column an option. Any two values of two options occur together in some row.
-PAIRWISE = [
-    row.split()
-    for row in """
-    width     false true  false true  diagonal  broadcast   true  true  random     none  torch   none
-    propagate true  false true  false broadcast needed_rows false true  random     metis blocked row
-    transform true  true  true  true  diagonal  auto        false false contiguous rcm   blocked sym
-    transform false false false false broadcast needed_rows true  true  metis      rcm   torch   sym
-    width     false false true  false broadcast auto        false false nnz        none  blocked none
-    propagate true  true  false true  diagonal  auto        true  false nnz        metis torch   row
-    transform true  false false true  broadcast broadcast   false false metis      metis blocked none
-    propagate false true  true  false broadcast broadcast   true  false contiguous rcm   torch   row
-    width     true  true  true  false diagonal  needed_rows true  true  metis      none  blocked row
-    width     false false false true  diagonal  needed_rows false true  contiguous metis torch   sym
-    transform true  true  false false diagonal  broadcast   true  true  nnz        none  torch   sym
-    propagate false true  false true  broadcast needed_rows true  false contiguous none  blocked none
-    transform false false false false diagonal  auto        true  false random     rcm   torch   sym
-    width     false false false true  diagonal  needed_rows false true  nnz        rcm   blocked none
-    propagate true  false true  true  broadcast auto        false true  metis      none  torch   sym
-    transform true  false true  true  broadcast auto        false true  metis      none  blocked row
-    """.strip().splitlines()
+
+def covering_rows(seed: int) -> list[list[str]]:
+    """Rows of values, one for each option, among which any two values of two options occur together.
+
+    Greedy: a row takes the options in a random order, and of each the value that forms most pairs that are new.
+    """
+    rng, values = random.Random(seed), list(OPTIONS.values())
+    left = {
+        (i, first, j, second)
+        for (i, firsts), (j, seconds) in combinations(enumerate(values), 2)
+        for first, second in product(firsts, seconds)
+    }
+
+    def num_new(row: dict[int, str], option: int, value: str) -> int:
+        pairs = (((i, other), (option, value)) for i, other in row.items())
+        return sum((*min(pair), *max(pair)) in left for pair in pairs)
+
+    rows = list[list[str]]()
+    while left:
+        row = dict[int, str]()
+        for option in rng.sample(range(len(values)), len(values)):
+            choices = rng.sample(values[option], len(values[option]))
+            row[option] = max(choices, key=partial(num_new, row, option))
+        covered = {(i, row[i], j, row[j]) for i, j in combinations(range(len(values)), 2)}
+        if covered & left:
+            rows.append([row[option] for option in range(len(values))])
+            left -= covered
+    return rows
+
+
+PAIRWISE = covering_rows(seed=66)  # of 600 seeds, one of three with so few rows
+"""Each row is a configuration, each column an option."""
+ALL_OFF = [
+    "transform",
+    *["false"] * 4,
+    "broadcast",
+    "broadcast",
+    "false",
+    "false",
+    "contiguous",
+    "none",
+    "torch",
+    "sym",
 ]
+"""Every optimization off, in the plainest order."""
+
 PAIRWISE_LAYOUTS = [(1, 1), (3, 1), (4, 2), (6, 3)]
 
 PRESETS = ("cagnet-1d", "cagnet-1.5d", "hetu", "hetu-reorder", "full")

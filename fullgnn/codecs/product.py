@@ -71,13 +71,13 @@ class Product:
         self._centroids = centroids.cpu().numpy()
         width = max(1, min(self.columns, len(centroids)))
         padded = torch.nn.functional.pad(centroids, (0, 0, 0, -len(centroids) % width))
-        self._table = padded.view(len(padded) // width, width, centroids.shape[1]).transpose(1, 2).contiguous()
+        self.table = padded.view(len(padded) // width, width, centroids.shape[1]).transpose(1, 2).contiguous()
 
     def encode(self, features: np.ndarray) -> np.ndarray:
         """See ``Codec``: (m, num_groups) uint8. Of several nearest centroids, the first one is taken."""
         rows = _float32(features)
         assert rows.shape[1] == len(self._centroids), (rows.shape, len(self._centroids))
-        codes = np.empty((len(rows), len(self._table)), np.uint8)
+        codes = np.empty((len(rows), len(self.table)), np.uint8)
         parallel_for(
             lambda some: _product_cpu.encode(rows[some], self._centroids, self.columns, codes[some]),
             even_slices(len(rows), PIECES if rows.size >= PARALLEL_NUMBERS else 1),
@@ -88,14 +88,14 @@ class Product:
         """See ``Codec``."""
         if rows.device.type == "cpu":
             return self.decode_rows(rows, torch.arange(len(rows)), dtype)
-        return _looked_up(self._table, rows)[:, : len(self._centroids)].to(dtype).contiguous()
+        return looked_up(self.table, rows)[:, : len(self._centroids)].to(dtype).contiguous()
 
     def decode_rows(self, table: Tensor, index: Tensor, dtype: torch.dtype) -> Tensor:
         """(m, F) decoded rows ``index``, (m,), of the (n, num_groups) encoded ``table``, in one pass on the CPU."""
         if table.device.type != "cpu":
             return self.decode(table.index_select(0, index), dtype)
         out = fresh_rows(len(index), len(self._centroids), dtype)
-        arrays = self._table.numpy(), table.numpy()
+        arrays = self.table.numpy(), table.numpy()
         parallel_for(
             lambda some: _product_cpu.decode(*arrays, index.numpy()[some], out.numpy()[some]),
             even_slices(len(index), PIECES if out.numel() >= PARALLEL_NUMBERS else 1),
@@ -103,7 +103,7 @@ class Product:
         return out
 
 
-def _looked_up(table: Tensor, codes: Tensor) -> Tensor:
+def looked_up(table: Tensor, codes: Tensor) -> Tensor:
     """(m, num_groups * w) centroids of the (num_groups, 256, w) ``table``, of (m, num_groups) codes, on any device."""
     num_groups, num_centroids, width = table.shape
     first = torch.arange(num_groups, dtype=torch.int32, device=codes.device) * num_centroids

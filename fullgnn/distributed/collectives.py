@@ -76,7 +76,7 @@ class Axis:
         self.group, self.meter = group, meter
         self.size, self.index = (1, 0) if group is None else (group.size(), group.rank())
         # gloo accepts GPU tensors in some collectives only: messages, and all-to-alls of rows, go through the host.
-        self._by_host = "cuda:gloo" in dist.get_backend_config(group)
+        self.by_host = "cuda:gloo" in dist.get_backend_config(group)
 
     def broadcast(self, tensor: Tensor, source: int) -> Work:
         """Start to copy the ``tensor`` of axis index ``source`` into the equally shaped ``tensor`` of the others."""
@@ -194,7 +194,7 @@ class Axis:
 
     def _travelling(self, tensor: Tensor, filled: bool) -> Tensor:
         """``tensor`` itself, or the host tensor that travels instead, with the values of ``tensor`` if ``filled``."""
-        if not self._by_host:
+        if not self.by_host:
             return tensor
         if filled:
             return tensor.to("cpu", copy=True)

@@ -12,7 +12,7 @@ from fullgnn.distributed.presence import Silence, present
 
 _SPIN_S = 1e-3
 """Seconds in which the event is asked again and again, since most waits are short."""
-_NAP_SHARE, _LONGEST_NAP_S = 1 / 64, 1e-2
+_NAP_SHARE, LONGEST_NAP_S = 1 / 64, 1e-2
 """A nap as a fraction of the time of the wait so far, by which a wait is longer at most; and the bound of a nap."""
 
 
@@ -42,6 +42,6 @@ def wait_for_gpu(event: Event) -> None:
     while not event.query():
         if (waited := time.monotonic() - begin) < _SPIN_S:
             continue
-        time.sleep(min(_NAP_SHARE * waited, _LONGEST_NAP_S))
+        time.sleep(min(_NAP_SHARE * waited, LONGEST_NAP_S))
         if silence.look(False) > ranks.timeout_s:
             raise TimeoutError(f"a GPU did not complete its work within {ranks.timeout_s:g} s")

@@ -61,7 +61,7 @@ from fullgnn.startup import under_torchrun
 
 log = logging.getLogger(__name__)
 
-_GRACE_S = 3.0
+GRACE_S = 3.0
 """Seconds that a rank waits before it reports that another rank, whose process runs, does not answer: that rank may be
 about to report the cause, such as a stopped sampling worker."""
 
@@ -71,11 +71,11 @@ WAIT_FOR_ALL_S = 10.0
 _TIMEOUT_S = 600.0
 """``World.timeout_s`` of a single process without settings; no other process can keep it waiting."""
 
-_left_behind: dist.ProcessGroup | None = None
+left_behind: dist.ProcessGroup | None = None
 
 
 @dataclass(frozen=True)
-class _Place:
+class RankPlace:
     """Where a process stands in its job."""
 
     rank: int = 0
@@ -84,9 +84,9 @@ class _Place:
     local_size: int = 1
 
     @staticmethod
-    def of_environment() -> "_Place":
+    def of_environment() -> "RankPlace":
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-        return _Place(*(int(os.environ[name]) for name in names))
+        return RankPlace(*(int(os.environ[name]) for name in names))
 
 
 @contextmanager
@@ -103,25 +103,25 @@ def init_world(runtime: RuntimeConfig) -> Iterator[World]:
     """
     if under_torchrun():
         startup.end_with_launcher()
-    place = _Place.of_environment()
+    place = RankPlace.of_environment()
     device_type, backend, problem = resolve(runtime)
     prepare_environment(runtime)  # before CUDA starts, which may be to tell the GPU's id
     device = _own_device(device_type, place) if problem is None else torch.device("cpu")
     gpu = _gpu_id(device) if backend == "nccl" and problem is None else ""
     try:
         store = job_store("world", runtime.timeout_s)
-        processes = _agree(store, place, problem, gpu)
+        processes = agree_to_join(store, place, problem, gpu)
     except AbsentRank as error:
         raise LostRank(f"{error} within runtime.timeout_s={runtime.timeout_s:g} s: see whether it runs") from error
     presence = Presence(store, place.rank, processes, runtime.timeout_s, polls=is_file())
     group = _joined(runtime, store, place, device, backend, presence)
-    with product_precision(runtime.precision), _naming_lost_ranks(presence), group as world:
+    with product_precision(runtime.precision), naming_lost_ranks(presence), group as world:
         with join(presence, lambda: another_connection("world", runtime.timeout_s)):
             yield world
 
 
 @contextmanager
-def _naming_lost_ranks(presence: Presence) -> Iterator[None]:
+def naming_lost_ranks(presence: Presence) -> Iterator[None]:
     """Turn a lost connection inside the ``with`` block into a ``LostRank``. On one machine, the launcher has ended this
     process before, if a rank has ended."""
     try:
@@ -143,11 +143,11 @@ def world_here(runtime: RuntimeConfig) -> Iterator[World]:
     if problem is not None:
         raise problem
     prepare_environment(runtime)
-    with _joined(runtime, dist.HashStore(), _Place(), _own_device(device_type, _Place()), backend) as world:
+    with _joined(runtime, dist.HashStore(), RankPlace(), _own_device(device_type, RankPlace()), backend) as world:
         yield world
 
 
-def _own_device(device_type: str, place: _Place) -> torch.device:
+def _own_device(device_type: str, place: RankPlace) -> torch.device:
     """The device of the rank at ``place``: of several visible GPUs, the one of its number on the machine."""
     if device_type != "cuda":
         return torch.device(device_type)
@@ -163,7 +163,7 @@ def _gpu_id(device: torch.device) -> str:
 def _joined(
     runtime: RuntimeConfig,
     store: dist.Store,
-    place: _Place,
+    place: RankPlace,
     device: torch.device,
     backend: str,
     presence: Presence | None = None,
@@ -218,7 +218,7 @@ def world_of_one(where: torch.device | RuntimeConfig) -> Iterator[World]:
         dist.destroy_process_group()
 
 
-def _agree(store: dist.Store, place: _Place, problem: FullGNNError | None, gpu: str) -> list[Process]:
+def agree_to_join(store: dist.Store, place: RankPlace, problem: FullGNNError | None, gpu: str) -> list[Process]:
     """Raise the problem of the lowest rank that has one, on every rank; if no rank has a problem, return.
 
     Args:
@@ -265,7 +265,7 @@ def _lost(error: Exception, presence: Presence) -> LostRank:
         which = " and ".join(map(presence.describe, silent))
         message = f"{which} {waited}: it is stopped, or its machine is; start again with resume=auto"
         return LostRank(message, presence.pids_here(silent))
-    time.sleep(_GRACE_S)
+    time.sleep(GRACE_S)
     return LostRank(f"a rank {waited}, although all run: set a longer runtime.timeout_s")
 
 
@@ -275,11 +275,11 @@ def leave_group(error: BaseException, presence: Presence | None) -> None:
     Args:
         presence: the ranks of the job, which this rank has left; None: it is the only one.
     """
-    global _left_behind
+    global left_behind
     if presence is None or presence.size == 1 or (is_of_all_ranks(error) and presence.all_leave(WAIT_FOR_ALL_S)):
         dist.destroy_process_group()
     else:
-        _left_behind = dist.group.WORLD
+        left_behind = dist.group.WORLD
 
 
 def is_of_all_ranks(error: BaseException) -> bool:
@@ -289,12 +289,12 @@ def is_of_all_ranks(error: BaseException) -> bool:
 
 def is_group_left_behind() -> bool:
     """Whether torch still has the process group of a job that this process has left after an error."""
-    return _left_behind is not None and _left_behind is dist.group.WORLD
+    return left_behind is not None and left_behind is dist.group.WORLD
 
 
 def destroy_group_left_behind() -> None:
     """Destroy the group of an earlier job. All ranks have come to their next job, so that none waits for another."""
-    global _left_behind
+    global left_behind
     if is_group_left_behind():
         dist.destroy_process_group()
-    _left_behind = None
+    left_behind = None

@@ -188,11 +188,11 @@ def check_tasks(runtime: RuntimeConfig | None, one_process: bool = False) -> Non
 def warn_of_crowding(nproc: int, runtime: RuntimeConfig) -> None:
     """Log a warning if ``nproc`` ranks that compute on the CPU outnumber its cores. Called before the ranks start."""
     if nproc > num_cores() and resolve(runtime)[0] == "cpu":
-        _warn_once(nproc, num_cores())
+        warn_once(nproc, num_cores())
 
 
 @functools.cache
-def _warn_once(nproc: int, cores: int) -> None:
+def warn_once(nproc: int, cores: int) -> None:
     """One warning for all jobs of a sweep."""
     log.warning(
         "%d ranks share %s: they take turns, so that an epoch takes longer than with %d, and each of them needs memory;"

@@ -341,7 +341,7 @@ def join(presence: Presence, connect: Callable[[], dist.Store]) -> Iterator[None
     outer, done = _present, threading.Event()
     if presence.spans_machines:
         store = connect()
-        threading.Thread(target=_beat, args=(store, presence.rank, done), name="heartbeat", daemon=True).start()
+        threading.Thread(target=send_beats, args=(store, presence.rank, done), name="heartbeat", daemon=True).start()
     _present = presence
     try:
         yield
@@ -351,7 +351,7 @@ def join(presence: Presence, connect: Callable[[], dist.Store]) -> Iterator[None
         presence.leave()
 
 
-def _beat(store: dist.Store, rank: int, done: threading.Event) -> None:
+def send_beats(store: dist.Store, rank: int, done: threading.Event) -> None:
     """Count in the ``store`` until the rank is ``done``, or the launcher, which keeps the store, has ended."""
     count = 0
     with suppress(RuntimeError):

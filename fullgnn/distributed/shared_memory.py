@@ -62,7 +62,7 @@ class SharedSlots:
         self.num_slots, self.round = num_slots, 0
         self._bytes = [0] * num_ranks  # of one slot of each rank
         self._readers: list[list[int]] = [[]] * num_slots  # of this rank's slots, in the last round of each
-        self._pids: list[int] = []  # of the ranks, once their memory is mapped
+        self.pids: list[int] = []  # of the ranks, once their memory is mapped
         self._memory: list[Tensor] = []
         self._counters: list[np.ndarray] = []
         self._views: dict[tuple[int, int, int, int, torch.dtype], Tensor] = {}
@@ -136,7 +136,7 @@ class SharedSlots:
             if self.alone:
                 self._memory = _own_all(sizes, self.rank)
             else:
-                memory, self._pids = map_shared(sizes[self.rank], range(self.num_ranks))
+                memory, self.pids = map_shared(sizes[self.rank], range(self.num_ranks))
                 self._memory = list(map(torch.from_numpy, memory))
             self._counters = [part[:16].view(torch.int64).numpy() for part in self._memory]
 
@@ -162,7 +162,7 @@ class SharedSlots:
             time.sleep(0 if polls < _YIELDS else _NAP_S)
             if polls % 1024 != 0:
                 continue
-            if self._pids and not os.path.exists(f"/proc/{self._pids[rank]}"):
+            if self.pids and not os.path.exists(f"/proc/{self.pids[rank]}"):
                 raise ConnectionError(f"rank {rank} has ended")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"rank {rank} did not reach round {value} within {self.timeout_s} s")

@@ -235,7 +235,7 @@ def applicable(
         applied["offload"] = "never"
     for option, reason in reasons.items():
         if getattr(optimizations, option) in (True, "always"):
-            _log_once(option, reason)
+            log_once(option, reason)
     return replace(optimizations, **applied)
 
 
@@ -251,7 +251,7 @@ def _with_sparse_features(
     elif not optimizations.skip_input_gradient:
         why_not = "optimizations.skip_input_gradient=false asks for the gradient of the features; set it to true"
     if choice is True and why_not:
-        _log_once("sparse_features", why_not)
+        log_once("sparse_features", why_not)
     keeps_product = optimizations.cache_aggregation is not False and contract.input_propagation is not None
     chosen = not why_not and (choice is True or _is_faster_sparse(nodes, keeps_product))
     if chosen:
@@ -307,6 +307,6 @@ def _log_density(density: float) -> None:
 
 
 @functools.cache
-def _log_once(option: str, reason: str) -> None:
+def log_once(option: str, reason: str) -> None:
     """Log a disabled optimization once in a process: the planner and the run ask for the same one."""
     log.info("optimizations.%s is disabled: %s", option, reason)

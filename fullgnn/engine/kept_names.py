@@ -14,8 +14,8 @@ from fullgnn.errors import ConfigError
 from fullgnn.graph.node_names import NodeNames, Texts
 from fullgnn.partition.prepared import PreparedGraph
 
-_IN_MEMORY = 1 << 24  # bytes of an array that needs no file
-_TEXTS_AT_ONCE = 1 << 16
+IN_MEMORY = 1 << 24  # bytes of an array that needs no file
+TEXTS_AT_ONCE = 1 << 16
 
 
 class KeptNames:
@@ -42,8 +42,8 @@ class KeptNames:
         self._utf8 = _space(np.uint8, int(self._ends[-1]))
         for part in prepared.parts():
             names, starts = _texts_of(part.node_names), self._ends[part.node_id]
-            for first in range(0, len(names), _TEXTS_AT_ONCE):
-                ends = names.ends[first : first + _TEXTS_AT_ONCE + 1]
+            for first in range(0, len(names), TEXTS_AT_ONCE):
+                ends = names.ends[first : first + TEXTS_AT_ONCE + 1]
                 begin, stop = int(ends[0]), int(ends[-1])
                 shift = starts[first : first + len(ends) - 1] - ends[:-1]
                 self._utf8[np.arange(begin, stop) + np.repeat(shift, np.diff(ends))] = names.utf8[begin:stop]
@@ -69,7 +69,7 @@ def _texts_of(names: NodeNames | None) -> Texts:
 def _space(dtype: Any, count: int) -> np.ndarray:
     """An array in memory, or in a file that has no name."""
     size = np.dtype(dtype).itemsize * count
-    if size <= _IN_MEMORY:
+    if size <= IN_MEMORY:
         return np.empty(count, dtype)
     try:
         with tempfile.TemporaryFile(prefix="fullgnn-") as file:

@@ -214,11 +214,11 @@ class DeviceRates:
     def __init__(self, optimizer: torch.optim.Optimizer, device: torch.device):
         self._optimizer = optimizer
         dtype = torch.float32 if device.type == "cuda" else torch.float64
-        self._rates = [torch.zeros((), dtype=dtype, device=device) for _ in optimizer.param_groups]
+        self.rates = [torch.zeros((), dtype=dtype, device=device) for _ in optimizer.param_groups]
 
     def write(self) -> None:
         """Write the optimizer's learning rates of now into the tensors, without a wait for the device."""
-        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
+        for group, rate in zip(self._optimizer.param_groups, self.rates, strict=True):
             rate.fill_(group["lr"])
 
     def step(self) -> None:
@@ -226,7 +226,7 @@ class DeviceRates:
         groups = self._optimizer.param_groups
         before = [dict(group) for group in groups]
         try:
-            for group, rate in zip(groups, self._rates, strict=True):
+            for group, rate in zip(groups, self.rates, strict=True):
                 group["lr"] = rate
                 if isinstance(self._optimizer, torch.optim.SGD):
                     group["fused"] = True  # SGD's other kernels read the learning rate on the host

@@ -98,10 +98,10 @@ class AsyncNumbers:
         if numbers.device.type == "cuda":
             self._host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
             self._host.copy_(numbers, non_blocking=True)
-            self._arrived: torch.cuda.Event | None = torch.cuda.Event()
-            self._arrived.record()
+            self.arrived: torch.cuda.Event | None = torch.cuda.Event()
+            self.arrived.record()
         else:
-            self._host, self._arrived = numbers.clone(), None
+            self._host, self.arrived = numbers.clone(), None
 
     def read(self) -> list[float]:
         """Wait for these numbers only, not for work that was launched after them.
@@ -109,8 +109,8 @@ class AsyncNumbers:
         Raises:
             TimeoutError: see ``wait_for_gpu``.
         """
-        if self._arrived is not None:
-            wait_for_gpu(self._arrived)
+        if self.arrived is not None:
+            wait_for_gpu(self.arrived)
         return self._host.tolist()
 
 

@@ -28,7 +28,7 @@ from fullgnn.graph.node_names import Texts
 from fullgnn.storage.folder import replacing, writing_to
 from fullgnn.storage.record import RunFolder
 
-_ROWS_AT_ONCE = 1 << 17
+ROWS_AT_ONCE = 1 << 17
 AUTO, PARQUET, CSV, NEVER = TABLES
 STEM = "predictions"
 
@@ -130,8 +130,8 @@ def _tables(
     """The rows as Arrow tables of some rows each; one at least."""
     import pyarrow
 
-    for first in range(0, max(1, len(prediction)), _ROWS_AT_ONCE):
-        stop = min(first + _ROWS_AT_ONCE, len(prediction))
+    for first in range(0, max(1, len(prediction)), ROWS_AT_ONCE):
+        stop = min(first + ROWS_AT_ONCE, len(prediction))
         columns = {"node": _named(names, first, stop)}
         predicted = np.array(prediction[first:stop])
         if predicted.ndim == 1 and predicted.dtype.kind == "i":

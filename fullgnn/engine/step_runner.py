@@ -92,7 +92,7 @@ class StepRunner:
         self._captured = Cost()  # bytes and counts of one replay
         self._device = graph.labels.device
         state.rates = device_rates(state.optimizer, state.schedule, self._device, replay.make_graph is not None)
-        self._rehearses = gpu.runs_triton(self._device)
+        self.rehearses = gpu.runs_triton(self._device)
         own_stream = replay.make_graph is not None and self._device.type == "cuda"
         self._stream = torch.cuda.Stream(self._device) if own_stream else None
         self.full, self.row_id, self.defers = run, graph.block.source_id, defers_reads(self._device)
@@ -124,7 +124,7 @@ class StepRunner:
     def __call__(self, epoch: int) -> Launched:
         """Launch ``epoch``. The result holds the meter's counts since its last ``lap``."""
         with self._on_own_stream():
-            if self._rehearses:
+            if self.rehearses:
                 self._rehearse(epoch)
             self._capture_if_due(epoch)
             replayed = self._cuda_graph is not None
@@ -188,7 +188,7 @@ class StepRunner:
 
     def _rehearse(self, epoch: int) -> None:
         """Rehearse the step of ``epoch``; of a task that finds links, the steps that differ."""
-        self._rehearses = False
+        self.rehearses = False
         with self.meter.untimed() as begun:
             self.begin(epoch)
         self.meter.add(begun)  # pairs are found once: the epoch itself has nothing left to begin

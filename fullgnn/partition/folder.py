@@ -40,7 +40,7 @@ LISTED = {f"{name}_indptr": f"{name}_ids.npy" for name in LISTS} | {
 """By the name of an array, the file whose length it must agree with."""
 _CHECKSUM = "checksum"  # key of layout.json: of all its other values
 _DAMAGED = "the prepared graph is damaged: "
-_SMALL = 1 << 20  # bytes of a file that is read instead of mapped
+SMALL = 1 << 20  # bytes of a file that is read instead of mapped
 
 
 def write_folder(prepared: PreparedGraph, path: Path) -> Path:
@@ -173,7 +173,7 @@ def _reader(
 
     def read() -> np.ndarray:
         try:
-            if size > _SMALL:
+            if size > SMALL:
                 check()
                 return map_npy(file)
             num_bytes = file.stat().st_size

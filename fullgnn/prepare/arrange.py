@@ -50,7 +50,7 @@ def arrange(preparation: "Preparation", graph: Graph, load_time_s: float) -> Pre
         ConfigError, DataError, PartitionError: see the packages ``graph``, ``partition`` and ``reorder``.
     """
     begin, cfg = time.perf_counter(), preparation.cfg
-    order = _order(cfg, preparation.num_parts, graph, preparation.cache)
+    order = node_order(cfg, preparation.num_parts, graph, preparation.cache)
     links = LinkPairs.of(graph) if preparation.has_pairs else None
     nodes = NodeFacts.of(graph, None if links is None else links.facts)
     prepared = cut(graph, order, nodes, links, _encoded(cfg, graph, preparation.codec_context))
@@ -260,7 +260,7 @@ def _pair_makers(links: LinkPairs, nodes: np.ndarray) -> dict[str, Callable[[], 
     return {"first_pairs": lambda: np.stack([indptr[nodes] for indptr in starts]), **lists}
 
 
-def _check_order(arrays: dict[str, np.ndarray], num_nodes: int, num_parts: int) -> None:
+def check_order(arrays: dict[str, np.ndarray], num_nodes: int, num_parts: int) -> None:
     """Refuse arrays of the cache that are not a permutation of the nodes, and the bounds of the parts.
 
     Raises:
@@ -276,7 +276,7 @@ def _check_order(arrays: dict[str, np.ndarray], num_nodes: int, num_parts: int) 
         raise ValueError("it is no permutation of the nodes")
 
 
-def _order(cfg: Config, num_parts: int, graph: Graph, cache: Cache) -> NodeOrder:
+def node_order(cfg: Config, num_parts: int, graph: Graph, cache: Cache) -> NodeOrder:
     """Load the order of ``graph`` from the ``cache``, or compute and store it.
 
     An order from a fallback method is not stored, so that the next run tries the requested method again.
@@ -294,7 +294,7 @@ def _order(cfg: Config, num_parts: int, graph: Graph, cache: Cache) -> NodeOrder
     )
 
     def stored_order(arrays: dict[str, np.ndarray]) -> NodeOrder:
-        _check_order(arrays, graph.num_nodes, num_parts)
+        check_order(arrays, graph.num_nodes, num_parts)
         used = UsedMethods(name_of(partitioner), name_of(method), int(arrays["num_blocks"]))
         return NodeOrder(arrays["perm"], Partition(arrays["bounds"]), used)
 

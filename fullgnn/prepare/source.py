@@ -141,7 +141,7 @@ class Preparation:
         """The key in ``cache`` of the prepared graph if it is known by its configuration and files; empty if its loader
         does not name the files, or nothing is cached."""
         identity = self._identity(cache)
-        return "" if identity is None else cache.key(**identity, **self._settings())
+        return "" if identity is None else cache.key(**identity, **self.settings())
 
     def _identity(self, cache: Cache) -> dict[str, Any] | None:
         """By which files the graph is known; None: by its arrays, or nothing is cached."""
@@ -165,9 +165,9 @@ class Preparation:
 
     def _key(self, **what: Any) -> str:
         """The key of the prepared graph ``what``, with these settings."""
-        return self.cache.key(**what, **self._settings())
+        return self.cache.key(**what, **self.settings())
 
-    def _settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         from fullgnn.partition import contiguous, nnz
         from fullgnn.reorder import degree, none, rcm, slashburn
 
@@ -279,7 +279,7 @@ def _kept(cache: Cache, key: str) -> Path | None:
     if cache.folder is None or not key:
         return None
     path = cache.folder / KIND / key
-    if not _sees(path):
+    if not sees_folder(path):
         return None
     log.info("the prepared graph is read from %s", path)
     return path
@@ -298,7 +298,7 @@ class Places(ExitStack):
         return self.enter_context(temporary_folder()) / "graph"
 
 
-def _sees(path: Path) -> bool:
+def sees_folder(path: Path) -> bool:
     """Whether this machine has the folder."""
     return (path / LAYOUT).is_file()
 
@@ -306,7 +306,7 @@ def _sees(path: Path) -> bool:
 def _on_this_machine(world: World, path: Path, places: Places) -> Path:
     """Where this machine has the graph that rank 0 has at ``path``. A machine that does not see it gets its parts."""
     first = world.rank - world.rank % world.local_size
-    sees = all_gather_objects(_sees(path))
+    sees = all_gather_objects(sees_folder(path))
     blind = [leader for leader in range(0, world.size, world.local_size) if not sees[leader]]
     local = path
     whole = open_folder(path) if world.rank == 0 else None

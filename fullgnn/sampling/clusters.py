@@ -93,9 +93,9 @@ class ClusterBatches:
     """
 
     def __init__(self, graph: HostGraph, num_hops: int, group_size: int):
-        self._graph, self._num_hops, self.unit = graph, num_hops, group_size
-        self._order, self._bounds = graph.extra[ORDER], graph.extra[BOUNDS]
-        self.items = np.arange(len(self._bounds) - 1)
+        self.graph, self._num_hops, self.unit = graph, num_hops, group_size
+        self.order, self.bounds = graph.extra[ORDER], graph.extra[BOUNDS]
+        self.items = np.arange(len(self.bounds) - 1)
         self._is_train = np.zeros(graph.num_nodes, bool)
         self._is_train[graph.train] = True
         self._group_of = np.full(graph.num_nodes, -1, np.int32)  # scratch: of the nodes of the current batch
@@ -118,7 +118,7 @@ class ClusterBatches:
         sources = np.sort(nodes)
         self._group_of[nodes] = group
         self._local[sources] = np.arange(len(sources), dtype=np.int32)
-        graph = self._graph
+        graph = self.graph
         most = int((graph.indptr[sources + 1] - graph.indptr[sources]).sum())
         indptr, indices = np.zeros(len(sources) + 1, np.int32), np.empty(most + PADDING, np.int32)
         places, own = np.empty(most, np.int64), np.full(len(sources), -1, np.int64)
@@ -141,13 +141,13 @@ class ClusterBatches:
     def usual_size(self, num_items: int) -> tuple[int, int]:
         """See ``Sampler``."""
         share = min(1.0, num_items / len(self.items))
-        num_nodes, num_edges = share * self._graph.num_nodes, share * len(self._graph.indices)
+        num_nodes, num_edges = share * self.graph.num_nodes, share * len(self.graph.indices)
         num_bytes = 1.5 * self._num_hops * (12 * num_edges + 40 * num_nodes) + 4096
         return max(1, int(1.2 * num_nodes)), int(num_bytes)
 
     def _nodes(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The nodes of some clusters, and the number of the group of each."""
-        parts = [self._order[self._bounds[item] : self._bounds[item + 1]] for item in items]
+        parts = [self.order[self.bounds[item] : self.bounds[item + 1]] for item in items]
         sizes = [len(part) for part in parts]
         groups = np.repeat(np.arange(len(items)) // self.unit, sizes)
         return np.concatenate([np.empty(0, np.int64), *parts]), groups
@@ -158,7 +158,7 @@ class ClusterBatches:
         Args:
             own: (num_sources,) place of each node's stored self-loop; -1: it has none.
         """
-        weight = self._graph.weight
+        weight = self.graph.weight
         if weight is None:
             stored, loop = np.diff(indptr).astype(np.float64), (own >= 0).astype(np.float64)
         else:

@@ -84,7 +84,7 @@ class GpuNeighborSampler:
         # A place that is not used is 0, and must be there.
         self._indices, self._weights, self._cumulative = (data if len(data) else data.new_zeros(1) for data in of_edges)
         if self.how == Draw.WEIGHTED_REPLACE:
-            self._last = torch.from_numpy(_last_places(on_host.indptr, on_host.weights, on_host.cumulative)).to(device)
+            self._last = torch.from_numpy(last_places(on_host.indptr, on_host.weights, on_host.cumulative)).to(device)
             self._turns = (int(np.diff(on_host.indptr).max(initial=1)) - 1).bit_length()
         self._bits = torch.zeros(-(-on_host.num_nodes // 32), dtype=torch.int32, device=device)
 
@@ -258,7 +258,7 @@ def _num_loops(nodes: Tensor, starts: Tensor, sources_of_edges: Tensor) -> Tenso
     return (torch.cat([nodes, nodes.new_full((1,), -1)])[row] == sources_of_edges).sum()[None]
 
 
-def _last_places(indptr: np.ndarray, weights: np.ndarray, cumulative: np.ndarray) -> np.ndarray:
+def last_places(indptr: np.ndarray, weights: np.ndarray, cumulative: np.ndarray) -> np.ndarray:
     """(n,) int64, the place of the last positive weight of each row; -1: the sum of its weights is 0."""
     positive = np.flatnonzero(weights > 0)
     last = np.concatenate([[-1], positive])[np.searchsorted(positive, indptr[1:])]

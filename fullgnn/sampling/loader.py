@@ -82,12 +82,12 @@ class Loader:
         num_sharing: int = 1,
     ):
         self.device, self.num_batches, self.num_parts = maker.device, sampler.num_batches, sampler.num_parts
-        self._sampler, self._features, self._maker, self._meter = sampler, features, maker, meter
+        self.sampler, self.features, self._maker, self._meter = sampler, features, maker, meter
         self._precomputed, self._num_sharing = precomputed, num_sharing
         self.is_new = True
         """Whether no batch has told ``trained`` its peak since the loader keeps what it keeps on the device."""
-        self._transfer = Transfer(maker.device)
-        self._arrivals = None if workers is None else _Arrivals(workers, self._transfer, meter)
+        self.transfer = Transfer(maker.device)
+        self.arrivals = None if workers is None else Arrivals(workers, self.transfer, meter)
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Minibatch]:
         """The batches of ``epoch``, from the one with the number ``first`` on. A batch is valid until the next one.
@@ -97,25 +97,25 @@ class Loader:
         """
         while first < self.num_batches:
             stop = self.num_batches
-            if self._features.waits:
+            if self.features.waits:
                 stop = first + 1
-            elif isinstance(self._features, Cached):
+            elif isinstance(self.features, Cached):
                 with self._meter.clock("cache"):
-                    filled = on_every_rank(partial(self._features.begin, epoch))
-                self._meter.count("filled_bytes", filled * self._features.row_bytes)
+                    filled = on_every_rank(partial(self.features.begin, epoch))
+                self._meter.count("filled_bytes", filled * self.features.row_bytes)
             yield from self._batches(epoch, first, stop)
             first = stop
 
     def trained(self, peak_bytes: int) -> None:
         """Hear what the tensors of a rank took at most so far, in a batch. Every rank calls it, while ``is_new``."""
-        self.is_new = self._features.waits
+        self.is_new = self.features.waits
         if not self.is_new:
             return
-        assert isinstance(self._features, Cached)
+        assert isinstance(self.features, Cached)
         left = on_every_rank(partial(left_bytes, self.device, self._num_sharing, peak_bytes))
-        rooms = all_gather_objects(self._features.take(left))
+        rooms = all_gather_objects(self.features.take(left))
         sizes = [
-            f"{room} rows of features ({num_bytes(room * self._features.row_bytes)})"
+            f"{room} rows of features ({num_bytes(room * self.features.row_bytes)})"
             for room in dict.fromkeys((min(rooms), max(rooms)))
         ]
         log.info(
@@ -124,15 +124,15 @@ class Loader:
         )
 
     def _batches(self, epoch: int, first: int, stop: int) -> Iterator[Minibatch]:
-        if self._arrivals is None:
+        if self.arrivals is None:
             made = self._here(epoch, first, stop)
         else:
-            made = self._arrivals.epoch(epoch, first, stop)
+            made = self.arrivals.epoch(epoch, first, stop)
         for sample, rows in made:
             self._meter.count("sampled_edges", sample.num_edges)
             self._meter.count("input_rows", sample.num_inputs)
-            num_read = self._features.num_read(sample.num_inputs, rows)
-            self._meter.count("fetched_bytes", num_read * self._features.row_bytes)
+            num_read = self.features.num_read(sample.num_inputs, rows)
+            self._meter.count("fetched_bytes", num_read * self.features.row_bytes)
             self._meter.count("hits", sample.num_inputs - num_read)
             with self._meter.clock("load"):
                 batch = self._load(sample, rows)
@@ -140,51 +140,51 @@ class Loader:
 
     def tensors(self) -> list[Tensor]:
         """The tensors that it keeps on the device from batch to batch, for counting memory."""
-        return self._features.tensors()
+        return self.features.tensors()
 
     def close(self) -> None:
         """End the workers. It may be called twice."""
-        arrivals, self._arrivals = self._arrivals, None
+        arrivals, self.arrivals = self.arrivals, None
         if arrivals is not None:
             arrivals.close()
 
     def _here(self, epoch: int, first: int, stop: int) -> Iterator[tuple[Sample, Tensor]]:
         for number in range(first, stop):
             with self._meter.clock("sample"):
-                sample = self._sampler.sample(epoch, number)
+                sample = self.sampler.sample(epoch, number)
             with self._meter.clock("gather"):
                 ids = self._ids(sample)
-                missing = self._features.missing(ids) if isinstance(ids, np.ndarray) else np.empty(0, np.int64)
-                rows = self._features.gather(missing)
-                rows = self._transfer.moved(rows)
+                missing = self.features.missing(ids) if isinstance(ids, np.ndarray) else np.empty(0, np.int64)
+                rows = self.features.gather(missing)
+                rows = self.transfer.moved(rows)
             yield sample, rows
 
     def _load(self, sample: Sample, rows: Tensor) -> Minibatch:
-        packet = Packet(self._transfer)
+        packet = Packet(self.transfer)
         blocks = self._maker.blocks(sample.hops, sample.targets, packet.put)
-        targets = packet.put(self._sampler.labels[torch.from_numpy(sample.targets)])
+        targets = packet.put(self.sampler.labels[torch.from_numpy(sample.targets)])
         packet.send()
         return Minibatch(self._input(sample, rows, blocks), blocks, targets, sample.total)
 
     def _input(self, sample: Sample, rows: Tensor, blocks: list[Block]) -> Input:
-        if isinstance(self._features, InPlace):
-            return self._features.input(sample.inputs)
-        x = self._features.place(self._ids(sample), rows)
+        if isinstance(self.features, InPlace):
+            return self.features.input(sample.inputs)
+        x = self.features.place(self._ids(sample), rows)
         return x if self._precomputed is None else self._precomputed.input(blocks[0], x)
 
     def _ids(self, sample: Sample) -> np.ndarray | Tensor:
         """The inputs of ``sample``: on the device where they were drawn there, and so are the features; else on the
         host, which waits for them if they were drawn on the device."""
         nodes = sample.inputs_where_drawn
-        return nodes if isinstance(nodes, Tensor) and self._features.has_all else sample.inputs
+        return nodes if isinstance(nodes, Tensor) and self.features.has_all else sample.inputs
 
 
-class _Arrivals:
+class Arrivals:
     """Takes the batches of the workers, in order."""
 
     def __init__(self, workers: Workers, transfer: Transfer, meter: Meter):
-        self._workers, self._transfer, self._meter = workers, transfer, meter
-        self._copying: deque[tuple[torch.cuda.Event, Piece]] = deque()
+        self.workers, self.transfer, self._meter = workers, transfer, meter
+        self.copying: deque[tuple[torch.cuda.Event, Piece]] = deque()
         """Pieces whose slots a GPU may still be reading, in the order of their copies."""
         self._copies = transfer.stream is not None
         if self._copies:
@@ -193,14 +193,14 @@ class _Arrivals:
 
     def epoch(self, epoch: int, first: int, stop: int) -> Iterator[tuple[Sample, Tensor]]:
         """The samples and fetched rows of the batches ``first`` to ``stop``, each valid until the next one."""
-        self._workers.begin(epoch, first, stop)
+        self.workers.begin(epoch, first, stop)
         for number in range(first, stop):
-            piece = self._next(number)
+            piece = self.next_number(number)
             assert piece.targets is not None
-            hops = self._workers.hops(piece)
+            hops = self.workers.hops(piece)
             whole = piece.stop == piece.num_rows
             if whole and not self._copies:
-                rows = torch.from_numpy(self._workers.features(piece))
+                rows = torch.from_numpy(self.workers.features(piece))
             else:
                 hops = [hop.copy() for hop in hops]  # so that their slot is free for another piece
                 rows = self._joined(piece)
@@ -208,47 +208,47 @@ class _Arrivals:
                 yield Sample(piece.targets, hops, piece.total), rows
             finally:  # also where nobody asks for the next batch
                 if whole and not self._copies:
-                    self._workers.release(piece)
+                    self.workers.release(piece)
 
     def close(self) -> None:
         """End the workers."""
-        if self._transfer.stream is not None:
-            self._transfer.stream.synchronize()
-            for address, _ in self._workers.memory():
+        if self.transfer.stream is not None:
+            self.transfer.stream.synchronize()
+            for address, _ in self.workers.memory():
                 torch.cuda.cudart().cudaHostUnregister(address)
-        self._workers.close()
+        self.workers.close()
 
-    def _next(self, number: int) -> Piece:
+    def next_number(self, number: int) -> Piece:
         with self._meter.clock("wait"):
             # Every slot whose copy is done is free again, and the next one too while the worker waits for it.
-            while self._copying and (self._copying[0][0].query() or not self._workers.has_piece(number)):
-                event, copied = self._copying.popleft()
+            while self.copying and (self.copying[0][0].query() or not self.workers.has_piece(number)):
+                event, copied = self.copying.popleft()
                 event.synchronize()
-                self._workers.release(copied)
-            piece = self._workers.next_piece(number)
+                self.workers.release(copied)
+            piece = self.workers.next_piece(number)
         for step, seconds in piece.time_s.items():
             self._meter.spent(step, seconds)
         return piece
 
     def _joined(self, piece: Piece) -> Tensor:
         """The fetched rows of a batch on the device, from all of its pieces, beginning with ``piece``."""
-        rows = torch.from_numpy(self._workers.features(piece))
-        x = self._transfer.empty((piece.num_rows, rows.shape[1]), rows.dtype)
+        rows = torch.from_numpy(self.workers.features(piece))
+        x = self.transfer.empty((piece.num_rows, rows.shape[1]), rows.dtype)
         self._copy(rows, x[: piece.stop], piece)
         while piece.stop < piece.num_rows:
-            piece = self._next(piece.number)
-            rows = torch.from_numpy(self._workers.features(piece))
+            piece = self.next_number(piece.number)
+            rows = torch.from_numpy(self.workers.features(piece))
             self._copy(rows, x[piece.first : piece.stop], piece)
-        self._transfer.arrived(x)
+        self.transfer.arrived(x)
         return x
 
     def _copy(self, rows: Tensor, target: Tensor, piece: Piece) -> None:
         """Copy ``rows`` of ``piece`` to ``target``, and release its slot when that is done."""
-        self._transfer.copy(rows, target)
-        if self._transfer.stream is None:
-            self._workers.release(piece)
+        self.transfer.copy(rows, target)
+        if self.transfer.stream is None:
+            self.workers.release(piece)
         else:
-            self._copying.append((self._transfer.stream.record_event(), piece))
+            self.copying.append((self.transfer.stream.record_event(), piece))
 
 
 def lock_pages(address: int, size: int) -> None:

@@ -61,13 +61,13 @@ class DistributedMultiplication:
         self._col_scale: Tensor | None = None
 
         self.exchange = exchange
-        self._stages: list[list[_RowSlice]] = []
+        self.stages: list[list[_RowSlice]] = []
         self.nnz = 0
         for step, plan in enumerate(exchange.plans):
             matrix = plan.matrix(matrices)
             last = step == len(exchange.plans) - 1
             slices = self._send_order if last and not exchange.packed else [slice(0, self.num_rows)]
-            self._stages.append([self._row_slice(matrix, rows, pattern) for rows in slices])
+            self.stages.append([self._row_slice(matrix, rows, pattern) for rows in slices])
             self.nnz += matrix.nnz
 
     def _row_slice(self, matrix: csr_array, rows: slice, pattern: bool) -> _RowSlice:
@@ -91,7 +91,7 @@ class DistributedMultiplication:
 
     def tensors(self) -> list[Tensor]:
         """The tensors it holds, for counting memory."""
-        blocks = [part.block for parts in self._stages for part in parts if part.block is not None]
+        blocks = [part.block for parts in self.stages for part in parts if part.block is not None]
         held = [tensor for block in blocks for tensor in self._kernel.tensors(block)]
         return [*held, *(s for s in (self._row_scale, self._col_scale) if s is not None), *self.exchange.tensors()]
 
@@ -136,20 +136,20 @@ class DistributedMultiplication:
             if h is None:
                 continue
             first = step if first is None else first
-            last = step == len(self._stages) - 1
-            for part in self._stages[step]:
+            last = step == len(self.stages) - 1
+            for part in self.stages[step]:
                 end = last_epilogue.of(part.rows) if last else NO_EPILOGUE
-                self._multiply(part, h, out[part.rows, columns], step != first, end)
+                self.multiply_slice(part, h, out[part.rows, columns], step != first, end)
                 if last:
                     reduction.send(part.rows)
-        if not self._stages:
+        if not self.stages:
             out.zero_()
             for rows in self._send_order:
                 reduction.send(rows)
         total = reduction.finish()
         return total if complete else apply_epilogue_(total, epilogue)
 
-    def _multiply(self, part: _RowSlice, h: Tensor, target: Tensor, accumulate: bool, epilogue: Epilogue) -> None:
+    def multiply_slice(self, part: _RowSlice, h: Tensor, target: Tensor, accumulate: bool, epilogue: Epilogue) -> None:
         if part.block is not None and h.numel():
             with self._meter.phase("spmm"):
                 self._kernel.spmm(part.block, h, target, accumulate, epilogue)

@@ -62,7 +62,7 @@ class CheckpointWriter:
                 torch.save({"format": FORMAT, **content}, file)
                 file.flush()
                 os.fsync(file.fileno())
-            self._sums[path.name] = _sum_of(path)
+            self._sums[path.name] = sum_of(path)
         except RuntimeError as error:  # torch fails once more when it closes a file that could not be written
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
@@ -83,7 +83,7 @@ class CheckpointWriter:
                 os.link(file, self.folder / file.name)
             except OSError:
                 shutil.copyfile(file, self.folder / file.name)
-            self._sums[file.name] = known.get(file.name) or _sum_of(self.folder / file.name)
+            self._sums[file.name] = known.get(file.name) or sum_of(self.folder / file.name)
 
     def finish(self) -> None:
         """Write ``files.json``, when all other files are there.
@@ -113,11 +113,11 @@ def writing(run_dir: Path, epoch: int, num_batches: int = 0) -> Iterator[Checkpo
         writer = CheckpointWriter(temporary, target)
         yield writer
         writer.finish()
-        _flush(temporary)
+        flush_file(temporary)
         if target.exists():
             shutil.rmtree(target)
         os.rename(temporary, target)
-        _flush(parent)
+        flush_file(parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -210,7 +210,12 @@ def _read_file(file: Path, reader: Callable[[Path, int], T], sums: _Sums) -> T:
         raise error if str(error).startswith(str(file)) else damaged(file, str(error)) from error
 
 
-def _sum_of(path: Path) -> tuple[int, int]:
+def sum_of(path: Path) -> tuple[int, int]:
+    """Size and checksum of a file.
+
+    Raises:
+        OSError: the file cannot be read, or is damaged.
+    """
     try:
         return path.stat().st_size, directory_crc(path)
     except DataError as error:
@@ -246,7 +251,7 @@ def _cure(checkpoint: Path) -> str:
     return "choose an earlier checkpoint of the run" + (f", such as {earlier[-1]}" if earlier else "")
 
 
-def _flush(folder: Path) -> None:
+def flush_file(folder: Path) -> None:
     """Flush the entries of a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -125,7 +125,7 @@ class Progress:
 
     def __init__(self, epochs: int, visible: bool, first: int = 1, simulated: str = ""):
         self._epochs, self._visible, self._first, self._simulated = epochs, visible, first, simulated
-        self._metrics: dict[str, float | None] = {}  # of the last evaluation
+        self.metrics: dict[str, float | None] = {}  # of the last evaluation
         self._bar = None
         if visible and sys.stderr.isatty():
             from tqdm import tqdm  # imported here, since this module must load without tqdm
@@ -136,21 +136,21 @@ class Progress:
     def add_epoch(self, record: EpochRecord) -> None:
         if not self._visible:
             return
-        self._metrics = self._metrics if record.metrics is None else record.metrics
+        self.metrics = self.metrics if record.metrics is None else record.metrics
         if self._bar is not None:
             self._bar.ncols = screen_width()  # it may have changed
             self._bar.set_postfix_str(self._postfix(record), refresh=False)
             self._bar.update()
         elif record.epoch in (self._first, self._epochs) or record.epoch % max(1, self._epochs // 10) == 0:
             rank = f"{self._simulated}: " if self._simulated else ""
-            log.info("%sepoch %d/%d  %s", rank, record.epoch, self._epochs, self._lines(record)[0])
+            log.info("%sepoch %d/%d  %s", rank, record.epoch, self._epochs, self.lines_of(record)[0])
 
-    def _lines(self, record: EpochRecord) -> list[str]:
+    def lines_of(self, record: EpochRecord) -> list[str]:
         """What is said of an epoch, the longest first, which has all of it; each other has less."""
         time = f"{record.cost.time_ms['epoch']:.1f} ms/epoch"
         if self._simulated:
             return [time, ""]
-        name, values = _first_metric(self._metrics)
+        name, values = _first_metric(self.metrics)
         loss = f"loss {record.loss:.4f}"
         metrics = (f"{name}: " if name else "") + "  ".join(f"{split} {value}" for split, value in values.items())
         validation = " ".join(filter(None, ("val", name, values["val"]))) if values else ""
@@ -158,12 +158,12 @@ class Progress:
         return [f"{loss}  {metrics}  {time}", f"{short}  {time}", short, loss]
 
     def _postfix(self, record: EpochRecord) -> str:
-        """The longest of ``_lines`` that leaves the bar ``LEAST_BAR`` columns."""
+        """The longest of ``lines_of`` that leaves the bar ``LEAST_BAR`` columns."""
         assert self._bar is not None
         numbers = f"/{self._epochs} [{_clock(self._bar)}, ]"
         around = len(f"{self._bar.desc}: 100%|| ") + len(str(self._epochs)) + len(numbers)
         room = screen_width() - LEAST_BAR - around
-        *longer, shortest = self._lines(record)
+        *longer, shortest = self.lines_of(record)
         return next((line for line in longer if len(line) <= room), shortest)
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ import torch
 from fullgnn.codecs import Features, encoded
 from fullgnn.codecs._product_cpu import refine
 from fullgnn.codecs.encoded import EncodedRows
-from fullgnn.codecs.product import Product, _looked_up
+from fullgnn.codecs.product import Product, looked_up
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.storage.cache import Cache
 
@@ -179,7 +179,7 @@ def test_the_operations_of_a_gpu_find_the_same_rows(num_nodes: int, num_columns:
     codec = learnt(features, columns=columns, iterations=1)
     codes = torch.from_numpy(codec.encode(features))
     for some in (codes, codes[:0]):
-        found = _looked_up(codec._table, some)[:, :num_columns]
+        found = looked_up(codec.table, some)[:, :num_columns]
         assert torch.equal(found, codec.decode(some, torch.float32))
 
 

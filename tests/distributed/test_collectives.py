@@ -122,12 +122,12 @@ def ring(world: World, by_host: bool) -> dict[str, Any]:
     """Every rank sends its number to the next rank, and also a tensor without rows."""
     meter = Meter(world.device)
     axis = Axis(world.group, meter)
-    axis._by_host |= by_host
+    axis.by_host |= by_host
     mine = torch.full((2, 3), float(world.rank), device=world.device)
     arriving = torch.full((2, 3), -1.0, device=world.device)
     after, before = (world.rank + 1) % world.size, (world.rank - 1) % world.size
     sent, received = axis.exchange([(mine, after), (mine[:0], after)], [(arriving, before), (arriving[:0], before)])
-    if axis._by_host:
+    if axis.by_host:
         mine.fill_(-2)  # a copy is sent
         assert (arriving == -1).all()  # the rows arrive only with wait()
     values = received[0].wait()

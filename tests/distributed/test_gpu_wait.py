@@ -70,14 +70,14 @@ def test_a_late_event_is_waited_for_and_hardly_longer(monkeypatch: pytest.Monkey
         wait_for_gpu(event)
     assert now - 0.25 < 0.25 / 50
     assert event.num_queries - len(naps) > 10  # it asks without a nap at first
-    assert naps == sorted(naps) and naps[-1] <= gpu_wait._LONGEST_NAP_S
+    assert naps == sorted(naps) and naps[-1] <= gpu_wait.LONGEST_NAP_S
 
 
 @pytest.mark.parametrize("by", ["wait_for_gpu", "AsyncNumbers"])
 def test_an_event_that_never_comes_ends_the_wait(by: str) -> None:
     begin, event = time.monotonic(), Completes(after_s=1e9)
     numbers = AsyncNumbers.__new__(AsyncNumbers)  # as they are on a GPU
-    numbers._arrived = event  # type: ignore[assignment]
+    numbers.arrived = event  # type: ignore[assignment]
     with job(2, 0.2), pytest.raises(TimeoutError, match=r"^a GPU did not complete its work within 0\.2 s$"):
         wait_for_gpu(event) if by == "wait_for_gpu" else numbers.read()
     assert 0.2 < time.monotonic() - begin < 5

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from fullgnn.distributed import init_world, joining
-from fullgnn.distributed.joining import _agree, _naming_lost_ranks, _Place
+from fullgnn.distributed.joining import RankPlace, agree_to_join, naming_lost_ranks
 from fullgnn.distributed.presence import LostRank, Presence, Process
 from fullgnn.errors import ConfigError
 from tests.cases import config
@@ -46,7 +46,7 @@ def starting(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def four_ranks(monkeypatch: pytest.MonkeyPatch, gpus: list[str], machines: list[str]) -> None:
-    """Let the other three ranks have told what ``_agree`` asks for: their machines, and the ids of their GPUs."""
+    """Let the other three ranks have told what ``agree_to_join`` asks for: their machines, and the ids of their GPUs."""
     store = dist.HashStore()
     for rank in (1, 2, 3):
         store.set(f"problem/{rank}", "|")
@@ -91,7 +91,7 @@ def every_rank_agrees(gpus: list[str]) -> list[str]:
 
     def agree(rank: int) -> None:
         try:
-            _agree(store, _Place(rank, len(gpus), rank, len(gpus)), None, gpus[rank])
+            agree_to_join(store, RankPlace(rank, len(gpus), rank, len(gpus)), None, gpus[rank])
         except ConfigError as error:
             told[rank] = str(error)
 
@@ -146,8 +146,8 @@ def test_variables_of_nccl_are_set_before_it_starts(
 
 
 def test_a_gpu_that_waits_too_long_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joining, "_GRACE_S", 0.0)
+    monkeypatch.setattr(joining, "GRACE_S", 0.0)
     presence = Presence(dist.HashStore(), 0, [Process.current()] * 2, 5.0, True)
     with pytest.raises(LostRank, match=r"^a rank did not answer within runtime.timeout_s=5 s, although all run"):
-        with _naming_lost_ranks(presence):
+        with naming_lost_ranks(presence):
             raise TimeoutError("a GPU did not complete its work within 5 s")

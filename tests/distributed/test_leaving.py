@@ -128,7 +128,7 @@ def test_a_process_ends_with_its_status_and_all_that_it_has_written(tmp_path: Pa
     script = (
         "import torch.distributed as dist\nfrom fullgnn.distributed import command, joining\n"
         "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
-        "joining._left_behind = dist.group.WORLD\n"
+        "joining.left_behind = dist.group.WORLD\n"
         f"print('said')\ncommand.end_process({status})"
     )
     with (tmp_path / "out").open("w") as out:
@@ -168,9 +168,9 @@ def test_train_graph_joins_again_after_a_run_that_left_its_group_behind(monkeypa
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         with pytest.raises(ConfigError, match="torch.distributed is in use in this process"):
-            api._run_as_rank(config(), None)
-        monkeypatch.setattr(joining, "_left_behind", dist.group.WORLD)
-        assert api._run_as_rank(config(), None) == "joined"
+            api.run_as_rank(config(), None)
+        monkeypatch.setattr(joining, "left_behind", dist.group.WORLD)
+        assert api.run_as_rank(config(), None) == "joined"
     finally:
         joining.destroy_group_left_behind()
     assert not dist.is_initialized()

@@ -40,7 +40,7 @@ def test_a_rank_that_works_is_waited_for(other: Process) -> None:
     store = dist.HashStore()
     first, second = two(store, other, timeout_s=0.2)
     done = threading.Event()
-    beats = threading.Thread(target=presence._beat, args=(store, 1, done))
+    beats = threading.Thread(target=presence.send_beats, args=(store, 1, done))
     beats.start()
     later(0.8, lambda: second.tell("work", "what it found"))
     assert first.hear("work", 1) == "what it found"

@@ -109,7 +109,7 @@ def waits_for_a_rank_that_has_ended(world: World) -> str:
     slots = SharedSlots(2, world.rank, timeout_s=60)
     slots.begin([1, 1], 1, torch.float32, [])
     if world.rank == 0:
-        slots._pids[1] = 2**22 + 1  # above the largest process id of Linux
+        slots.pids[1] = 2**22 + 1  # above the largest process id of Linux
         try:
             slots.read(1)
         except ConnectionError as error:

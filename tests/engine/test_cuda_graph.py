@@ -33,7 +33,7 @@ from fullgnn.engine.state import TrainState
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.cuda_graph import CudaGraph
-from fullgnn.kernels.support.trials import _strided
+from fullgnn.kernels.support.trials import strided
 from fullgnn.telemetry.meter import Cost, EpochRecord, Meter
 from fullgnn.train import run_on
 from tests.cases import Calling, config, layout_overrides
@@ -226,7 +226,7 @@ def storages(tree: Any) -> Iterator[torch.UntypedStorage]:
     """The memory of all tensors in ``tree``, also of sparse ones."""
     for leaf in tree_iter(tree):
         if isinstance(leaf, torch.Tensor):
-            yield from (part.untyped_storage() for part in _strided(leaf))
+            yield from (part.untyped_storage() for part in strided(leaf))
 
 
 class BreaksOff(Recorded):
@@ -519,7 +519,7 @@ def test_every_step_is_on_one_stream_that_waits_and_is_waited_for(monkeypatch) -
 
     class Step(StepRunner):
         def _rehearse(self, epoch: int) -> None:
-            self._rehearses = False
+            self.rehearses = False
             said.append(f"rehearsal on {streams[-1].name}")
 
         def begin(self, epoch: int) -> None:

@@ -41,7 +41,7 @@ def runs(world: World, cfg: Config, threads: int, repeats: int) -> tuple[list[st
     from fullgnn.kernels.support import process as pool
 
     found, shared = [], 0
-    submit = pool._pool(threads).submit
+    submit = pool.pool_of(threads).submit
 
     def counted(*args: Any) -> Any:
         nonlocal shared
@@ -57,7 +57,7 @@ def runs(world: World, cfg: Config, threads: int, repeats: int) -> tuple[list[st
             mock.patch.object(dense, "MIN_WORK", 1),
             mock.patch.object(loss, "MIN_ELEMENTS", 1),
             mock.patch("fullgnn.kernels.dropout._philox_cpu.PARALLEL_ELEMENTS", 1),
-            mock.patch.object(pool._pool(threads), "submit", counted),
+            mock.patch.object(pool.pool_of(threads), "submit", counted),
         ):
             for _ in range(repeats):
                 meter = Meter(world.device)
@@ -137,7 +137,7 @@ def test_without_triton_auto_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def chooses_by_rule(world: World, cfg: Config) -> bool:
-    return make_scheme(cfg, world, Meter(world.device)).kernel._autotune.deterministic
+    return make_scheme(cfg, world, Meter(world.device)).kernel.autotune.deterministic
 
 
 def test_auto_chooses_by_rule_where_it_is_asked_for(ranks) -> None:

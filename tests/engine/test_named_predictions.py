@@ -42,11 +42,11 @@ def saved(path: Path, names: Any, class_names: Any = CLASSES) -> str:
 
 def _train(world: World, small: bool, *overrides: str) -> None:
     if small:  # as a large graph, of which only some rows are in memory
-        kept_names._IN_MEMORY, kept_names._TEXTS_AT_ONCE, prediction_table._ROWS_AT_ONCE = 0, 5, 10
+        kept_names.IN_MEMORY, kept_names.TEXTS_AT_ONCE, prediction_table.ROWS_AT_ONCE = 0, 5, 10
     try:
         run_on(world, config(*overrides))
     finally:
-        kept_names._IN_MEMORY, kept_names._TEXTS_AT_ONCE, prediction_table._ROWS_AT_ONCE = 1 << 24, 1 << 16, 1 << 17
+        kept_names.IN_MEMORY, kept_names.TEXTS_AT_ONCE, prediction_table.ROWS_AT_ONCE = 1 << 24, 1 << 16, 1 << 17
 
 
 def _predict(world: World, *overrides: str) -> None:

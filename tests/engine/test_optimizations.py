@@ -87,7 +87,7 @@ NORM = "model.norm=batch reads every row of the last layer; set model.norm=layer
 @pytest.fixture
 def logged(caplog):
     """Returns the lines that ``applicable`` has logged; a line is logged once in a process."""
-    checks._log_once.cache_clear()
+    checks.log_once.cache_clear()
     caplog.set_level(logging.INFO, "fullgnn")
     return lambda: [record.getMessage() for record in caplog.records]
 

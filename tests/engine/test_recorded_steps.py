@@ -179,7 +179,7 @@ def rate_of_a_tensor(monkeypatch: pytest.MonkeyPatch, runner: StepRunner) -> Non
     step = DeviceRates.step
 
     def step_by_number(rates: DeviceRates) -> None:
-        assert all(float(rate) > 0 for rate in rates._rates)
+        assert all(float(rate) > 0 for rate in rates.rates)
         step(rates)
 
     monkeypatch.setattr(DeviceRates, "step", step_by_number)

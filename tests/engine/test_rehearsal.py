@@ -80,8 +80,8 @@ def trace(world: World, cfg: Config, rehearses: bool, graph: Graph | None = None
         meter = Meter(world.device)
         job = set_up(cfg, world, meter, graph if world.rank == 0 else None)
         runner = StepRunner(job)
-        assert runner._rehearses
-        runner._rehearses = rehearses
+        assert runner.rehearses
+        runner.rehearses = rehearses
         runner.meter.lap()
         launched = [runner(epoch) for epoch in range(1, EPOCHS + 1)]
         costs = [one.cost.read() for one in launched]

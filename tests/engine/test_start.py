@@ -70,7 +70,7 @@ def test_more_ranks_than_cores_are_told_before_they_start(
     overrides: list[str], cores: int, warned: str | None, tmp_path: Path, monkeypatch, caplog
 ) -> None:
     """Once, also in a sweep, whose jobs one process starts."""
-    mesh._warn_once.cache_clear()
+    mesh.warn_once.cache_clear()
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
     seen = []
     for way in ("fork_workers", "launch_workers"):

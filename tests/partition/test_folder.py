@@ -97,7 +97,7 @@ def test_a_folder_keeps_facts_and_pairs(tmp_path: Path) -> None:
 
 
 def test_writing_to_an_array_leaves_the_folder_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "_SMALL", 0)  # all files are mapped
+    monkeypatch.setattr(folders, "SMALL", 0)  # all files are mapped
     prepared = made("symmetric", 2, tmp_path / "graph")
     features = prepared.part(0).features[:]
     features[:] = 7
@@ -254,7 +254,7 @@ def test_a_file_that_changes_is_prepared_anew(tmp_path: Path) -> None:
 
 def test_pairs_of_an_older_definition_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pairs of a directed graph had a direction once. Folders without pairs are as they were."""
-    now, graph = Preparation._settings, dense_graph("directed").graph()
+    now, graph = Preparation.settings, dense_graph("directed").graph()
 
     def before(preparation: Preparation) -> dict[str, Any]:
         task = preparation.cfg.task
@@ -262,7 +262,7 @@ def test_pairs_of_an_older_definition_are_not_read(tmp_path: Path, monkeypatch: 
 
     for overrides, same in ((["task=link_prediction"], False), ([], True)):
         cfg = case(tmp_path, *overrides)
-        monkeypatch.setattr(Preparation, "_settings", before)
+        monkeypatch.setattr(Preparation, "settings", before)
         old = Preparation(cfg, 2, graph).here().key
-        monkeypatch.setattr(Preparation, "_settings", now)
+        monkeypatch.setattr(Preparation, "settings", now)
         assert (Preparation(cfg, 2, graph).here().key == old) == same

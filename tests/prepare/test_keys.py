@@ -163,7 +163,7 @@ def test_another_file_in_the_place_of_the_temporary_one_is_known_by_itself(file:
 
 
 def test_train_graph_without_a_cache_hashes_nothing(prepares: list, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "_contents", lambda graph, cache_dir: pytest.fail("it is hashed"))
+    monkeypatch.setattr(api, "contents_of", lambda graph, cache_dir: pytest.fail("it is hashed"))
     api.train_graph(club())
 
 

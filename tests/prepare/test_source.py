@@ -31,8 +31,8 @@ from tests.schemes.training import step_of
 def prepare_run(world: World, cfg: Config, graph: Graph | None, blind: bool) -> Run:
     """Set up a run; with ``blind``, each pair of ranks is a machine that sees its own files only."""
     seen = world if not blind else replace(world, local_size=2)
-    sees, there = source._sees, seen.rank < seen.local_size
-    with mock.patch.object(source, "_sees", (lambda path: there and sees(path)) if blind else sees):
+    sees, there = source.sees_folder, seen.rank < seen.local_size
+    with mock.patch.object(source, "sees_folder", (lambda path: there and sees(path)) if blind else sees):
         return set_up(cfg, seen, Meter(world.device), graph if world.rank == 0 else None)
 
 

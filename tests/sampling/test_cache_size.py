@@ -39,7 +39,7 @@ def rows_by_batch(world: World, keys: list[str], num_rows: int, num_epochs: int)
     """Which rows stay on the device in each batch, and how many hits the loader counts."""
     meter = Meter(world.device)
     training = set_up_sampled(minibatch_config(*KEYS, *keys), world, meter)
-    source, found = training.loader._features, []  # type: ignore[attr-defined]
+    source, found = training.loader.features, []  # type: ignore[attr-defined]
     peak = TensorPeak(world.device)
     with left(num_rows + world.rank), closing(training.loader) as loader:
         for epoch in range(1, num_epochs + 1):

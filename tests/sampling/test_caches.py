@@ -164,7 +164,7 @@ def hits_of_epochs(world: World, keys: list[str]) -> dict[str, Any]:
         for _ in loader.epoch(epoch):
             pass
         found.append(meter.take().counts)
-    batches = loader._sampler
+    batches = loader.sampler
     reads = [
         Counter(node for number in range(batches.num_batches) for node in batches.sample(epoch, number).inputs.tolist())
         for epoch in range(1, EPOCHS + 1)
@@ -224,7 +224,7 @@ def contents(world: World, keys: list[str], epochs: list[int]) -> list[list[int]
     found = []
     for epoch in epochs:
         next(loader.epoch(epoch, first=2))  # in mid-epoch
-        features = loader._features  # type: ignore[attr-defined]
+        features = loader.features  # type: ignore[attr-defined]
         found.append(np.flatnonzero(features._slot >= 0).tolist())
     loader.close()
     return found

@@ -70,7 +70,7 @@ def test_blocks_are_the_normalised_subgraphs_of_the_groups(weighted: bool, group
     targets = batches.targets(items)
     assert targets.tolist() == [v for v in sources.tolist() if graph.train_mask[v]]
     hops = batches.sample(items, 1)
-    blocks = BlockMaker(batches._graph, NEEDS, torch.float64, torch.device("cpu")).blocks(hops, targets)
+    blocks = BlockMaker(batches.graph, NEEDS, torch.float64, torch.device("cpu")).blocks(hops, targets)
     assert len(blocks) == 3 and blocks[0] is blocks[1] and blocks[-1].own_id.tolist() == targets.tolist()
     for block, rows in ((blocks[0], sources), (blocks[-1], targets)):
         assert block.source_id.tolist() == sources.tolist() and block.own_id.tolist() == rows.tolist()
@@ -92,7 +92,7 @@ def test_blocks_are_the_normalised_subgraphs_of_the_groups(weighted: bool, group
 
 
 def _cluster(batches: ClusterBatches, item: int) -> np.ndarray:
-    return batches._order[batches._bounds[item] : batches._bounds[item + 1]]
+    return batches.order[batches.bounds[item] : batches.bounds[item + 1]]
 
 
 def test_groups_stay_whole_on_any_number_of_ranks() -> None:

@@ -221,5 +221,5 @@ def test_slots_are_as_wide_as_encoded_rows() -> None:
         cfg = minibatch_config(f"codec={codec}", "loader.num_workers=1", "runtime.device=cpu")
         with world_of_one(cfg.runtime) as world:
             with closing(set_up_sampled(cfg, world, Meter(CPU)).loader) as loader:
-                (found[codec],) = (size for _, size in loader._arrivals._workers.memory())
+                (found[codec],) = (size for _, size in loader.arrivals.workers.memory())
     assert found["bfloat16"] < 0.8 * found["none"]

@@ -10,7 +10,7 @@ import torch
 
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.support import gpu
-from fullgnn.sampling.gpu_neighbors import GpuNeighborSampler, _last_places
+from fullgnn.sampling.gpu_neighbors import GpuNeighborSampler, last_places
 from fullgnn.sampling.hop import PADDING, Hop
 from fullgnn.sampling.neighbors import ALL, SAMPLING, NeighborSampler
 from fullgnn.tasks.draws import stream_key
@@ -112,9 +112,9 @@ def test_the_end_of_a_row_is_its_last_positive_weight() -> None:
     indptr = np.array([0, 0, 4, 5, 6, 7, 9])
     total = np.cumsum(weight)
     cumulative = total - np.repeat(np.concatenate([[0.0], total])[indptr[:-1]], np.diff(indptr))
-    assert _last_places(indptr, weight, cumulative).tolist() == [-1, 1, -1, 5, -1, -1]
-    assert _last_places(indptr[:3], weight[:4], cumulative[:4]).tolist() == [-1, 1]
-    assert _last_places(np.zeros(3, np.int64), weight[:0], weight[:0]).tolist() == [-1, -1]
+    assert last_places(indptr, weight, cumulative).tolist() == [-1, 1, -1, 5, -1, -1]
+    assert last_places(indptr[:3], weight[:4], cumulative[:4]).tolist() == [-1, 1]
+    assert last_places(np.zeros(3, np.int64), weight[:0], weight[:0]).tolist() == [-1, -1]
 
 
 def test_every_place_of_a_long_row_is_found() -> None:

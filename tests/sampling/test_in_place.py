@@ -107,7 +107,7 @@ def test_which_models_read_in_place(name: str, graph_files: dict[str, Path], tmp
     cfg = case(graph_files["directed"], tmp_path, *{**READING, **NOT_READING}[name], "runtime.device=cpu")
     with world_of_one(cfg.runtime) as world:
         with closing(set_up_sampled(cfg, world, Meter(CPU)).loader) as loader:
-            assert isinstance(loader._features, InPlace) == (name in READING)
+            assert isinstance(loader.features, InPlace) == (name in READING)
             batch = next(loader.epoch(1))
     if name in READING:
         assert isinstance(batch.x, InputRows) and batch.x.tensors()[0] in batch.tensors()
@@ -121,8 +121,8 @@ def test_a_slot_of_a_worker_has_no_features() -> None:
         cfg = minibatch_config(*keys)
         with world_of_one(cfg.runtime) as world:
             with closing(set_up_sampled(cfg, world, Meter(CPU)).loader) as loader:
-                assert loader._arrivals is not None
-                (found[cache],) = (size for _, size in loader._arrivals._workers.memory())
+                assert loader.arrivals is not None
+                (found[cache],) = (size for _, size in loader.arrivals.workers.memory())
     assert found["none"] < 0.8 * found["degree"]
 
 

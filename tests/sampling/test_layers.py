@@ -161,7 +161,7 @@ def test_layers_that_hold_all_neighbours_are_all_neighbours(
 
 def reads_of(world: World, keys: list[str]) -> int:
     job = set_up_sampled(minibatch_config("runtime.device=cpu", *keys), world, Meter(world.device))
-    sampler = job.loader._sampler
+    sampler = job.loader.sampler
     return sum(int(sampler.counts(epoch).sum()) for epoch in (1, 2))
 
 

@@ -116,7 +116,7 @@ SPLIT = [*KEYS, "loader.split=pagraph"]
 def batches_of_rank(world: World, keys: list[str]) -> list[list[tuple[list[int], float]]]:
     """Targets and total of each batch of two epochs."""
     loader = set_up_sampled(minibatch_config(*keys), world, Meter(world.device)).loader
-    samples = [[loader._sampler.sample(epoch, number) for number in range(loader.num_batches)] for epoch in (1, 2)]
+    samples = [[loader.sampler.sample(epoch, number) for number in range(loader.num_batches)] for epoch in (1, 2)]
     return [[(one.targets.tolist(), one.total) for one in epoch] for epoch in samples]
 
 
@@ -139,7 +139,7 @@ def losses_of_unions(world: World, batches: list[list[list[int]]]) -> list[float
     cfg = minibatch_config(*KEYS)
     cfg.train.epochs, cfg.train.eval_every = 2, 0
     training = set_up_sampled(cfg, world, Meter(world.device))
-    sampler = training.loader._sampler
+    sampler = training.loader.sampler
 
     def sample(epoch: int, number: int) -> Sample:
         nodes = np.array(batches[epoch - 1][number])

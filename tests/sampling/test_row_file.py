@@ -257,7 +257,7 @@ def test_the_keys_are_configuration(tmp_path: Path) -> None:
     cfg = minibatch_config("cache=exact", "codec=bfloat16", "loader.map_features=true", "runtime.device=cpu")
     with world_of_one(cfg.runtime) as world:
         training = set_up_sampled(cfg, world, Meter(world.device))
-        rows = training.loader._features.rows
+        rows = training.loader.features.rows
         assert rows.dtype == np.int16 and not rows.flags.writeable
         batch = next(training.loader.epoch(1))
         assert isinstance(batch.x, torch.Tensor) and batch.x.dtype == torch.float32

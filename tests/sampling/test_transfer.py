@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.to_device import move
-from fullgnn.sampling.loader import _Arrivals
+from fullgnn.sampling.loader import Arrivals
 from fullgnn.sampling.transfer import ALIGNED, Packet, Transfer
 from fullgnn.telemetry.meter import Meter
 from tests.gpu_code.host_waits import HostWaits
@@ -78,7 +78,7 @@ def test_a_batch_is_made_without_a_wait(on_gpu: None, graph) -> None:
     with mock.patch.object(gpu, "AS_ON_GPU", False):
         wanted = [content(batch) for batch in islice(loader_of(batches, None).epoch(1), 2)]
     loader = loader_of(batches, None)
-    copied, found = copies(loader._transfer), []
+    copied, found = copies(loader.transfer), []
     for batch in islice(loader.epoch(1), 2):
         assert copied.call_count == 2  # rows of features, and everything else
         found.append(content(batch))
@@ -135,7 +135,7 @@ class Event:
 def test_every_slot_whose_copy_is_done_is_free_again(done: list[bool], waits: bool, released: list[int]) -> None:
     """And if the worker waits for a slot, the oldest ones are waited for, but no others."""
     worker = Worker(waits)
-    arrivals = _Arrivals(worker, Transfer(CPU), Meter(CPU))  # type: ignore[arg-type]
-    arrivals._copying = deque((Event(one), number) for number, one in enumerate(done))  # type: ignore[misc]
-    arrivals._next(5)
-    assert worker.released == released and len(arrivals._copying) == len(done) - len(released)
+    arrivals = Arrivals(worker, Transfer(CPU), Meter(CPU))  # type: ignore[arg-type]
+    arrivals.copying = deque((Event(one), number) for number, one in enumerate(done))  # type: ignore[misc]
+    arrivals.next_number(5)
+    assert worker.released == released and len(arrivals.copying) == len(done) - len(released)

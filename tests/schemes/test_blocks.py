@@ -32,7 +32,7 @@ def multiply_once(world: World, cfg: Config, kind: str) -> dict:
         "replica": place.replica,
         "sources": [plan.source for plan in adj.multiply.exchange.plans],
         "nnz": adj.multiply.nnz,
-        "shares_blocks": adj.multiply._stages is adj.multiply_t._stages,
+        "shares_blocks": adj.multiply.stages is adj.multiply_t.stages,
         "buffers_reused": addresses == [tensor.data_ptr() for tensor in place.buffers.tensors()],
         "node_id": node_id.tolist(),
         "imbalance": scheme.balance.nnz,
@@ -217,7 +217,7 @@ def rows_read(world: World, cfg: Config) -> dict:
     meter, scheme, job = prepare(world, cfg, "directed")
     adj, node_id = only_product(job), job.graph.block.source_id
     strides: list[int] = []
-    multiply = DistributedMultiplication._multiply
+    multiply = DistributedMultiplication.multiply_slice
 
     def noted(self, piece, h, *args) -> None:
         strides.append(h.stride(0))
@@ -226,11 +226,11 @@ def rows_read(world: World, cfg: Config) -> dict:
     # Row i holds whole numbers from node_id[i] on, so that every sum is exact.
     x = node_id[:, None].to(torch.float64) + torch.arange(WIDTH, device=world.device)
     meter.take()
-    DistributedMultiplication._multiply = noted
+    DistributedMultiplication.multiply_slice = noted
     try:
         results = [adj.multiply(x), adj.multiply_t(x)]
     finally:
-        DistributedMultiplication._multiply = multiply
+        DistributedMultiplication.multiply_slice = multiply
     buffer_bytes = [tensor.nbytes for tensor in scheme.context.buffers.tensors()]
     scheme.context.buffers.release()
     return {

@@ -18,7 +18,7 @@ from tests.schemes.training import (
     final_losses,
     trained,
 )
-from tests.variants import OPTIONS, PAIRWISE, PAIRWISE_LAYOUTS, pairwise_overrides
+from tests.variants import ALL_OFF, OPTIONS, PAIRWISE, PAIRWISE_LAYOUTS, pairwise_overrides
 
 ROWS = pytest.mark.parametrize("row", PAIRWISE, ids=range(len(PAIRWISE)))
 ON_LAYOUTS = pytest.mark.parametrize(("world_size", "replication"), PAIRWISE_LAYOUTS)
@@ -60,7 +60,7 @@ def curve_case(dtype: str, *overrides: str) -> Config:
 @pytest.fixture(scope="module")
 def plain(ranks, graph: Graph) -> dict[str, list[float]]:
     """Final loss on one process with all options off, by dtype."""
-    off = [f"{key}={value}" for key, value in zip(OPTIONS, PAIRWISE[13]) if key not in ("normalization", "kernel")]
+    off = [f"{key}={value}" for key, value in zip(OPTIONS, ALL_OFF) if key not in ("normalization", "kernel")]
     overrides = [*off, "kernel=torch", "model.input_dropout=0"]
     return {dtype: ranks(1)(final_losses, [curve_case(dtype, *overrides)], graph)[0] for dtype in TOLERANCE}
 

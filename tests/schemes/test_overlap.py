@@ -10,7 +10,7 @@ from tests.schemes.training import traced_product
 STAGES = "scheme.fetch=stages"  # also on GPUs
 STEPS = {
     (Exchange, "_start"): "start",
-    (DistributedMultiplication, "_multiply"): "multiply",
+    (DistributedMultiplication, "multiply_slice"): "multiply",
     (_Reduction, "send"): "send",
 }
 """``start`` of a step, ``multiply``, ``send`` of a slice."""

@@ -172,7 +172,7 @@ def test_rows_that_go_by_the_host_equal_the_oracle(ranks) -> None:
 STEPS = {
     (PackedExchange, "_send"): "send",
     (Work, "wait"): "wait",
-    (DistributedMultiplication, "_multiply"): "multiply",
+    (DistributedMultiplication, "multiply_slice"): "multiply",
 }
 """``send`` of a piece, ``wait`` for it, ``multiply``."""
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from fullgnn.storage.checkpoint import FILES, FORMAT, _sum_of
+from fullgnn.storage.checkpoint import FILES, FORMAT, sum_of
 from fullgnn.storage.record import RunRecord, strict_json
 
 VALUES: dict[Any, Any] = {int: 3, float: 0.5, bool: True, str: "text"}
@@ -21,5 +21,5 @@ def whole_record() -> dict[str, Any]:
 
 def seal(checkpoint: Path) -> None:
     """Write ``files.json`` of a checkpoint anew, with the checksums of the files that are there."""
-    sums = {file.name: _sum_of(file) for file in checkpoint.glob("*.pt")}
+    sums = {file.name: sum_of(file) for file in checkpoint.glob("*.pt")}
     (checkpoint / FILES).write_text(strict_json({"format": FORMAT, "files": sums}))

@@ -8,7 +8,7 @@ import numpy as np
 from fullgnn.errors import DataError
 from fullgnn.graph import Graph
 from fullgnn.graph.datasets import load_cached
-from fullgnn.prepare.arrange import _check_order
+from fullgnn.prepare.arrange import check_order
 from fullgnn.storage.cache import Cache
 from tests.damage import assert_refused_or_right, damaged_npz, unpacked
 
@@ -39,7 +39,7 @@ def check(folder: Path, kind: str, key: str, content: bytes, seed: int) -> None:
         assert np.array_equal(np.load(io.BytesIO(stored), allow_pickle=False), array, equal_nan=array.dtype.kind == "f")
     if kind == "order":
         try:
-            _check_order(found, 34, 2)
+            check_order(found, 34, 2)
         except (KeyError, ValueError):
             return
         assert sorted(found["perm"].tolist()) == list(range(34)) and sorted(found["bounds"].tolist())[::2] == [0, 34]

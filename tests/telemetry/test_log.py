@@ -104,10 +104,10 @@ def test_the_bar_says_what_there_is_room_for(monkeypatch, width: int, shown: str
 def test_another_metric_is_named_in_the_bar(monkeypatch) -> None:
     progress = Progress(5, visible=True)
     found = record(1, 0.75, 0.5, None, metric="micro_f1")
-    progress._metrics = found.metrics or {}
-    assert progress._lines(found)[2] == "loss 0.5000  val micro_f1 0.5000"
-    progress._metrics = {}
-    assert progress._lines(record(1))[2] == "loss 0.5000"
+    progress.metrics = found.metrics or {}
+    assert progress.lines_of(found)[2] == "loss 0.5000  val micro_f1 0.5000"
+    progress.metrics = {}
+    assert progress.lines_of(record(1))[2] == "loss 0.5000"
 
 
 def test_a_line_of_the_log_stands_above_the_bar(monkeypatch) -> None:

@@ -35,7 +35,7 @@ NAMES = ("adj_full.npz", "feats.npy", "role.json", "class_map.json")
 ROLES = {"train": "tr", "valid": "va", "test": "te"}
 
 _PER_BYTE = 12  # bytes of memory, at most, that a byte of JSON takes: for "0," the text, and a place in a list
-_ROWS_AT_ONCE = 1 << 15
+ROWS_AT_ONCE = 1 << 15
 
 
 class _Arrays(NamedArrays):
@@ -129,8 +129,8 @@ def _labels(file: Path, num_nodes: int) -> np.ndarray:
 
 def _blocks(values: list[Any], file: Path) -> Iterator[np.ndarray]:
     """The labels of some nodes after the others: (m,) int64 classes, or (m, c) int8 of 0 and 1."""
-    for first in range(0, len(values), _ROWS_AT_ONCE):
-        block = _array(values[first : first + _ROWS_AT_ONCE], file, "the labels")
+    for first in range(0, len(values), ROWS_AT_ONCE):
+        block = _array(values[first : first + ROWS_AT_ONCE], file, "the labels")
         if block.ndim not in (1, 2) or block.dtype.kind not in "biu":
             raise DataError(f"{file}: the labels are no classes, and no lists of 0 and 1 of one length: {COPY_AGAIN}")
         with naming(file):

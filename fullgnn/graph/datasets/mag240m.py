@@ -22,7 +22,7 @@ from fullgnn.telemetry.log import announce
 from fullgnn.telemetry.machine import check_fits
 
 _BYTES_OF_ARC = 8 + 8 + 1  # its key, in order and out of order or once more, and whether it is new
-_BYTES_OF_NODE = 8 + 8 + 4 + 2 + 8 + 3  # its row start, an array to find that, whether it is there, label and masks
+BYTES_OF_NODE = 8 + 8 + 4 + 2 + 8 + 3  # its row start, an array to find that, whether it is there, label and masks
 
 
 def files(path: str) -> list[Path]:
@@ -105,7 +105,7 @@ def _structure(folder: Folder, chosen: list[np.ndarray], num_nodes: int) -> tupl
     if num_nodes < len(everything):
         num_edges = sum(ends.shape[1] for ends in _edges(folder, new_id, starts))
     check_fits(
-        2 * num_edges * _BYTES_OF_ARC + num_nodes * _BYTES_OF_NODE,
+        2 * num_edges * _BYTES_OF_ARC + num_nodes * BYTES_OF_NODE,
         f"{folder.meta_file.parent}: the graph of {num_nodes} nodes and {num_edges} edges",
         "take a machine with more memory, or set dataset.max_papers to fewer papers",
     )

@@ -20,7 +20,7 @@ from fullgnn.errors import DataError, quoted
 from fullgnn.graph.node_names import Texts
 from fullgnn.telemetry.machine import check_fits, free_bytes
 
-_CHUNK = 1 << 22  # bytes of text that are read at once, and split at once unless a line is longer
+CHUNK = 1 << 22  # bytes of text that are read at once, and split at once unless a line is longer
 _PER_BYTE = 40  # bytes of memory, at most, that splitting takes for a byte of text
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -239,7 +239,7 @@ def read_text(file: Path) -> np.ndarray:
     with opened_text(file) as stream:
         if file.suffix != ".gz":
             check_fits(_PER_BYTE * file.stat().st_size, str(file), cure)
-        while piece := stream.read(_CHUNK):
+        while piece := stream.read(CHUNK):
             pieces.append(piece)
             size += len(piece)
             if size > most:
@@ -273,7 +273,7 @@ def _cut(file: Path, stream: gzip.GzipFile | BufferedReader) -> Iterator[bytes]:
     rest: list[bytes] = []  # of a line whose end is to come
     size = 0
     is_first = True
-    while chunk := stream.read(_CHUNK):
+    while chunk := stream.read(CHUNK):
         if is_first:
             chunk, is_first = chunk.removeprefix(_BYTE_ORDER_MARK), False
         # A carriage return at the end of the chunk may be half of a line end.
@@ -283,7 +283,7 @@ def _cut(file: Path, stream: gzip.GzipFile | BufferedReader) -> Iterator[bytes]:
             rest, size = [], 0
         rest.append(chunk[cut:])
         size += len(chunk) - cut
-        if size > _CHUNK:
+        if size > CHUNK:
             check_fits(_PER_BYTE * size, f"{file}, with a line of {size} bytes or more,", "write it in shorter lines")
     if size:
         yield b"".join(rest)

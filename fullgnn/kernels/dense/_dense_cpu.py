@@ -81,7 +81,7 @@ def weight_gradient_cpu(
     """
     (num_rows, f), h = x.shape, g.shape[1]
     size, num_halves = x.element_size(), 1 if picked is None else 2
-    shape, register_lanes = _shape(f, h, size), registers()[1] // size
+    shape, register_lanes = shape_of(f, h, size), registers()[1] // size
     slices, num_ranges = shape.slices, max(1, min(MAX_RANGES, num_rows // MIN_ROWS))
     num_columns, lanes = f if shape.swapped else h, slices.num_vectors * slices.lanes
     g_lanes = lanes_of(h, register_lanes)
@@ -120,7 +120,7 @@ def weight_gradient_cpu(
 
 
 @functools.cache
-def _shape(f: int, h: int, size: int) -> _Shape:
+def shape_of(f: int, h: int, size: int) -> _Shape:
     """The shape for (n, f) X and (n, h) G that needs the fewest multiplications."""
     return min(_sliced(f, h, size, swapped=False), _sliced(h, f, size, swapped=True), key=lambda shape: shape.work)
 

@@ -147,10 +147,10 @@ def _drop_into(out: Tensor, x: Tensor, mask: Mask) -> Tensor:
     if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):
         _philox_cpu.dropout_cpu(x.contiguous().numpy(), mask.node_id.contiguous().numpy(), out.numpy(), mask)
         return out
-    return _drop_into_torch(out, x, mask)
+    return drop_into_torch(out, x, mask)
 
 
-def _drop_into_torch(out: Tensor, x: Tensor, mask: Mask) -> Tensor:
+def drop_into_torch(out: Tensor, x: Tensor, mask: Mask) -> Tensor:
     """Compute the same bits as ``_philox_cpu.dropout_cpu``, with torch operations on a chunk of rows at a time."""
     # The layer is filled on the device: torch.tensor(layer) would wait for a copy from the host.
     layer = torch.full((1, 1), mask.layer & LOW, device=x.device)

@@ -20,7 +20,7 @@ class AutoKernel(BlockKernel):
         self._cache, self._by_rule = Cache(None), False
 
     @cached_property
-    def _autotune(self) -> Autotune:
+    def autotune(self) -> Autotune:
         return Autotune(self._cache, self._by_rule)
 
     def remember_in(self, cache: Cache) -> None:
@@ -43,5 +43,5 @@ class AutoKernel(BlockKernel):
 
     def _choose(self, device: torch.device, dtype: torch.dtype) -> Kernel:
         if gpu.runs_triton(device) and dtype in (torch.float32, torch.float64):
-            return self._autotune
+            return self.autotune
         return self._blocked if self._blocked.supports(device, dtype) else self._torch

@@ -158,17 +158,17 @@ class Choices:
         self.adj, self.dtype = adj, dtype
         self.chosen: dict[int, str] = {}  # kernel by width
         self.kernels = {self._name(kernel): kernel for kernel in kernels}
-        self._prepared: dict[str, Prepared] = {}
+        self.prepared: dict[str, Prepared] = {}
 
     def _name(self, kernel: Kernel) -> str:
         return kernel.name_for(self.adj.indices.device, self.dtype)
 
     def made(self, name: str) -> Prepared:
         """The block in the format of the kernel ``name``."""
-        if name not in self._prepared:
+        if name not in self.prepared:
             kernel = self.kernels[name]
-            self._prepared[name] = Prepared(kernel, kernel.prepare(self.adj, self.dtype))
-        return self._prepared[name]
+            self.prepared[name] = Prepared(kernel, kernel.prepare(self.adj, self.dtype))
+        return self.prepared[name]
 
     def fixed(self, width: int) -> str:
         """The name of the kernel that ``fixed_choice`` selects."""
@@ -227,7 +227,7 @@ class Choices:
     def _free_all_but(self, name: str) -> None:
         """Free the formats of all kernels but ``name`` and those that were chosen for other widths."""
         used = {name, *self.chosen.values()}
-        self._prepared = {kept: block for kept, block in self._prepared.items() if kept in used}
+        self.prepared = {kept: block for kept, block in self.prepared.items() if kept in used}
 
     def describe(self, width: int) -> str:
         adj = self.adj
@@ -252,7 +252,7 @@ class Choices:
         }
 
     def tensors(self) -> list[Tensor]:
-        return self.adj.tensors() + [tensor for block in self._prepared.values() for tensor in block.tensors()]
+        return self.adj.tensors() + [tensor for block in self.prepared.values() for tensor in block.tensors()]
 
 
 def checksum(numbers: Tensor) -> int:

@@ -39,7 +39,7 @@ class PanelPlan:
         few = ptr.diff() <= SPLIT_GROUPS
         self._whole = Items(ptr[:-1][few], ptr[1:][few], panel[few], SPLIT_GROUPS)
         self._parts: Items | None = None
-        self._sums: list[Items] = []
+        self.sums: list[Items] = []
         if few.all():
             return
         self._parts, first, last = split_items(ptr[:-1][~few], ptr[1:][~few], PART_GROUPS)
@@ -57,9 +57,9 @@ class PanelPlan:
         begin, end, target = begin[there], (begin + num_parts.repeat_interleave(PANEL))[there], target[there]
         most = int(num_parts.max())
         if most <= FEW_SUMS:
-            self._sums = [Items(begin.int(), end.int(), target.int(), most)]
+            self.sums = [Items(begin.int(), end.int(), target.int(), most)]
         else:
-            self._sums = split_levels(begin, end, target, FEW_SUMS)
+            self.sums = split_levels(begin, end, target, FEW_SUMS)
 
     def multiply(self, x: Tensor, out: Tensor, accumulate: bool) -> None:
         """Write panels @ x to ``out``, or with ``accumulate`` add it to ``out``. The planes of X are freed then."""
@@ -67,7 +67,7 @@ class PanelPlan:
         if self._parts is not None:  # the longest first
             sums = empty_aligned(len(self._parts.target) * PANEL, out.shape[1], like=out)
             self._launch(self._parts, planes, sums, False)
-            sum_levels(self._sums, self._addends, None, sums, out, accumulate, NO_EPILOGUE)
+            sum_levels(self.sums, self._addends, None, sums, out, accumulate, NO_EPILOGUE)
         if len(self._whole.target):
             self._launch(self._whole, planes, out, accumulate)
 
@@ -110,7 +110,7 @@ class PanelPlan:
     def tensors(self) -> list[Tensor]:
         held = self._whole.tensors()
         if self._parts is not None:
-            held += [*self._parts.tensors(), self._addends, *(part for items in self._sums for part in items.tensors())]
+            held += [*self._parts.tensors(), self._addends, *(part for items in self.sums for part in items.tensors())]
         return held
 
 

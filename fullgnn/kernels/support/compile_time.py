@@ -12,7 +12,7 @@ from typing import Any
 TELL_AFTER_S = 1.0
 """Seconds of compiling after which a ``CompileClock`` tells that it goes on."""
 
-_clocks: list["CompileClock"] = []
+clocks: list["CompileClock"] = []
 """Those that run now."""
 
 
@@ -57,19 +57,19 @@ class CompileClock:
 def compile_clock(lasts: Callable[[], None]) -> Iterator[CompileClock]:
     """A clock that runs in the ``with`` block. It imports nothing: where numba is not loaded, it counts waits alone."""
     clock, events = CompileClock(lasts), sys.modules.get("numba.core.event")
-    _clocks.append(clock)
+    clocks.append(clock)
     if events is not None:
         events.Listener.register(CompileClock)  # numba takes no other listeners
         events.register("numba:compile", clock)
     try:
         yield clock
     finally:
-        _clocks.remove(clock)
+        clocks.remove(clock)
         if events is not None:
             events.unregister("numba:compile", clock)
 
 
 def waited(seconds: float) -> None:
     """Tell the clocks of this process of a wait for another process that compiles the same kernel."""
-    for clock in _clocks:
+    for clock in clocks:
         clock.waited(seconds)

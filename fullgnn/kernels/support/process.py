@@ -88,7 +88,7 @@ def parallel_for(function: Callable[[Task], object], tasks: Iterable[Task]) -> N
             waiting.clear()
             raise
 
-    helpers = [_pool(torch.get_num_threads()).submit(work) for _ in range(num_threads - 1)]
+    helpers = [pool_of(torch.get_num_threads()).submit(work) for _ in range(num_threads - 1)]
     try:
         work()
     finally:
@@ -121,10 +121,11 @@ def even_work(starts: np.ndarray, num_rows: int, row_cost: int, count: int) -> l
 
 
 @functools.cache
-def _pool(num_threads: int) -> ThreadPoolExecutor:
+def pool_of(num_threads: int) -> ThreadPoolExecutor:
+    """The threads of this process that share work in so many parts."""
     return ThreadPoolExecutor(num_threads, thread_name_prefix="fullgnn")
 
 
 def end_threads() -> None:
     """Let the threads of ``parallel_for`` end, which wait for more work otherwise. New ones begin where needed."""
-    _pool.cache_clear()
+    pool_of.cache_clear()

@@ -67,7 +67,7 @@ class TensorPeak:
             yield
             return
         self._ledger = _Ledger()
-        held = {part.untyped_storage().data_ptr(): part for tensor in existing for part in _strided(tensor)}
+        held = {part.untyped_storage().data_ptr(): part for tensor in existing for part in strided(tensor)}
         for part in held.values():
             self._ledger.add(part)
         try:
@@ -141,12 +141,12 @@ class _Ledger(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         for leaf in tree_iter(result):
             if isinstance(leaf, torch.Tensor):
-                for part in _strided(leaf):
+                for part in strided(leaf):
                     self.add(part)
         return result
 
 
-def _strided(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def strided(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """``tensor`` itself, or the strided tensors that a sparse CSR tensor consists of."""
     if tensor.layout == torch.sparse_csr:
         return tensor.crow_indices(), tensor.col_indices(), tensor.values()

@@ -127,7 +127,7 @@ def tuning_for(device: torch.device) -> Tuning:
     """
     if _override:
         return _override[0]
-    return _tuning_of_gpu(torch.cuda.get_device_name(device)) if device.type == "cuda" else Tuning()
+    return tuning_of_gpu(torch.cuda.get_device_name(device)) if device.type == "cuda" else Tuning()
 
 
 def file_name(gpu_name: str) -> str:
@@ -136,7 +136,8 @@ def file_name(gpu_name: str) -> str:
 
 
 @functools.cache
-def _tuning_of_gpu(name: str) -> Tuning:
+def tuning_of_gpu(name: str) -> Tuning:
+    """The constants of ``conf/tuning`` for GPUs of this ``name``, or the defaults."""
     path = conf_dir() / "tuning" / file_name(name)
     return read_tuning(path) if path.exists() else Tuning()
 

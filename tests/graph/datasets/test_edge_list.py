@@ -62,9 +62,9 @@ def test_any_cut_of_the_file_gives_the_same_graph(load: Callable[..., Graph], se
     pairs = ids[rng.integers(0, len(ids), (300, 2))]
     ends = rng.choice(["\n", "\r\n", "\r"], len(pairs))
     text = "".join(f"{u}\t{v}{end}" for (u, v), end in zip(pairs, ends))
-    monkeypatch.setattr(words, "_CHUNK", 1 << 20)
+    monkeypatch.setattr(words, "CHUNK", 1 << 20)
     whole = load(text)
-    monkeypatch.setattr(words, "_CHUNK", int(rng.integers(3, 90)))
+    monkeypatch.setattr(words, "CHUNK", int(rng.integers(3, 90)))
     parts = load(text)
     assert arcs_of(whole) == sorted(set(map(tuple, pairs.tolist())))
     for name in ("indptr", "indices", "node_names"):
@@ -104,7 +104,7 @@ def test_a_cut_off_gz_is_refused(tmp_path: Path, compose_dataset: Callable) -> N
 
 
 def test_an_endless_line_is_refused_before_the_memory_is_full(load: Callable[..., Graph], monkeypatch) -> None:
-    monkeypatch.setattr(words, "_CHUNK", 1 << 16)
+    monkeypatch.setattr(words, "CHUNK", 1 << 16)
     monkeypatch.setattr("fullgnn.telemetry.machine.free_bytes", lambda: 1 << 25)
     with pytest.raises(DataError, match="with a line of .* bytes or more, needs .* bytes of memory"):
         load(b"\0" * (1 << 21))

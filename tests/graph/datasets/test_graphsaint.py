@@ -47,7 +47,7 @@ def load(compose_dataset):
 
 @pytest.mark.parametrize(("name", "class_map", "columns"), [("Flickr", CLASSES, None), ("Yelp", SEVERAL, 3)])
 def test_equals_the_reader_of_pyg(name, class_map, columns, write, load, tmp_path, monkeypatch):
-    monkeypatch.setattr(graphsaint, "_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(graphsaint, "ROWS_AT_ONCE", 7)
     graph = load(write(class_map), name=name)
     assert_is_pyg(graph, getattr(pyg_datasets(), name)(tmp_path)[0])
     assert graph.labels.shape[1:] == (() if columns is None else (columns,)) and graph.remarks == {}

@@ -261,7 +261,7 @@ def test_features_that_cannot_be_written(load: Callable[..., Graph], folder: Pat
 
 def test_a_graph_beyond_the_memory_is_refused(load: Callable[..., Graph], monkeypatch) -> None:
     monkeypatch.setattr("fullgnn.telemetry.machine.free_bytes", lambda: 1 << 28)
-    monkeypatch.setattr(mag240m, "_BYTES_OF_NODE", 1 << 23)
+    monkeypatch.setattr(mag240m, "BYTES_OF_NODE", 1 << 23)
     with pytest.raises(DataError, match="59 nodes and 224 edges needs .* are free: .*set dataset.max_papers"):
         load()
 

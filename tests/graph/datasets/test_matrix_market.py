@@ -38,7 +38,7 @@ def test_what_scipy_writes_is_what_scipy_reads(
     scipy.io.mmwrite(tmp_path / "tiny.mtx", matrix, comment="two\nlines", field=field, symmetry=symmetry)
     read = scipy.io.mmread(tmp_path / "tiny.mtx")
     expected = read if isinstance(read, np.ndarray) else read.toarray()
-    monkeypatch.setattr(words, "_CHUNK", chunk)
+    monkeypatch.setattr(words, "CHUNK", chunk)
     np.testing.assert_array_equal(load().adjacency().toarray(), expected.T)
     graph = load(transpose=True)
     np.testing.assert_array_equal(graph.adjacency().toarray(), expected)

@@ -79,7 +79,7 @@ def test_any_cut_of_the_file_gives_the_same_graph(
     adj = half + half.T
     lines = [" ".join(f"{v + 1} {row[v]}" for v in np.flatnonzero(row)) for row in adj]
     text = "\n".join([f"60 {np.count_nonzero(half)} 1", *lines]) + "\n"
-    monkeypatch.setattr(words, "_CHUNK", int(rng.integers(3, 99)))
+    monkeypatch.setattr(words, "CHUNK", int(rng.integers(3, 99)))
     (tmp_path / "cut.graph.gz").write_bytes(gzip.compress(text.encode()))
     node = compose_dataset("metis_graph", path=str(tmp_path / "cut.graph.gz"))
     graph = load_dataset(node)

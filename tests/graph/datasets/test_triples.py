@@ -55,10 +55,10 @@ def test_any_cut_of_the_file_gives_the_same_graph(load: Callable[..., Graph], se
     rng = np.random.default_rng(seed)
     names = [f"n{number:x}" for number in rng.integers(0, 99, 200)]
     text = "".join(f"{u}\t{v}\t{w:.3f}\n" for u, v, w in zip(names, names[::-1], rng.random(200)))
-    monkeypatch.setattr(words, "_CHUNK", int(rng.integers(3, 99)))
+    monkeypatch.setattr(words, "CHUNK", int(rng.integers(3, 99)))
     parts = load(text)
     assert parts.node_names.tolist() == list(dict.fromkeys(sum(zip(names, names[::-1]), ())))
-    monkeypatch.setattr(words, "_CHUNK", 1 << 22)
+    monkeypatch.setattr(words, "CHUNK", 1 << 22)
     whole = load(text)
     assert whole.node_names.tolist() == parts.node_names.tolist()
     assert (whole.adjacency() != parts.adjacency()).nnz == 0

@@ -41,7 +41,7 @@ def test_linear_gradients(kind: str, dtype: torch.dtype, f: int, h: int, monkeyp
     for module in (_dense_cpu, aligned):
         monkeypatch.setattr(module, "registers", lambda: REGISTERS[kind])
     monkeypatch.setattr(_dense_cpu, "MIN_ROWS", 100)
-    _dense_cpu._shape.cache_clear()
+    _dense_cpu.shape_of.cache_clear()
     for number, n in enumerate((0, 1, 130, 700)):
         torch.set_num_threads(1 + number % 3)
         x, g, y = (integers(n, width, dtype=dtype, seed=seed) for seed, width in enumerate((f, h, h)))
@@ -53,7 +53,7 @@ def test_linear_gradients(kind: str, dtype: torch.dtype, f: int, h: int, monkeyp
             assert torch.equal(sums.double(), masked.double().sum(0)), (n, keep)
             assert (kept is not None) == keep
             assert kept is None or torch.equal(kept, masked)
-    _dense_cpu._shape.cache_clear()
+    _dense_cpu.shape_of.cache_clear()
 
 
 @pytest.mark.sample(4)
@@ -65,7 +65,7 @@ def test_gradients_of_rows_that_lie_elsewhere(
     for module in (_dense_cpu, aligned):
         monkeypatch.setattr(module, "registers", lambda: REGISTERS[kind])
     monkeypatch.setattr(_dense_cpu, "MIN_ROWS", 100)
-    _dense_cpu._shape.cache_clear()
+    _dense_cpu.shape_of.cache_clear()
     for number, n in enumerate((1, 130, 700)):
         x, g, y = (integers(n, width, dtype=dtype, seed=seed) for seed, width in enumerate((f, h, h)))
         matrix = integers(900, f, dtype=dtype, seed=5)
@@ -77,7 +77,7 @@ def test_gradients_of_rows_that_lie_elsewhere(
             gradient, sums, kept = linear_gradients(within(x, number), g, y, 2.0, keep_masked=True, picked=picked)
             assert torch.equal(gradient.double(), both.double().t() @ masked.double()), n
             assert torch.equal(sums.double(), masked.double().sum(0)) and kept is not None and torch.equal(kept, masked)
-    _dense_cpu._shape.cache_clear()
+    _dense_cpu.shape_of.cache_clear()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

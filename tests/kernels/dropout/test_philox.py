@@ -37,7 +37,7 @@ def mask_of(node_id: Tensor, p: float, seed: int, epoch: int, layer: int) -> Mas
 
 
 def torch_path(x: Tensor, mask: Mask) -> Tensor:
-    return philox._drop_into_torch(torch.empty_like(x), x, mask)
+    return philox.drop_into_torch(torch.empty_like(x), x, mask)
 
 
 @pytest.mark.sample(4)
@@ -141,8 +141,8 @@ def test_without_triton_torch_drops_the_same_elements(monkeypatch: pytest.Monkey
     monkeypatch.setattr(gpu, "INTERPRETED", True)
     monkeypatch.setattr(gpu, "has_triton", lambda: False)
     called = []
-    path = philox._drop_into_torch
-    monkeypatch.setattr(philox, "_drop_into_torch", lambda *args: called.append(1) or path(*args))
+    path = philox.drop_into_torch
+    monkeypatch.setattr(philox, "drop_into_torch", lambda *args: called.append(1) or path(*args))
     x, node_id = torch.randn(50, 41, dtype=torch.bfloat16), torch.arange(50)
     assert torch.equal(drop(x, mask_of(node_id, **STREAM)), torch_path(x, mask_of(node_id, **STREAM)))
     assert called == [1, 1]

@@ -98,7 +98,7 @@ def test_every_width_is_measured_and_only_winners_stay_prepared(clock) -> None:
     prepared = kernel.prepare(adj, torch.float32)
     for width, formats in ((8, 1), (41, 2), (128, 3), (8, 3), (41, 3)):
         multiplied(kernel, prepared, dense, width, torch.float32)
-        assert {*prepared.block._prepared} == {*winners[:formats]}, "what was not chosen is freed"
+        assert {*prepared.block.prepared} == {*winners[:formats]}, "what was not chosen is freed"
     assert times.asked == 3 * len(FLOAT32)
     assert kernel.name_for(DEVICE, torch.float32) == "csr (128); packed (41); torch (8)"
     held = kernel.tensors(prepared)
@@ -167,7 +167,7 @@ def test_a_wrong_kernel_is_not_chosen(error: float, clock, monkeypatch: pytest.M
         said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
         for line, one in zip(said, (wrong, worse), strict=True):
             assert f"off by {one.error} is disabled (its product differs from that of torch" in line
-        assert {*prepared.block._prepared} == {chosen}
+        assert {*prepared.block.prepared} == {chosen}
 
 
 def test_a_right_kernel_is_compared_once_for_each_choice(clock, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
@@ -257,7 +257,7 @@ def test_a_rehearsal_compiles_all_candidates_or_the_choice_of_the_cache(
         with rehearsal(1):
             product(kernel, prepared, 8)
         assert [len(made.calls) for made in three] == rehearsed
-        assert not prepared.block.chosen and not prepared.block._prepared and times.asked == (0 if first_run else 3)
+        assert not prepared.block.chosen and not prepared.block.prepared and times.asked == (0 if first_run else 3)
         product(kernel, prepared, 8)
         assert prepared.block.chosen == {8: "medium"}
 
@@ -268,7 +268,7 @@ def test_a_run_keeps_choices_where_it_keeps_other_things(ranks, tmp_path: Path) 
 
 
 def cache_of_kernel(world: World, cfg: Config) -> Path | None:
-    return make_scheme(cfg, world, Meter(world.device)).kernel._autotune.cache.folder
+    return make_scheme(cfg, world, Meter(world.device)).kernel.autotune.cache.folder
 
 
 MB = 1 << 20
@@ -330,7 +330,7 @@ def test_a_format_is_made_again_for_another_width_unless_it_was_chosen(clock, th
     for width, times_prepared in ((8, [1, 1, 1]), (16, [2, 1, 2]), (41, [3, 1, 3]), (8, [3, 1, 3])):
         product(kernel, prepared, width)
         assert [made.prepared for made in three] == times_prepared
-    assert {*prepared.block._prepared} == {"medium", "large"}
+    assert {*prepared.block.prepared} == {"medium", "large"}
 
 
 def test_the_fastest_so_far_and_one_other_are_prepared_at_a_time(clock, three: list[Made]) -> None:

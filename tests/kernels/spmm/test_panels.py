@@ -188,4 +188,4 @@ def test_every_level_of_a_sum_is_short() -> None:
     """The default constants bound a chain, the chains of a part, and the parts that csr adds at once."""
     assert CHAIN_GROUPS <= 8 and PART_GROUPS <= SPLIT_GROUPS <= 32 * CHAIN_GROUPS and panel_plan.FEW_SUMS <= 16 * 32
     plan = PanelPlan(one_row(FOUR_MILLION := 1 << 17))
-    assert [items.most for items in plan._sums] == [panel_plan.FEW_SUMS, FOUR_MILLION // PART_GROUPS // 256]
+    assert [items.most for items in plan.sums] == [panel_plan.FEW_SUMS, FOUR_MILLION // PART_GROUPS // 256]

@@ -28,7 +28,7 @@ def test_a_clock_counts_what_is_compiled_once_and_in_its_block() -> None:
         assert once > 0 and not clock.is_kept
         assert outer(2) == 4 and clock.seconds == once
     assert other(3) == 6 and clock.seconds == once
-    assert not compile_time._clocks
+    assert not compile_time.clocks
 
 
 def test_a_clock_tells_once_that_it_lasts() -> None:

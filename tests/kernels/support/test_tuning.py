@@ -52,10 +52,10 @@ def test_the_file_of_a_gpu_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(
         torch.cuda, "get_device_name", lambda device: {0: "NVIDIA H200", 1: "NVIDIA A100"}[device.index]
     )
-    tuning._tuning_of_gpu.cache_clear()
+    tuning.tuning_of_gpu.cache_clear()
     assert tuning_for(torch.device("cuda", 0)).csr.general.elements == 8192
     assert tuning_for(torch.device("cuda", 1)) == tuning_for(torch.device("cpu")) == Tuning()
-    tuning._tuning_of_gpu.cache_clear()
+    tuning.tuning_of_gpu.cache_clear()
 
 
 def test_a_process_may_be_given_other_constants() -> None:
