@@ -46,7 +46,7 @@ def starting(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def four_ranks(monkeypatch: pytest.MonkeyPatch, gpus: list[str], machines: list[str]) -> None:
-    """Let the other three ranks have told what ``agree_to_join`` asks for: their machines, and the ids of their GPUs."""
+    """Let the other three ranks have told what ``agree_to_join`` asks for: their machines, the ids of their GPUs."""
     store = dist.HashStore()
     for rank in (1, 2, 3):
         store.set(f"problem/{rank}", "|")
