@@ -115,7 +115,7 @@ class PredictConfig:
 
 
 @dataclass(frozen=True)
-class Request:
+class PredictionRequest:
     """What the command line asks for, before the checkpoint is read."""
 
     keys: PredictConfig
@@ -130,7 +130,7 @@ class Request:
         return self.keys.checkpoint
 
 
-def load_request(arguments: list[str]) -> Request:
+def load_request(arguments: list[str]) -> PredictionRequest:
     """Read the ``arguments`` of the command line.
 
     Raises:
@@ -150,7 +150,9 @@ def load_request(arguments: list[str]) -> Request:
     machine = [override for override in overrides if _group(override) == "runtime"]
     runtime = load_config(compose(*machine, folders=folders)).runtime
     named = [override for override in overrides if _names_target(override)]
-    return Request(keys, [override for override in overrides if _group(override) not in NAMED], named, folders, runtime)
+    return PredictionRequest(
+        keys, [override for override in overrides if _group(override) not in NAMED], named, folders, runtime
+    )
 
 
 def _check_key(argument: str, own_keys: list[str]) -> str:
@@ -191,7 +193,7 @@ def _group(argument: str) -> str:
     return _key(argument).partition(".")[0]
 
 
-def prediction_config(request: Request, trained: Trained) -> Config:
+def prediction_config(request: PredictionRequest, trained: Trained) -> Config:
     """The configuration of the trained run, with what the command line replaces.
 
     The groups of the run become choices of a name of their own, which Hydra composes with the overrides of the command
@@ -229,7 +231,7 @@ def prediction_config(request: Request, trained: Trained) -> Config:
         raise ConfigError(f"checkpoint={request.checkpoint}: {restored(message_of(error))}") from error
 
 
-def _run_nodes(request: Request, trained: Trained) -> dict[str, dict[str, Any]]:
+def _run_nodes(request: PredictionRequest, trained: Trained) -> dict[str, dict[str, Any]]:
     """The nodes of the trained run by group, but for those which the command line replaces.
 
     Raises:
@@ -272,7 +274,7 @@ def _encodes_products(run: Mapping[str, Any]) -> bool:
     return isinstance(loader, Mapping) and loader.get("precompute") is True
 
 
-def start(request: Request, arguments: list[str]) -> None:
+def start(request: PredictionRequest, arguments: list[str]) -> None:
     """Start the ranks on this machine, and wait for them."""
     torch.set_num_threads(1)  # this process only starts the ranks; see can_fork
     check_tasks(request.runtime)
@@ -285,7 +287,7 @@ def start(request: Request, arguments: list[str]) -> None:
         launch_workers(["-m", "fullgnn.predict", *arguments], nproc, request.runtime)
 
 
-def check_request(request: Request) -> tuple[Trained, Config]:
+def check_request(request: PredictionRequest) -> tuple[Trained, Config]:
     """Read the checkpoint, and refuse a user error before a graph is loaded. Called on rank 0, and before ranks start.
 
     Raises:
@@ -308,7 +310,7 @@ def check_request(request: Request) -> tuple[Trained, Config]:
     return trained, cfg
 
 
-def check_no_download(request: Request, cfg: Config) -> None:
+def check_no_download(request: PredictionRequest, cfg: Config) -> None:
     """Refuse to download a dataset to a folder that the checkpoint names.
 
     Raises:
@@ -324,7 +326,7 @@ def check_no_download(request: Request, cfg: Config) -> None:
         )
 
 
-def out_folder(request: Request, trained: Trained) -> Path:
+def out_folder(request: PredictionRequest, trained: Trained) -> Path:
     """The folder of the files; by default ``predictions`` in the run folder, or beside a checkpoint that lies alone."""
     if request.keys.out is not None:
         return Path(request.keys.out).expanduser().absolute()
@@ -332,21 +334,21 @@ def out_folder(request: Request, trained: Trained) -> Path:
     return (parent.parent if parent.name == CHECKPOINTS else parent) / "predictions"
 
 
-def file_names(request: Request) -> tuple[str, ...]:
+def file_names(request: PredictionRequest) -> tuple[str, ...]:
     """The files that may be written: ``metrics.json`` only if the graph has labels, and one of the tables at most."""
     if request.keys.layer is not None:
         return ("embeddings.npy",)
     return "predictions.npy", "outputs.npy", METRICS, *(f"{STEM}.{suffix}" for suffix in (PARQUET, CSV))
 
 
-def run_rank(request: Request) -> None:
+def run_rank(request: PredictionRequest) -> None:
     """Predict. Every rank of the job that torchrun's environment describes calls it."""
     with own_process_of_rank0(request.runtime.timeout_s) as worker, init_world(request.runtime) as world:
         setup_logging(world.rank)
         predict_on(world, request, worker)
 
 
-def predict_on(world: World, request: Request, worker: PreparationWorker | None = None) -> None:
+def predict_on(world: World, request: PredictionRequest, worker: PreparationWorker | None = None) -> None:
     """Predict in a ``world`` that has been joined already.
 
     Args:

@@ -10,7 +10,7 @@ from torch import Tensor
 from fullgnn.graph import Propagation
 from fullgnn.kernels.epilogue.epilogue import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue
-from fullgnn.schemes import Block, BlockRequest, Product
+from fullgnn.schemes import Block, BlockProduct, BlockRequest
 from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.multiplication import local_csr
 from fullgnn.schemes.row_exchange import ONE_RANK, RowExchange
@@ -41,7 +41,7 @@ def dense_block(matrix: Tensor, targets: Tensor | None = None, propagation: Prop
     """
     ids = torch.arange(len(matrix), device=matrix.device)
     rows = matrix if targets is None else matrix[targets]
-    return Block(ids, {propagation: Product(DenseMultiplication(rows), DenseMultiplication(rows.T))}, targets)
+    return Block(ids, {propagation: BlockProduct(DenseMultiplication(rows), DenseMultiplication(rows.T))}, targets)
 
 
 def block_of(adj: np.ndarray, request: BlockRequest, targets: Tensor | None = None) -> Block:
@@ -51,7 +51,7 @@ def block_of(adj: np.ndarray, request: BlockRequest, targets: Tensor | None = No
     products, edges = {}, {}
     for one in request.propagations:
         matrix = torch.from_numpy(normalize(adj, one.normalization, one.self_loops))[rows]
-        products[one] = Product(DenseMultiplication(matrix), DenseMultiplication(matrix.T))
+        products[one] = BlockProduct(DenseMultiplication(matrix), DenseMultiplication(matrix.T))
     for edge_set in request.edges:
         stored = adj.copy()
         if edge_set.self_loops:

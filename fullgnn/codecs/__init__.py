@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         unpacked,
     )
     from fullgnn.codecs.features import Features
-    from fullgnn.codecs.first_layer import FirstLayer, Loss
+    from fullgnn.codecs.first_layer import CodecLoss, FirstLayer
 
 __all__ = [
     "NO_CONTEXT",
@@ -38,7 +38,7 @@ __all__ = [
     "Features",
     "FirstLayer",
     "Learning",
-    "Loss",
+    "CodecLoss",
     "State",
     "CodecContext",
     "Unencoded",

@@ -17,7 +17,7 @@ from torch import Tensor
 from fullgnn.codecs.codec import Codec, Learning, Unencoded, check_key
 from fullgnn.codecs.encoded import has_state
 from fullgnn.codecs.features import Features
-from fullgnn.codecs.first_layer import FirstLayer, Loss
+from fullgnn.codecs.first_layer import CodecLoss, FirstLayer
 from fullgnn.codecs.kinds import KINDS
 from fullgnn.codecs.topk import GROUP
 from fullgnn.errors import ConfigError
@@ -101,7 +101,7 @@ class Auto:
         row_bytes = features.num_columns * features.dtype.itemsize
         if not row_bytes:
             return "none", {}
-        loss = Loss.of(self._layer, features.graph, self.seed)
+        loss = CodecLoss.of(self._layer, features.graph, self.seed)
         x = features[loss.nodes]
         some = Features(features.sample(LEARN_NODES, self.seed), features.dtype.str)
         choices: list[tuple[float, int, str, Keys]] = []

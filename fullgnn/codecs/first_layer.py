@@ -26,7 +26,7 @@ class FirstLayer:
 
 
 @dataclass(frozen=True, eq=False)
-class Loss:
+class CodecLoss:
     """Compares features with decoded ones, by what a sample of targets reads.
 
     Args:
@@ -38,7 +38,7 @@ class Loss:
     products: list[csr_array]
 
     @classmethod
-    def of(cls, layer: FirstLayer, graph: Graph | None, seed: int) -> "Loss":
+    def of(cls, layer: FirstLayer, graph: Graph | None, seed: int) -> "CodecLoss":
         """Draw targets until they read about ``MOST_NODES`` nodes.
 
         Raises:

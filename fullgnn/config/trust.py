@@ -23,9 +23,9 @@ from fullgnn.config.compose import OPEN_GROUPS
 from fullgnn.config.schema import conf_dir, target_of
 from fullgnn.errors import DataError, quoted
 
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """The keys that lead from a node to one below it; empty: the node itself."""
-Calls = dict[Place, tuple[Any, Any]]
+Calls = dict[KeyPath, tuple[Any, Any]]
 """By place, the ``_target_`` and the ``_partial_`` of each call in a node."""
 
 CALLING = (*OPEN_GROUPS, "reorder")
@@ -82,7 +82,7 @@ def calls_of(node: Any) -> Calls:
     return dict(_calls(node, ()))
 
 
-def _calls(node: Any, place: Place) -> Iterator[tuple[Place, tuple[Any, Any]]]:
+def _calls(node: Any, place: KeyPath) -> Iterator[tuple[KeyPath, tuple[Any, Any]]]:
     if isinstance(node, Mapping):
         if _TARGET in node or _PARTIAL in node:
             yield place, (node.get(_TARGET), node.get(_PARTIAL, False))

@@ -45,7 +45,7 @@ from fullgnn.nn import contract_of, set_epoch, set_spmm_order
 from fullgnn.nn.contract import block_request
 from fullgnn.partition.counts import columns_read
 from fullgnn.schemes.base import BlockRequest, ShardedGraph
-from fullgnn.schemes.block import Block, EdgeIds, Product
+from fullgnn.schemes.block import Block, BlockProduct, EdgeIds
 from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.exchange import Exchange, RankContext, exchange_of
@@ -353,7 +353,7 @@ class _Skeleton:
         self.log.move("adj", "gathered", tensor.nbytes)
         return tensor[None]
 
-    def _products(self, name: str) -> dict[Propagation, Product]:
+    def _products(self, name: str) -> dict[Propagation, BlockProduct]:
         """The product ``name`` and its transpose, which has the blocks of A if A is symmetric."""
         products = {}
         for propagation in self.request.propagations:
@@ -363,7 +363,7 @@ class _Skeleton:
                 backward.name = "adj_t"
             else:
                 backward = self._multiplication(f"{name}_t")
-            products[propagation] = Product(forward, backward)
+            products[propagation] = BlockProduct(forward, backward)
         return products
 
     def _exchange(self, name: str) -> Exchange:

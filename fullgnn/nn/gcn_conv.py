@@ -20,7 +20,7 @@ from fullgnn.kernels.epilogue.epilogue import IDENTITY, Activation
 from fullgnn.nn.contract import Contract
 from fullgnn.nn.linear import Linear, linear
 from fullgnn.nn.product_order import WIDTH, asked_order, multiplies_gradient_first, propagates_first
-from fullgnn.schemes.block import Block, Product, copied
+from fullgnn.schemes.block import Block, BlockProduct, copied
 from fullgnn.schemes.inputs import Input, InputRows, PropagatedInput
 
 
@@ -91,7 +91,7 @@ class _Propagate(torch.autograd.Function):
     """The activation of A Y + b."""
 
     @staticmethod
-    def forward(ctx: Any, y: Tensor, bias: Tensor | None, product: Product, activation: Activation) -> Tensor:
+    def forward(ctx: Any, y: Tensor, bias: Tensor | None, product: BlockProduct, activation: Activation) -> Tensor:
         z = product.multiply(y.detach(), activation.epilogue(bias))
         ctx.save_for_backward(z if activation.relu else None)
         ctx.product, ctx.scale = product, activation.scale
@@ -104,7 +104,9 @@ class _Propagate(torch.autograd.Function):
         return grad_y, grad_bias if ctx.needs_input_grad[1] else None, None, None
 
 
-def _gradient_of_product(product: Product, grad: Tensor, output: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
+def _gradient_of_product(
+    product: BlockProduct, grad: Tensor, output: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor]:
     """A^T G' and the column sums of G', from the gradient of the activation of A Y + b; see ``linear_gradients``."""
     row_scale = product.multiply_t.input_scale if scales_rows(grad) else None
     masked, sums = activation_gradients(grad, output, scale, row_scale)
@@ -120,7 +122,7 @@ class _Convolve(torch.autograd.Function):
         x: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        product: Product,
+        product: BlockProduct,
         propagate_first: bool,
         activation: Activation,
     ) -> Tensor:

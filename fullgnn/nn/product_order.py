@@ -15,7 +15,7 @@ product itself asks for an order; ``transform`` takes A (X W), as the code of Mi
 import torch
 
 from fullgnn.nn.contract import contract_of
-from fullgnn.schemes.block import Product
+from fullgnn.schemes.block import BlockProduct
 
 WIDTH = "width"
 SPMM_ORDERS = (WIDTH, "transform", "propagate")
@@ -41,8 +41,10 @@ def propagates_first(
     return f + propagated < g + transformed
 
 
-def asked_order(spmm_order: str, weight: torch.Tensor, product: Product, needs_input_gradient: bool) -> bool | None:
-    """Which order ``product`` asks for, see ``Product.propagates_first``; None: any, or ``spmm_order`` is set."""
+def asked_order(
+    spmm_order: str, weight: torch.Tensor, product: BlockProduct, needs_input_gradient: bool
+) -> bool | None:
+    """Which order ``product`` asks for, see ``BlockProduct.propagates_first``; None: any, or ``spmm_order`` is set."""
     f, g = weight.shape
     return product.propagates_first(f, g, needs_input_gradient) if spmm_order == WIDTH else None
 

@@ -93,7 +93,7 @@ class Accesses:
         return most_rows if num_bytes >= most_rows * self.row_bytes else int(num_bytes) // self.row_bytes
 
 
-class Cache(Protocol):
+class CachePolicy(Protocol):
     """Chooses the rows that stay on the device of a rank; see the head of this file."""
 
     def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
@@ -104,7 +104,7 @@ class CacheNothing:
     """Every row is fetched from the host."""
 
     def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
-        """See ``Cache``."""
+        """See ``CachePolicy``."""
         return np.empty(0, np.int64)
 
 
@@ -112,7 +112,7 @@ class CacheAll:
     """The rows of all nodes that a rank may read."""
 
     def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
-        """See ``Cache``."""
+        """See ``CachePolicy``."""
         return accesses.nodes
 
 
@@ -133,7 +133,7 @@ class CacheByDegree(Sized):
     """The nodes that most nodes read, as PaGraph chooses them."""
 
     def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
-        """See ``Cache``."""
+        """See ``CachePolicy``."""
         return most(accesses.room(self.megabytes), accesses.num_readers())
 
 
@@ -154,7 +154,7 @@ class CacheByPresampling(Sized):
         self.epochs = epochs
 
     def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
-        """See ``Cache``."""
+        """See ``CachePolicy``."""
         room = accesses.room(self.megabytes)
         return most(room, total(accesses, range(1 - self.epochs, 1)), accesses.num_readers())
 
@@ -173,7 +173,7 @@ class CacheExactly(Sized):
         self.horizon = horizon
 
     def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
-        """See ``Cache``."""
+        """See ``CachePolicy``."""
         first = epoch - (epoch - 1) % self.horizon
         counts = total(accesses, range(first, first + self.horizon))
         return most(min(accesses.room(self.megabytes), int(np.count_nonzero(counts))), counts)
@@ -187,20 +187,20 @@ class CacheByCount(Sized):
     """
 
     horizon: int | None = None
-    _chosen: Cache | None = None
+    _chosen: CachePolicy | None = None
 
     def rows(self, accesses: Accesses, epoch: int) -> np.ndarray:
-        """See ``Cache``."""
+        """See ``CachePolicy``."""
         if self._chosen is None:
             self._chosen = self._choose(accesses)
             self.horizon = getattr(self._chosen, "horizon", None)
         return self._chosen.rows(accesses, epoch)
 
-    def _choose(self, accesses: Accesses) -> Cache:
+    def _choose(self, accesses: Accesses) -> CachePolicy:
         room, degree = accesses.room(self.megabytes), CacheByDegree(self.megabytes)
         if room in (0, len(accesses.nodes)):
             return degree
-        caches: dict[str, Cache] = {
+        caches: dict[str, CachePolicy] = {
             "degree": degree,
             "presample": CacheByPresampling(self.megabytes),
             "exact": CacheExactly(self.megabytes),

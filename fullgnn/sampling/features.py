@@ -23,7 +23,7 @@ from fullgnn.errors import DataError
 from fullgnn.kernels.dense.sparse_rows import SparseRows
 from fullgnn.kernels.support.read_only import read_only_tensor
 from fullgnn.kernels.support.to_device import move
-from fullgnn.sampling.caches import RESERVE_MEGABYTES, Accesses, Cache
+from fullgnn.sampling.caches import RESERVE_MEGABYTES, Accesses, CachePolicy
 from fullgnn.schemes.inputs import Input, InputRows
 
 FILLED_BYTES = 1 << 26
@@ -133,7 +133,7 @@ class Cached(FeatureSource):
     """
 
     def __init__(
-        self, rows: np.ndarray, device: torch.device, cache: Cache, accesses: Accesses, encoding: Encoding = PLAIN
+        self, rows: np.ndarray, device: torch.device, cache: CachePolicy, accesses: Accesses, encoding: Encoding = PLAIN
     ):
         super().__init__(rows, device, encoding)
         num_nodes = len(rows)
@@ -252,7 +252,7 @@ class Cached(FeatureSource):
         return move(torch.from_numpy(index), self.device)
 
 
-def _check(rows: np.ndarray, num_nodes: int, cache: Cache) -> None:
+def _check(rows: np.ndarray, num_nodes: int, cache: CachePolicy) -> None:
     """Refuse what is no choice of nodes.
 
     Raises:

@@ -19,7 +19,7 @@ from fullgnn.kernels.support.aligned import as_rows
 from fullgnn.kernels.support.process import even_slices, parallel_for
 from fullgnn.room import module_on_use
 from fullgnn.sampling.hop import PADDING
-from fullgnn.schemes.block import Block, Product
+from fullgnn.schemes.block import Block, BlockProduct
 from fullgnn.schemes.inputs import InputRows
 from fullgnn.schemes.row_exchange import linear_map
 
@@ -79,7 +79,7 @@ EDGE_COST = 20
 """Cost of one column of an edge in a sparse product, in multiplications of a dense one (measured on a CPU)."""
 
 
-class SampledProduct(Product):
+class SampledProduct(BlockProduct):
     """The two products with a sampled matrix. The transpose is made when a backward pass first asks for it.
 
     Args:
@@ -93,7 +93,7 @@ class SampledProduct(Product):
         self.multiply, self._transposed = matrix, transposed
 
     def propagates_first(self, f: int, g: int, needs_input_gradient: bool) -> bool | None:
-        """See ``Product``. A sampled matrix has fewer rows than columns: (A H) W then has fewer rows in its dense
+        """See ``BlockProduct``. A sampled matrix has fewer rows than columns: (A H) W then has fewer rows in its dense
         products, the gradients of W and H included."""
         csr, num_dense = self.multiply.csr, 2 + needs_input_gradient
         propagate = EDGE_COST * csr.nnz * f * (1 + needs_input_gradient) + csr.num_rows * f * g * num_dense
@@ -107,7 +107,7 @@ class SampledProduct(Product):
         return SampledMultiplication(self._transposed(), forward.col_scale, forward.row_scale, forward.dtype)
 
     def spmm(self, x: Tensor | InputRows) -> Tensor:
-        """See ``Product``; of ``InputRows``, rows are read where they lie."""
+        """See ``BlockProduct``; of ``InputRows``, rows are read where they lie."""
         if isinstance(x, Tensor):
             return super().spmm(x)
         matrix = self.multiply
@@ -118,7 +118,7 @@ class SampledProduct(Product):
     def linear_beside(
         self, x: Tensor | InputRows, block: Block, weight: Tensor, bias: Tensor | None, activation: Activation
     ) -> Tensor | None:
-        """See ``Product``; of ``InputRows``, rows are read where they lie."""
+        """See ``BlockProduct``; of ``InputRows``, rows are read where they lie."""
         matrix, own = self.multiply, block.target_index
         rows = x if isinstance(x, Tensor) else x.matrix
         if matrix.col_scale is not None or not multiplies_beside(matrix.csr, rows, weight.shape[1]):
@@ -131,7 +131,7 @@ class SampledProduct(Product):
         )
 
     def spmm_beside(self, x: Tensor, block: Block) -> Tensor:
-        """See ``Product``. Both halves are written in place."""
+        """See ``BlockProduct``. Both halves are written in place."""
         index = block.target_index
         if index is None:
             return super().spmm_beside(x, block)

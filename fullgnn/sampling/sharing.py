@@ -18,7 +18,7 @@ from fullgnn.distributed.shared_memory import map_shared
 from fullgnn.errors import UnsupportedError
 from fullgnn.kernels.support.aligned import LINE_BYTES
 
-Arrays = dict[str, np.ndarray]
+SharedArrays = dict[str, np.ndarray]
 ArrayPlace = tuple[int, tuple[int, ...], str]  # first byte, shape, dtype
 K = TypeVar("K")
 T = TypeVar("T")
@@ -36,7 +36,7 @@ def share(world: World, value: T | None) -> T:
     if world.size == 1:
         assert value is not None
         return value
-    arrays, first = Arrays(), world.rank - world.rank % world.local_size
+    arrays, first = SharedArrays(), world.rank - world.rank % world.local_size
     if world.rank == 0:
         buffers: list[pickle.PickleBuffer] = []
         content = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
@@ -52,7 +52,7 @@ def share(world: World, value: T | None) -> T:
     return pickle.loads(held.tobytes(), buffers=of_value)
 
 
-def _shared(arrays: Arrays, first: int, is_first: bool) -> Arrays:
+def _shared(arrays: SharedArrays, first: int, is_first: bool) -> SharedArrays:
     """The ``arrays`` of the rank ``first``, in memory that the ranks of its machine map."""
     places, size = laid_out(arrays) if is_first else ({}, 0)
 

@@ -6,13 +6,13 @@ from fullgnn.room import import_on_use
 
 if TYPE_CHECKING:
     from fullgnn.schemes.base import BlockRequest, Offers, Scheme, ShardedGraph
-    from fullgnn.schemes.block import Block, Product
+    from fullgnn.schemes.block import Block, BlockProduct
     from fullgnn.schemes.one_and_half_d import OneAndHalfD, one_and_half_d, one_d
 
 __all__ = [
     "Block",
     "BlockRequest",
-    "Product",
+    "BlockProduct",
     "Offers",
     "OneAndHalfD",
     "Scheme",

@@ -76,7 +76,7 @@ class Buffers(Protocol):
         """The tensors it holds, each once, for counting memory."""
 
 
-class Product:
+class BlockProduct:
     """The product of a propagation matrix A with H, and the product of A^T with a gradient.
 
     Both fuse what surrounds them: a scale of their input, and on the output a bias, a ReLU and a dropout. A convolution
@@ -164,7 +164,7 @@ class Block:
     """
 
     source_id: Tensor  # (num_sources,) int64, original ids of this rank's own sources: the rows of x
-    products: Mapping[Propagation, Product] = field(default_factory=dict)  # those that the model asks for
+    products: Mapping[Propagation, BlockProduct] = field(default_factory=dict)  # those that the model asks for
     target_index: Tensor | None = None  # (num_own_targets,) int64, this rank's sources that are targets; None: all
     buffers: Buffers | None = None  # those of its products, if they use any
     row_exchange: Callable[[], RowExchange] | None = None  # called once, when a layer first reads rows of neighbours
@@ -214,7 +214,7 @@ class Block:
             )
         return self.edges[edge_set]
 
-    def product(self, propagation: Propagation) -> Product:
+    def product(self, propagation: Propagation) -> BlockProduct:
         """The product with the matrix of ``propagation``.
 
         Raises:

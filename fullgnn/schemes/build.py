@@ -16,7 +16,7 @@ from torch import Tensor
 from fullgnn.graph import EdgeSet, Propagation, normalized_entries, with_self_loops
 from fullgnn.kernels.spmm import Kernel
 from fullgnn.schemes.base import BlockRequest
-from fullgnn.schemes.block import Block, JoinsRows, Product
+from fullgnn.schemes.block import Block, BlockProduct, JoinsRows
 from fullgnn.schemes.directory import Directory
 from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.exchange import Exchange, RankContext, exchange_of
@@ -25,7 +25,7 @@ from fullgnn.schemes.layout import Layout, RankArrays
 from fullgnn.schemes.multiplication import DistributedMultiplication, local_csr
 from fullgnn.schemes.nodes import RowSumArrays, numpy_dtype
 
-Rows = slice | np.ndarray
+RowSelection = slice | np.ndarray
 Scales = tuple[np.ndarray | None, np.ndarray | None]
 
 
@@ -73,7 +73,7 @@ class BlockBuilder:
         index = torch.from_numpy(own_train).to(self._context.device)
         return self._block("loss", np.flatnonzero(mask), own_train + self._own.start, index)
 
-    def _block(self, name: str, targets: Rows, own_targets: Rows, target_index: Tensor | None) -> Block:
+    def _block(self, name: str, targets: RowSelection, own_targets: RowSelection, target_index: Tensor | None) -> Block:
         """The block of ``layout.products[name]``.
 
         Args:
@@ -86,7 +86,7 @@ class BlockBuilder:
             forward = self._multiplication(name, propagation)
             shared = name == "adj" and propagation.shares_blocks(self._layout.symmetric, self._folded)
             backward = forward if shared else self._multiplication(f"{name}_t", propagation)
-            products[propagation] = Product(
+            products[propagation] = BlockProduct(
                 forward.scaled(_take(row, targets), _take(col, self._own)),
                 backward.scaled(col, _take(row, own_targets)),
             )
@@ -204,5 +204,5 @@ class BlockBuilder:
         return self._arrays.train_mask
 
 
-def _take(scale: np.ndarray | None, chosen: Rows) -> np.ndarray | None:
+def _take(scale: np.ndarray | None, chosen: RowSelection) -> np.ndarray | None:
     return None if scale is None else scale[chosen]

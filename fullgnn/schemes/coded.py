@@ -15,7 +15,7 @@ from torch import Tensor
 from fullgnn.codecs import Codec, load
 from fullgnn.codecs.encoded import has_state
 from fullgnn.kernels.support.aligned import empty_aligned
-from fullgnn.schemes.block import Product
+from fullgnn.schemes.block import BlockProduct
 from fullgnn.schemes.multiplication import DistributedMultiplication
 
 ROWS_AT_ONCE = 16384
@@ -30,7 +30,7 @@ class CodedFeatures:
     codec: Codec  # which has learnt
     dtype: torch.dtype  # of decoded features
 
-    def arrive(self, product: Product) -> "Arrived":
+    def arrive(self, product: BlockProduct) -> "Arrived":
         """Bring the codes that the stages of a product read, a copy of them. Every rank calls it."""
         multiplication = product.multiply
         assert isinstance(multiplication, DistributedMultiplication)

@@ -26,7 +26,7 @@ from fullgnn.schemes.row_exchange import linear_map
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
+class RowRequest:
     """Where the rows of one list of ids are."""
 
     order: Tensor  # (num_ids,) int64, the ids sorted by their holder
@@ -119,13 +119,13 @@ class Directory:
         counts = torch.bincount(keeper, minlength=self._world.size).tolist()
         return torch.argsort(keeper, stable=True), counts
 
-    def _find(self, ids: Tensor) -> Request:
+    def _find(self, ids: Tensor) -> RowRequest:
         """The rows of ``ids``, in a function of its own, so that what finds them is not held while they arrive."""
         holder, row = self._places(ids)
         order = torch.argsort(holder, stable=True)
         num_from = torch.bincount(holder, minlength=self._world.size).tolist()
         rows_for = self._world.all_to_all(list(row[order].split(num_from)), "ids")
-        return Request(order.to(ids.device), num_from, [rows.to(ids.device) for rows in rows_for])
+        return RowRequest(order.to(ids.device), num_from, [rows.to(ids.device) for rows in rows_for])
 
     def find_steps(self, ids: Tensor, sizes: Sequence[int]) -> tuple[Tensor, list[StepRequest]]:
         """Find the rows of several lists of ids by one exchange. Every rank calls it, with as many lists.
@@ -183,14 +183,14 @@ class Directory:
         holder = place[:, 0]  # of replicas, the first
         return (holder if self._copies is None else holder + self._copies.index), place[:, 1]
 
-    def _fetch(self, request: Request, x: Tensor) -> Tensor:
+    def _fetch(self, request: RowRequest, x: Tensor) -> Tensor:
         sent = [x.index_select(0, rows) for rows in request.rows_for]
         arrived = self._world.all_to_all(sent, "exchange", request.num_from)
         out = x.new_empty(len(request.order), x.shape[1])
         out[request.order] = torch.cat(arrived)
         return out
 
-    def _add(self, request: Request, grad: Tensor) -> Tensor:
+    def _add(self, request: RowRequest, grad: Tensor) -> Tensor:
         """The adjoint of ``_fetch``: the gradients are added where the rows are."""
         sent = list(grad[request.order].split(request.num_from))
         arrived = self._world.all_to_all(sent, "push", [len(rows) for rows in request.rows_for])

@@ -14,7 +14,7 @@ from fullgnn.errors import PartitionError
 from fullgnn.partition.partition import imbalance
 from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.schemes.base import Balance, BlockRequest
-from fullgnn.schemes.nodes import Arrays, node_arrays
+from fullgnn.schemes.nodes import LocalArrays, node_arrays
 from fullgnn.schemes.options import Grid
 from fullgnn.schemes.product_layout import (
     HALO,
@@ -97,7 +97,7 @@ def _halos(
 class RankArrays:
     """What a rank reads of the prepared graph."""
 
-    nodes: Arrays  # see ``node_arrays``
+    nodes: LocalArrays  # see ``node_arrays``
     codes: np.ndarray | None  # its features as a codec keeps them
     train_mask: np.ndarray | None  # (num_nodes,) bool; None: not requested
     matrices: dict[str, list[csr_array]] = field(default_factory=dict)

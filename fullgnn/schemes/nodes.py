@@ -27,7 +27,7 @@ from fullgnn.schemes.block import Block
 if TYPE_CHECKING:
     from fullgnn.schemes.options import Grid
 
-Arrays = dict[str, Any]
+LocalArrays = dict[str, Any]
 """What a rank reads of its nodes, by name: ``node_id``, ``features``, ``labels``, ``masks``; ``pairs`` for a task that
 finds links."""
 RowSumArrays = dict[tuple[bool, int], np.ndarray]
@@ -39,7 +39,7 @@ def numpy_dtype(dtype: torch.dtype) -> np.dtype:
     return torch.empty(0, dtype=dtype).numpy().dtype
 
 
-def node_arrays(part: Part, rows: slice, request: BlockRequest) -> Arrays:
+def node_arrays(part: Part, rows: slice, request: BlockRequest) -> LocalArrays:
     """The ids, features, labels and masks of some ``rows`` of a ``part``, and their pairs if they are needed.
 
     Raises:
@@ -74,7 +74,7 @@ def _features(part: Part, rows: slice, request: BlockRequest) -> NodeFeatures:
 
 
 def sharded_graph(
-    facts: GraphFacts, request: BlockRequest, arrays: Arrays, block: Block, loss_block: Block | None = None
+    facts: GraphFacts, request: BlockRequest, arrays: LocalArrays, block: Block, loss_block: Block | None = None
 ) -> ShardedGraph:
     """The part of this rank, from its blocks and its ``node_arrays``. Dense features stay on the host."""
     stored, links, device = arrays["features"], facts.nodes.links, block.source_id.device

@@ -187,7 +187,7 @@ class _Archive:
             self.skim(name)
         if "byteorder" in self.members and bytes(self.read("byteorder").numpy()) != sys.byteorder.encode():
             raise _Damaged("it was written on a machine with another order of bytes")
-        unpickler = _Unpickler(bytes(self.read("data.pkl").numpy()), self)
+        unpickler = _TorchUnpickler(bytes(self.read("data.pkl").numpy()), self)
         content = unpickler.load()
         for name in used - {"data.pkl"} - unpickler.read_names:
             self.skim(name)
@@ -237,7 +237,7 @@ _CALLED: dict[tuple[str, str], Callable[..., Any]] = {
 }
 
 
-class _Unpickler(pickle._Unpickler):  # in Python: its memory follows what is there
+class _TorchUnpickler(pickle._Unpickler):  # in Python: its memory follows what is there
     """Makes the object of ``data.pkl``, with nothing but ``_CALLED`` and the storages of torch."""
 
     def __init__(self, content: bytes, archive: _Archive):

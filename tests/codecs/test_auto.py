@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fullgnn.codecs import Features, FirstLayer, Loss, encoded, first_layer
+from fullgnn.codecs import CodecLoss, Features, FirstLayer, encoded, first_layer
 from fullgnn.codecs.auto import Auto, candidates
 from fullgnn.codecs.kinds import KINDS
 from fullgnn.errors import ConfigError
@@ -41,7 +41,7 @@ def test_the_loss_is_that_of_dense_products(name: str, weighted: bool) -> None:
     x, layer = normal(), LAYERS[name]
     whole = graph(x, weighted)
     error = np.random.default_rng(1).normal(size=x.shape) * 0.1
-    loss = Loss.of(layer, whole, 0)  # of all nodes, since they are few
+    loss = CodecLoss.of(layer, whole, 0)  # of all nodes, since they are few
     assert loss.nodes.tolist() == list(range(80))
     a, kind = np.eye(80), layer.propagation
     if kind is not None:
@@ -66,7 +66,7 @@ def test_no_candidate_is_larger_than_asked(num_columns: int, ratio: float) -> No
 def test_the_codec_that_loses_least_is_chosen(name: str, caplog: pytest.LogCaptureFixture) -> None:
     whole = graph(normal())
     features, layer = Features(whole.features, "float32", whole), LAYERS[name]
-    loss, losses = Loss.of(layer, whole, 0), {}
+    loss, losses = CodecLoss.of(layer, whole, 0), {}
     for kind, keys in candidates(64, 4 * 64 / 8):
         codec = KINDS[kind](**keys)
         rows, _ = encoded(codec, NOWHERE, {}, features)
@@ -95,7 +95,7 @@ def test_the_loss_is_that_of_what_is_learnt_in_the_end(
     codec, layer = Auto(8.0, None, LAYERS["mlp"]), LAYERS["mlp"]
     with caplog.at_level(logging.INFO):
         rows, _ = encoded(codec, NOWHERE, {}, Features(whole.features, "float32", whole))
-    loss = Loss.of(layer, whole, 0)
+    loss = CodecLoss.of(layer, whole, 0)
     lost = loss(whole.features[loss.nodes], codec.decode(torch.from_numpy(rows[loss.nodes]), torch.float32).numpy())
     assert len(loss.nodes) == 300 and f"product 4 bytes {lost:.3g}" in caplog.text
     flattered = KINDS["product"](columns=2)

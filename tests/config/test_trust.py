@@ -23,7 +23,7 @@ from fullgnn.costs.hardware import read_hardware
 from fullgnn.engine.prediction import Trained, read_trained
 from fullgnn.engine.run_folder import check_run_dir
 from fullgnn.errors import ConfigError, DataError, FullGNNError
-from fullgnn.predict import Request, check_no_download, check_request, load_request, prediction_config
+from fullgnn.predict import PredictionRequest, check_no_download, check_request, load_request, prediction_config
 from fullgnn.storage import folder
 from fullgnn.storage.torch_file import load
 from tests.commands import run_command, torchrun
@@ -64,7 +64,7 @@ def _settings() -> dict[str, Any]:
 
 
 @functools.cache
-def request_of(*given: str) -> Request:
+def request_of(*given: str) -> PredictionRequest:
     return load_request(["checkpoint=FILE", *MACHINE, *given])
 
 

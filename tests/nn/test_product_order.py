@@ -6,7 +6,7 @@ import torch
 from fullgnn.models import SGC
 from fullgnn.nn import SPMM_ORDERS, Contract, GCNConv, GINConv, Layer, set_spmm_order
 from fullgnn.nn.product_order import asked_order, multiplies_gradient_first, propagates_first
-from fullgnn.schemes import Product
+from fullgnn.schemes import BlockProduct
 
 WIDE, NARROW, SQUARE = (torch.empty(9, 3), torch.empty(3, 9), torch.empty(5, 5))
 
@@ -35,7 +35,7 @@ def test_the_least_sum_of_columns_comes_first(weight: torch.Tensor, backward: tu
         assert propagates_first("width", weight, backward=backward) is (weight.shape[0] < weight.shape[1])
 
 
-class Asks(Product):
+class Asks(BlockProduct):
     """A product that asks for A X first where X needs no gradient, and there are more columns than rows in W."""
 
     def __init__(self) -> None:

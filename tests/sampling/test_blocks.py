@@ -17,7 +17,7 @@ from fullgnn.sampling.blocks import BlockMaker
 from fullgnn.sampling.hop import Hop
 from fullgnn.sampling.neighbors import ALL
 from fullgnn.sampling.rows import HopEdges, with_self_loops, with_self_loops_torch
-from fullgnn.schemes import Block, BlockRequest, Product
+from fullgnn.schemes import Block, BlockProduct, BlockRequest
 from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.multiplication import local_csr
 from fullgnn.schemes.row_exchange import ONE_RANK, RowExchange
@@ -50,10 +50,10 @@ MODELS = {
 
 def dense_block(case: Case, hop: Hop[np.ndarray], request: BlockRequest) -> Block:
     """The block that ``BlockMaker`` should make, from dense matrices; only of draws without replacement."""
-    products: dict[Propagation, Product] = {}
+    products: dict[Propagation, BlockProduct] = {}
     for one in request.propagations:
         matrix = torch.from_numpy(dense_product(case, hop, one))
-        products[one] = Product(DenseMultiplication(matrix), DenseMultiplication(matrix.T))
+        products[one] = BlockProduct(DenseMultiplication(matrix), DenseMultiplication(matrix.T))
     ids, edges = hop.sources, {}
     rows = {int(v): i for i, v in enumerate(ids[hop.target_index])}
     place = {int(v): i for i, v in enumerate(ids)}

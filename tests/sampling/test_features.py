@@ -10,10 +10,10 @@ import torch
 from fullgnn.codecs import BFloat16, Codec, Features, Unencoded, encoded
 from fullgnn.distributed import world_of_one
 from fullgnn.errors import DataError
-from fullgnn.sampling.caches import Accesses, Cache, CacheNothing
+from fullgnn.sampling.caches import Accesses, CacheNothing, CachePolicy
 from fullgnn.sampling.features import Cached, Encoding, FeatureSource
 from fullgnn.sampling.setup import set_up_sampled
-from fullgnn.storage.cache import Cache as Files
+from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.meter import Meter
 from tests.cases import dense_graph, minibatch_config
 from tests.sampling.features import NO_ACCESSES, Counted, Planned, fetch
@@ -24,7 +24,9 @@ CPU = torch.device("cpu")
 CACHED = {"nothing": [], "some": [0, 3, 7, 500, 899], "all": range(900)}
 
 
-def stack(rows: np.ndarray, codec: Codec, cache: Cache, dtype: torch.dtype, accesses: Accesses = NO_ACCESSES) -> Cached:
+def stack(
+    rows: np.ndarray, codec: Codec, cache: CachePolicy, dtype: torch.dtype, accesses: Accesses = NO_ACCESSES
+) -> Cached:
     return Cached(rows, CPU, cache, accesses, Encoding(codec, dtype))
 
 
@@ -114,7 +116,7 @@ def test_words_that_are_there_or_not_stay_exact() -> None:
 
 def test_what_a_codec_has_learnt_is_kept_and_checked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     features = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
-    files, found = Files(str(tmp_path)), []
+    files, found = Cache(str(tmp_path)), []
     Counted.encodings = 0
     for change in (0, 0, 1, 0):
         found.append(encoded(Counted(), files, {"name": "counted"}, Features(features + np.float32(change), "float32")))

@@ -17,7 +17,7 @@ from fullgnn.graph import Graph
 from fullgnn.kernels.dense import dense as products
 from fullgnn.kernels.support import aligned, gpu
 from fullgnn.nn import set_epoch
-from fullgnn.schemes import Product, Scheme
+from fullgnn.schemes import BlockProduct, Scheme
 from fullgnn.telemetry.meter import Meter
 from tests.cases import NUM_CLASSES, dense_graph
 from tests.oracle import DenseGCN, learning_rate, normalize
@@ -34,7 +34,7 @@ def prepare(world: World, cfg: Config, kind: str) -> tuple[Meter, Scheme, Run]:
     return run.meter, run.scheme, run
 
 
-def only_product(job: Run) -> Product:
+def only_product(job: Run) -> BlockProduct:
     """The only product of the block of all rows."""
     (product,) = job.graph.block.products.values()
     return product

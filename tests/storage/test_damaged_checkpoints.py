@@ -35,7 +35,7 @@ from fullgnn.errors import DataError
 from fullgnn.partition import folder as folders
 from fullgnn.partition.facts import Fingerprint
 from fullgnn.partition.folder import LAYOUT, open_folder, write_folder
-from fullgnn.predict import Request, _run_nodes, load_request, prediction_config
+from fullgnn.predict import PredictionRequest, _run_nodes, load_request, prediction_config
 from fullgnn.prepare.source import Preparation
 from fullgnn.prepare.statistics import whole_matrix
 from fullgnn.storage import checkpoint as files
@@ -75,7 +75,7 @@ def new_state() -> TrainState:
     return TrainState(model, settings())
 
 
-def use_checkpoint(folder: Path, request: Request | None = None, composes: bool = False) -> str:
+def use_checkpoint(folder: Path, request: PredictionRequest | None = None, composes: bool = False) -> str:
     """Do with a checkpoint what predictions and a resumed run do with it, and return a digest of all its tensors.
 
     Args:

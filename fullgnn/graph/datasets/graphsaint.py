@@ -38,7 +38,7 @@ _PER_BYTE = 12  # bytes of memory, at most, that a byte of JSON takes: for "0," 
 ROWS_AT_ONCE = 1 << 15
 
 
-class _Arrays(NamedArrays):
+class _SaintArrays(NamedArrays):
     needs = "the layout of GraphSAINT has data, indices, indptr and shape"
 
 
@@ -58,7 +58,7 @@ def load(name: str, path: str) -> Graph:
         DataError: a file is missing or damaged; the message names it.
     """
     adj_file, feature_file, role_file, label_file = files(path)
-    adj = _Arrays(adj_file, COPY_AGAIN).sparse("")
+    adj = _SaintArrays(adj_file, COPY_AGAIN).sparse("")
     num_nodes = adj.shape[0]
     check_num_nodes(num_nodes, str(adj_file))
     if adj.shape[1] != num_nodes:

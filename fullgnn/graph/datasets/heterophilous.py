@@ -31,7 +31,7 @@ NAMES = (
 WRITE_AGAIN = "write it again, with numpy.savez"
 
 
-class _Arrays(NamedArrays):
+class _HeterophilousArrays(NamedArrays):
     needs = (
         "the layout of heterophilous-graphs has node_features, node_labels, edges, train_masks, val_masks and"
         " test_masks"
@@ -95,11 +95,11 @@ def check(name: str | None, root: str, path: str | None, split: int | str | None
         _masks(_opened(file, path), split)
 
 
-def _opened(file: Path, path: str | None) -> _Arrays:
-    return _Arrays(file, DOWNLOAD_AGAIN if path is None and file.stem in NAMES else WRITE_AGAIN)
+def _opened(file: Path, path: str | None) -> _HeterophilousArrays:
+    return _HeterophilousArrays(file, DOWNLOAD_AGAIN if path is None and file.stem in NAMES else WRITE_AGAIN)
 
 
-def _masks(arrays: _Arrays, split: int | str | None) -> tuple[dict[str, np.ndarray], int]:
+def _masks(arrays: _HeterophilousArrays, split: int | str | None) -> tuple[dict[str, np.ndarray], int]:
     """The masks of one split, and the number of splits.
 
     Args:

@@ -60,7 +60,7 @@ def read_pickle(content: bytes, names: Collection[tuple[str, str]], renamed: dic
     """
     stream = _Lines(content)
     try:
-        return _Unpickler(stream, names, renamed).load()
+        return _InertUnpickler(stream, names, renamed).load()
     except KeyError as error:
         code = bytes(error.args)
         raise ValueError(f"opcode {code!r} at byte {stream.tell() - 1}, which numbers do not need") from error
@@ -85,7 +85,7 @@ class _Memo(dict[int, Any]):
         raise ValueError(f"nothing is remembered as {index}")
 
 
-class _Unpickler(pickle._Unpickler):
+class _InertUnpickler(pickle._Unpickler):
     """Python's unpickler, whose methods that would import, call or fill something are replaced."""
 
     stack: list[Any]
@@ -158,7 +158,7 @@ class _Unpickler(pickle._Unpickler):
         return self.stack[-1]
 
 
-_Unpickler.dispatch = {
-    code: getattr(_Unpickler, pickle._Unpickler.dispatch[code].__name__)
+_InertUnpickler.dispatch = {
+    code: getattr(_InertUnpickler, pickle._Unpickler.dispatch[code].__name__)
     for code in (getattr(pickle, name)[0] for name in _OPCODES)
 }

@@ -21,7 +21,7 @@ from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.csr import distinct
 from fullgnn.graph.datasets.given_files import existing_file
-from fullgnn.graph.datasets.words import Rows, WrongWord, read_text, rows_in
+from fullgnn.graph.datasets.words import WordRows, WrongWord, read_text, rows_in
 from fullgnn.graph.graph import Graph
 
 FORMATS = ("lists", "triples")
@@ -98,7 +98,7 @@ def _read_triples(file: Path) -> tuple[np.ndarray, int, int]:
     return pairs, _size(pairs[0]), _size(pairs[1])
 
 
-def _integers(rows: Rows, words: np.ndarray, first: int) -> np.ndarray:
+def _integers(rows: WordRows, words: np.ndarray, first: int) -> np.ndarray:
     """(num_words,) int64, ids that count from ``first``."""
     try:
         ids = rows.integers(words)

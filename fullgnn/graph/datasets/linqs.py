@@ -18,7 +18,7 @@ from scipy.sparse import csr_array, vstack
 
 from fullgnn.errors import DataError, quoted
 from fullgnn.graph.datasets.named import classes_of, first_repeated, joined, node_names_of, places_of
-from fullgnn.graph.datasets.words import Rows, read_rows
+from fullgnn.graph.datasets.words import WordRows, read_rows
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.node_data import normalize_rows
 from fullgnn.telemetry.machine import check_fits
@@ -100,7 +100,7 @@ def _papers(file: Path) -> tuple[Any, ...]:
     return all_ids, vstack(features, format="csr"), joined(classes)
 
 
-def _features(rows: Rows, columns: int) -> csr_array:
+def _features(rows: WordRows, columns: int) -> csr_array:
     """(num_rows, columns - 2) float32."""
     words = np.arange(len(rows.start)).reshape(-1, columns)[:, 1:-1]
     return csr_array(rows.floats(words.ravel()).astype(np.float32).reshape(words.shape))

@@ -16,7 +16,7 @@ import numpy as np
 from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.datasets.given_files import in_folder
 from fullgnn.graph.datasets.mag240m_features import mapped_features
-from fullgnn.graph.datasets.mag240m_files import RELATIONS, UNPACK_AGAIN, URL, Folder
+from fullgnn.graph.datasets.mag240m_files import RELATIONS, UNPACK_AGAIN, URL, MagFolder
 from fullgnn.graph.graph import Graph
 from fullgnn.telemetry.log import announce
 from fullgnn.telemetry.machine import check_fits
@@ -43,7 +43,7 @@ def check(path: str, max_papers: int | None) -> None:
     Raises:
         ConfigError, DataError: as ``load``.
     """
-    Folder(files(path), max_papers)
+    MagFolder(files(path), max_papers)
 
 
 def load(path: str, cache_dir: str | None, max_papers: int | None) -> Graph:
@@ -58,7 +58,7 @@ def load(path: str, cache_dir: str | None, max_papers: int | None) -> Graph:
         ConfigError: ``max_papers`` is wrong, or ``cache_dir`` cannot be written.
         DataError: a file is missing, damaged or too large; the message names it.
     """
-    folder = Folder(files(path), max_papers)
+    folder = MagFolder(files(path), max_papers)
     chosen = folder.chosen()
     sizes = [int(np.count_nonzero(mask)) for mask in chosen]
     num_nodes, num_papers = sum(sizes), sizes[0]
@@ -88,7 +88,7 @@ def load(path: str, cache_dir: str | None, max_papers: int | None) -> Graph:
     )
 
 
-def _structure(folder: Folder, chosen: list[np.ndarray], num_nodes: int) -> tuple[np.ndarray, np.ndarray, int]:
+def _structure(folder: MagFolder, chosen: list[np.ndarray], num_nodes: int) -> tuple[np.ndarray, np.ndarray, int]:
     """indptr (num_nodes + 1,) int64 and indices (num_arcs,) int32 of the symmetric adjacency, and how many arcs were
     merged with an equal one.
 
@@ -122,7 +122,7 @@ def _structure(folder: Folder, chosen: list[np.ndarray], num_nodes: int) -> tupl
     return *csr_of(keys, num_nodes), 2 * num_edges - num_loops - len(keys)
 
 
-def _edges(folder: Folder, new_id: np.ndarray, starts: np.ndarray) -> Iterator[np.ndarray]:
+def _edges(folder: MagFolder, new_id: np.ndarray, starts: np.ndarray) -> Iterator[np.ndarray]:
     """The edges of all relations between nodes of the graph, (2, m) int64, some after the others.
 
     Args:

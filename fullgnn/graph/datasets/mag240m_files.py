@@ -58,7 +58,7 @@ class Relation:
             yield block
 
 
-class Folder:
+class MagFolder:
     """The files of MAG240M, opened and compared with each other: the small ones are read, the large ones are mapped.
 
     Args:

@@ -22,7 +22,7 @@ from scipy.sparse import coo_array
 from fullgnn.errors import DataError, quoted
 from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.datasets.given_files import existing_file
-from fullgnn.graph.datasets.words import Rows, read_rows
+from fullgnn.graph.datasets.words import WordRows, read_rows
 from fullgnn.graph.graph import Graph
 from fullgnn.telemetry.machine import check_fits
 
@@ -32,7 +32,7 @@ _ACCEPTED = (("matrix",), ("coordinate", "array"), _NUMBERS, ("general", "symmet
 
 
 @dataclass(frozen=True)
-class _Header:
+class _MatrixHeader:
     is_array: bool
     is_pattern: bool
     is_symmetric: bool
@@ -92,7 +92,7 @@ def load(name: str | None, path: str, transpose: bool) -> Graph:
     return Graph.from_scipy(adj if transpose else adj.T, name=name, remarks=remarks)
 
 
-def _header(file: Path, pieces: Iterator[Rows]) -> tuple[_Header, Iterator[Rows]]:
+def _header(file: Path, pieces: Iterator[WordRows]) -> tuple[_MatrixHeader, Iterator[WordRows]]:
     """What the first lines say, and the rows after them."""
     banner: list[str] = []
     for rows in pieces:
@@ -108,7 +108,7 @@ def _header(file: Path, pieces: Iterator[Rows]) -> tuple[_Header, Iterator[Rows]
     raise DataError(f"{file} has no size: it is empty or cut off, so write it again")
 
 
-def _check_banner(rows: Rows, banner: list[str]) -> None:
+def _check_banner(rows: WordRows, banner: list[str]) -> None:
     if banner[0] != "%%matrixmarket" or len(banner) != 5:
         raise rows.error(0, "must be like %%MatrixMarket matrix coordinate real general")
     for word, accepted in zip(banner[1:], _ACCEPTED):
@@ -118,7 +118,7 @@ def _check_banner(rows: Rows, banner: list[str]) -> None:
         raise rows.error(0, "announces an array without numbers")
 
 
-def _sized(rows: Rows, banner: list[str]) -> _Header:
+def _sized(rows: WordRows, banner: list[str]) -> _MatrixHeader:
     """The header with the size, in the one row of ``rows``."""
     is_array, is_symmetric = banner[2] == "array", banner[4] == "symmetric"
     rows.columns(
@@ -132,10 +132,10 @@ def _sized(rows: Rows, banner: list[str]) -> _Header:
     if num_entries < 0:
         raise rows.error(0, f"announces {num_entries} entries")
     check_fits(16 * size, f"{rows.file}, which announces {size} rows,", "correct its size")
-    return _Header(is_array, banner[3] == "pattern", is_symmetric, size, num_entries)
+    return _MatrixHeader(is_array, banner[3] == "pattern", is_symmetric, size, num_entries)
 
 
-def _entries(rows: Rows, header: _Header) -> tuple[np.ndarray, np.ndarray]:
+def _entries(rows: WordRows, header: _MatrixHeader) -> tuple[np.ndarray, np.ndarray]:
     """Row and column from 0 of the entries of these rows, (2, n) int32, and their numbers."""
     columns = rows.columns({2: "a row and a column"} if header.is_pattern else {3: "a row, a column and a number"})
     place = np.stack([rows.integers(slice(column, None, columns)) for column in (0, 1)])
@@ -150,7 +150,7 @@ def _entries(rows: Rows, header: _Header) -> tuple[np.ndarray, np.ndarray]:
     return (place - 1).astype(np.int32), values
 
 
-def _values(rows: Rows, header: _Header, done: int) -> tuple[np.ndarray, np.ndarray]:
+def _values(rows: WordRows, header: _MatrixHeader, done: int) -> tuple[np.ndarray, np.ndarray]:
     """As ``_entries``, of the numbers of an array, of which ``done`` were in earlier rows."""
     rows.columns({1: "one number"})
     number = np.arange(done, done + len(rows))

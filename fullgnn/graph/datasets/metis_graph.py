@@ -17,7 +17,7 @@ import numpy as np
 from fullgnn.errors import DataError
 from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.datasets.given_files import existing_file
-from fullgnn.graph.datasets.words import Rows, read_rows
+from fullgnn.graph.datasets.words import WordRows, read_rows
 from fullgnn.graph.graph import Graph
 from fullgnn.telemetry.machine import check_fits
 
@@ -26,7 +26,7 @@ _MAX_WEIGHTS = 1 << 20  # of a node
 
 
 @dataclass(frozen=True)
-class _Header:
+class _MetisHeader:
     num_nodes: int
     num_edges: int
     skipped: int
@@ -58,7 +58,7 @@ def load(name: str | None, path: str) -> Graph:
             says, or an edge in the line of one of its nodes only; the message names the file.
     """
     (file,) = files(path)
-    header: _Header | None = None
+    header: _MetisHeader | None = None
     pieces = [(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0))]
     num_rows, num_arcs = 0, 0
     for rows in read_rows(file, comments=b"%", keeps_empty=True):
@@ -103,7 +103,7 @@ def load(name: str | None, path: str) -> Graph:
     return graph
 
 
-def _header(rows: Rows) -> _Header:
+def _header(rows: WordRows) -> _MetisHeader:
     """What the first row says."""
     count = int(rows.first[1])
     if not 2 <= count <= 4:
@@ -119,10 +119,10 @@ def _header(rows: Rows) -> _Header:
     check_num_nodes(num_nodes, str(rows.file))
     check_fits(16 * num_nodes, f"{rows.file}, which announces {num_nodes} nodes,", "correct its first line")
     num_weights = (ncon if count == 4 else 1) if fmt[1] == "1" else 0
-    return _Header(num_nodes, num_edges, num_weights + int(fmt[0]), fmt[2] == "1")
+    return _MetisHeader(num_nodes, num_edges, num_weights + int(fmt[0]), fmt[2] == "1")
 
 
-def _neighbors(rows: Rows, header: _Header) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _neighbors(rows: WordRows, header: _MetisHeader) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The neighbors of all rows, from 0, int32; the number of them in each row; and the weights, float64."""
     given = np.diff(rows.first) - header.skipped
     step = 2 if header.has_edge_weights else 1

@@ -83,7 +83,7 @@ def load(
     public = path is None and name in NAMES
     if public:
         fetch(root, [file.name], URL, SHA256)
-    arrays = _Arrays(file, DOWNLOAD_AGAIN if public else WRITE_AGAIN)
+    arrays = _GraphArrays(file, DOWNLOAD_AGAIN if public else WRITE_AGAIN)
     adj = arrays.sparse("adj_").T
     given = arrays.optional("labels")
     num_classes = arrays.integer("num_classes") if "num_classes" in arrays else 0
@@ -159,7 +159,7 @@ def check(
     number_of_split(split)
     given = _given(train_fraction, val_fraction, seed)
     if given and contents_of(contents, path) is None and file.is_file():
-        _check_split(_Arrays(file, WRITE_AGAIN), given)
+        _check_split(_GraphArrays(file, WRITE_AGAIN), given)
 
 
 def lacks(
@@ -174,7 +174,7 @@ def lacks(
     (file,) = files(name, root, path)
     if not file.is_file():
         return []
-    arrays = _Arrays(file, WRITE_AGAIN)
+    arrays = _GraphArrays(file, WRITE_AGAIN)
     if "labels" not in arrays:
         return ["labels", *([] if _has_nodes(arrays, "train_mask", split) else ["train_mask"])]
     asks_for_split = (train_fraction, val_fraction) != (None, None) and not _is_split(arrays)
@@ -190,19 +190,19 @@ def _given(train_fraction: float | None, val_fraction: float | None, seed: int) 
     return " and ".join(f"dataset.{key}={value}" for key, value in values.items() if value is not None)
 
 
-def _check_split(arrays: "_Arrays", given: str) -> None:
+def _check_split(arrays: "_GraphArrays", given: str) -> None:
     """Refuse the ``given`` keys of a split if there is nothing to split, or a split already."""
     if given and ((is_split := _is_split(arrays)) or "labels" not in arrays):
         why = "has masks, which are its split" if is_split else "has no labels, whose nodes could be split"
         raise ConfigError(f"{given} would do nothing, since {arrays.file} {why}: leave it out")
 
 
-def _is_split(arrays: "_Arrays") -> bool:
+def _is_split(arrays: "_GraphArrays") -> bool:
     """Whether a mask of the file has a node."""
     return any(_has_nodes(arrays, mask) for mask in MASKS)
 
 
-def _has_nodes(arrays: "_Arrays", name: str, split: int | str | None = None) -> bool:
+def _has_nodes(arrays: "_GraphArrays", name: str, split: int | str | None = None) -> bool:
     """Whether a mask is in the file and not empty; one of a wrong type counts, which ``load`` refuses.
 
     Args:
@@ -263,7 +263,7 @@ def _write(graph: Graph, path: Path) -> None:
         )
 
 
-class _Arrays(NamedArrays):
+class _GraphArrays(NamedArrays):
     """The named arrays of a file in the layout of gnn-benchmark."""
 
     needs = "the gnn-benchmark layout needs adj_data, adj_indices, adj_indptr and adj_shape"

@@ -16,7 +16,7 @@ from scipy.sparse import coo_array
 from fullgnn.errors import ConfigError, quoted
 from fullgnn.graph.checks import naming
 from fullgnn.graph.csr import reads_of_arcs
-from fullgnn.graph.datasets.ogb_files import Folder, class_names_of, read_names
+from fullgnn.graph.datasets.ogb_files import OgbFolder, class_names_of, read_names
 from fullgnn.graph.datasets.ogb_raw import UNPACK_AGAIN, Raw
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.masks import without_unlabelled
@@ -33,7 +33,7 @@ def files(name: str, root: str, split_name: str | None, names: bool) -> list[Pat
         ConfigError: there are several splits, and ``split_name`` chooses none.
         DataError: a file is missing.
     """
-    folder = Folder.open(name, root, split_name)
+    folder = OgbFolder.open(name, root, split_name)
     return [*folder.raw, *folder.split, *(folder.names() if names else [])]
 
 
@@ -46,7 +46,7 @@ def node_groups(name: str, root: str, split_name: str | None, groups: str) -> np
     """
     if groups != "species":
         raise ConfigError(f"dataset.groups={quoted(groups)} is not known: choose species, or a .npy file")
-    return Folder.open(name, root, split_name).species(None)
+    return OgbFolder.open(name, root, split_name).species(None)
 
 
 def check(add_inverse_edge: bool | None, edge_weight: int | None, node_features: str | None) -> None:
@@ -96,7 +96,7 @@ def load(
         DataError: a file is missing, damaged or too large; the message names it.
     """
     check(add_inverse_edge, edge_weight, node_features)
-    folder = Folder.open(name, root, split_name)
+    folder = OgbFolder.open(name, root, split_name)
     raw = folder.graph()
     num_columns = raw.num_edge_features()
     if edge_weight is not None and edge_weight >= num_columns:
@@ -139,7 +139,7 @@ def _reads(raw: Raw, edge_weight: int | None, both_directions: bool) -> coo_arra
     return coo_array((np.concatenate([entries, entries[again]]), ends), shape=reads.shape)
 
 
-def _features(raw: Raw, folder: Folder, made: str | None, both_directions: bool) -> np.ndarray | None:
+def _features(raw: Raw, folder: OgbFolder, made: str | None, both_directions: bool) -> np.ndarray | None:
     """The features in the folder, or those that are ``made``; see ``load``."""
     features = raw.features()
     if made is None:

@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Folder:
+class OgbFolder:
     """The files of a dataset that are read, all of which are there."""
 
     folder: Path
@@ -66,7 +66,7 @@ class Folder:
     """None: the nodes are of one kind."""
 
     @classmethod
-    def open(cls, name: str, root: str, split_name: str | None) -> "Folder":
+    def open(cls, name: str, root: str, split_name: str | None) -> "OgbFolder":
         """The folder in which the package ``ogb`` has put the dataset ``name``.
 
         Raises:

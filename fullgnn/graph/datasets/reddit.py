@@ -27,7 +27,7 @@ UNPACK_AGAIN = f"unpack it again from {URL}"
 NAMES = ("reddit_data.npz", "reddit_graph.npz")
 
 
-class _Arrays(NamedArrays):
+class _RedditArrays(NamedArrays):
     needs = "the layout of DGL's Reddit has feature, label and node_types, and row, col, shape and format"
 
 
@@ -47,7 +47,7 @@ def load(name: str, path: str) -> Graph:
         DataError: a file is missing or damaged; the message names it.
     """
     data_file, graph_file = files(path)
-    data, adj = _Arrays(data_file, UNPACK_AGAIN), _Arrays(graph_file, UNPACK_AGAIN)
+    data, adj = _RedditArrays(data_file, UNPACK_AGAIN), _RedditArrays(graph_file, UNPACK_AGAIN)
     num_nodes, columns = adj.shape("", "COO")
     check_num_nodes(num_nodes, str(graph_file))
     if adj["format"].tolist() not in ("coo", b"coo") or num_nodes != columns:

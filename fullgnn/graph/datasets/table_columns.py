@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fullgnn.errors import ConfigError, DataError, quoted
-from fullgnn.graph.datasets.table_source import TEXTS, Piece, Source
+from fullgnn.graph.datasets.table_source import TEXTS, Source, TablePiece
 from fullgnn.graph.node_data import MADE, check_made
 
 Named = Sequence[str] | None
@@ -109,7 +109,7 @@ class PairColumns:
     second: str
     number: str | None
 
-    def pieces(self, first: str, second: str) -> Iterator[Piece]:
+    def pieces(self, first: str, second: str) -> Iterator[TablePiece]:
         """The rows, with values of these kinds in the first and in the second column."""
         kinds = {self.first: first, self.second: second}
         return self.table.pieces(kinds if self.number is None else kinds | {self.number: "number"})

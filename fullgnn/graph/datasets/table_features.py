@@ -12,7 +12,7 @@ from scipy.sparse import coo_array, csr_array
 
 from fullgnn.errors import DataError
 from fullgnn.graph.datasets.table_columns import PairColumns
-from fullgnn.graph.datasets.table_source import ROWS_AT_ONCE, Piece, WrongValue
+from fullgnn.graph.datasets.table_source import ROWS_AT_ONCE, TablePiece, WrongValue
 from fullgnn.graph.datasets.table_values import Ids, check_float32, codes_of, keys_of, numbers_of
 from fullgnn.graph.growing import GrowingArray
 from fullgnn.graph.ids import TextIds, ranks_in
@@ -118,7 +118,7 @@ class SparseFeatures:
         if not self._node.length and not self.num_dropped:
             raise DataError(f"{self._name} has no row: a table of features has one for each number")
 
-    def _codes(self, piece: Piece, column: str) -> np.ndarray:
+    def _codes(self, piece: TablePiece, column: str) -> np.ndarray:
         """(n,) the columns of integers, or the numbers of texts by the order in which they arrive."""
         keys = keys_of(piece, column, "feature")
         if self._names is not None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fullgnn.errors import DataError, quoted
 from fullgnn.graph.datasets.table_columns import dtype_of_labels
-from fullgnn.graph.datasets.table_source import Piece, Source
+from fullgnn.graph.datasets.table_source import Source, TablePiece
 from fullgnn.graph.datasets.table_values import text_at
 from fullgnn.graph.datasets.words import arrow_texts
 from fullgnn.graph.growing import GrowingArray
@@ -35,7 +35,7 @@ class LabelColumn:
         self._values = GrowingArray(np.int32 if dtype is None else dtype)
         self._known = GrowingArray(bool)
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: TablePiece) -> None:
         """Append the labels of a piece."""
         array = piece.columns[self.column]
         self._known.add(len(array))[:] = array.is_valid().to_numpy(zero_copy_only=False)
@@ -153,7 +153,7 @@ class SplitColumns:
         self._words = [_Words(column, BITS if are_masks else PART_OF_WORD, rule) for column in columns]
         self._parts = GrowingArray(np.int8)
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: TablePiece) -> None:
         """Append the parts of a piece.
 
         Raises:
@@ -166,7 +166,7 @@ class SplitColumns:
         """(n,) int8: 0 train, 1 val, 2 test, -1 none."""
         return self._parts.taken()
 
-    def _of_masks(self, piece: Piece) -> np.ndarray:
+    def _of_masks(self, piece: TablePiece) -> np.ndarray:
         inside = np.stack([mask.numbers(piece) == 1 for mask in self._words])
         twice = inside.sum(axis=0) > 1
         if twice.any():
@@ -192,7 +192,7 @@ class _Words:
         self._texts = TextIds()
         self._known: list[int] = []  # number, by that of the text
 
-    def numbers(self, piece: Piece) -> np.ndarray:
+    def numbers(self, piece: TablePiece) -> np.ndarray:
         """(n,) int8 the number of each word of a piece; -1: there is no word.
 
         Raises:
@@ -208,7 +208,7 @@ class _Words:
             self._known.append(self._numbers.get(text, -1))
         return np.where(missing, -1, np.array(self._known or [-1], np.int8)[codes])
 
-    def _as_texts(self, piece: Piece) -> Any:
+    def _as_texts(self, piece: TablePiece) -> Any:
         import pyarrow
 
         array = piece.columns[self.column]

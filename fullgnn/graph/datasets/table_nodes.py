@@ -13,7 +13,7 @@ import numpy as np
 from fullgnn.errors import DataError, quoted
 from fullgnn.graph.datasets.table_columns import NodeColumns
 from fullgnn.graph.datasets.table_labels import LabelColumn, SplitColumns
-from fullgnn.graph.datasets.table_source import Piece
+from fullgnn.graph.datasets.table_source import TablePiece
 from fullgnn.graph.datasets.table_values import Ids, check_float32, keys_of, numbers_of, text_at, vectors_of
 from fullgnn.graph.growing import GrowingArray
 
@@ -113,7 +113,7 @@ class _Group:
         places[codes.rows] = np.arange(codes.length)
         return places
 
-    def _take(self, piece: Piece) -> None:
+    def _take(self, piece: TablePiece) -> None:
         for column in self._columns_of_nodes:
             column.add(piece)
         if not self._columns.features:
@@ -135,7 +135,7 @@ class _Group:
             check_float32(piece, self._columns.features[place], values)
             rows[:, slice(None) if self._lists else place] = values
 
-    def _check_joined(self, piece: Piece, codes: np.ndarray, seen: np.ndarray) -> None:
+    def _check_joined(self, piece: TablePiece, codes: np.ndarray, seen: np.ndarray) -> None:
         """Refuse ids that the first group does not have, and those that have had a row before."""
         name = self._columns.node
         if (codes < 0).any():
@@ -149,14 +149,14 @@ class _Group:
             self._refuse(piece, again)
         seen[codes] = True
 
-    def _refuse(self, piece: Piece, again: np.ndarray) -> None:
+    def _refuse(self, piece: TablePiece, again: np.ndarray) -> None:
         """Refuse the first of the ids that are there ``again``, (n,) bool."""
         row = int(again.argmax())
         raise DataError(
             f"{piece.where(row, self._columns.node)} has the node {self._id(piece, row)} again: a node has one row"
         )
 
-    def _id(self, piece: Piece, row: int) -> str:
+    def _id(self, piece: TablePiece, row: int) -> str:
         return text_at(piece.columns[self._columns.node], row)
 
 

@@ -39,7 +39,7 @@ class WrongValue(DataError):
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class TablePiece:
     """Some rows of a table."""
 
     source: "Source"
@@ -59,7 +59,7 @@ class Source:
     num_rows: int | None = None
     """None: it is not known before all are read."""
 
-    def pieces(self, kinds: Mapping[str, str]) -> Iterator[Piece]:
+    def pieces(self, kinds: Mapping[str, str]) -> Iterator[TablePiece]:
         """The rows, piece by piece, of the columns in ``kinds``.
 
         Raises:
@@ -69,7 +69,9 @@ class Source:
         first = 0
         for batch in self._batches(kinds):
             arrays = {name: batch.column(batch.schema.get_field_index(name)) for name in kinds}
-            yield Piece(self, first, {name: self._of_kind(array, name, kinds[name]) for name, array in arrays.items()})
+            yield TablePiece(
+                self, first, {name: self._of_kind(array, name, kinds[name]) for name, array in arrays.items()}
+            )
             first += batch.num_rows
 
     def _batches(self, kinds: Mapping[str, str]) -> Iterator[Any]:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from fullgnn.errors import DataError, quoted
-from fullgnn.graph.datasets.table_source import Piece
+from fullgnn.graph.datasets.table_source import TablePiece
 from fullgnn.graph.datasets.words import arrow_texts
 from fullgnn.graph.ids import IntegerIds, TextIds
 
@@ -21,7 +21,7 @@ def ids_of(kind: str) -> Ids:
     return IntegerIds() if kind == "integer" else TextIds()
 
 
-def keys_of(piece: Piece, column: str, what: str = "id") -> tuple[np.ndarray, ...]:
+def keys_of(piece: TablePiece, column: str, what: str = "id") -> tuple[np.ndarray, ...]:
     """The ids in a column as the arguments of ``IntegerIds.find`` or ``TextIds.find``.
 
     Args:
@@ -44,7 +44,7 @@ def keys_of(piece: Piece, column: str, what: str = "id") -> tuple[np.ndarray, ..
     return keys
 
 
-def codes_of(piece: Piece, column: str, ids: Ids, unknown: str, lack: str) -> np.ndarray:
+def codes_of(piece: TablePiece, column: str, ids: Ids, unknown: str, lack: str) -> np.ndarray:
     """(n,) int32 numbers of the nodes in a column, -1 where they are unknown and dropped.
 
     Args:
@@ -72,7 +72,7 @@ def text_at(array: Any, row: int) -> str:
     return quoted(array[row].as_py())
 
 
-def numbers_of(piece: Piece, column: str, what: str) -> np.ndarray:
+def numbers_of(piece: TablePiece, column: str, what: str) -> np.ndarray:
     """(n,) the finite numbers in a column, of a floating dtype.
 
     Args:
@@ -91,7 +91,7 @@ def numbers_of(piece: Piece, column: str, what: str) -> np.ndarray:
     return values
 
 
-def check_float32(piece: Piece, column: str, values: np.ndarray) -> None:
+def check_float32(piece: TablePiece, column: str, values: np.ndarray) -> None:
     """Refuse features, (n,) or (n, length), that float32 has no room for.
 
     Raises:
@@ -102,7 +102,7 @@ def check_float32(piece: Piece, column: str, values: np.ndarray) -> None:
         raise DataError(f"{piece.where(row, column)} has a feature beyond float32: scale the features")
 
 
-def vectors_of(piece: Piece, column: str) -> np.ndarray:
+def vectors_of(piece: TablePiece, column: str) -> np.ndarray:
     """(n, length) the vectors in a column of lists.
 
     Raises:

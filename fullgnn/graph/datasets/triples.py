@@ -16,7 +16,7 @@ from fullgnn.errors import DataError
 from fullgnn.graph.checks import check_num_nodes
 from fullgnn.graph.datasets.given_files import existing_file
 from fullgnn.graph.datasets.named import node_names_of
-from fullgnn.graph.datasets.words import Rows, arrow_texts, read_rows
+from fullgnn.graph.datasets.words import WordRows, arrow_texts, read_rows
 from fullgnn.graph.graph import Graph
 from fullgnn.graph.ids import TextIds
 from fullgnn.telemetry.machine import check_fits
@@ -92,12 +92,12 @@ def _separator(file: Path) -> str:
     return "\t" if (line == ord("\t")).any() else ""
 
 
-def _has_header(rows: Rows) -> bool:
+def _has_header(rows: WordRows) -> bool:
     """Whether the first row has three words, and the third one is no number."""
     return rows.first[1] == 3 and not rows.is_number(2)
 
 
-def _check_names(rows: Rows, words: np.ndarray) -> None:
+def _check_names(rows: WordRows, words: np.ndarray) -> None:
     """Refuse an empty name, which tabs make possible."""
     empty = np.flatnonzero(rows.start[words] == rows.end[words])
     if len(empty):

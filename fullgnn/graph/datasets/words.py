@@ -25,7 +25,7 @@ _PER_BYTE = 40  # bytes of memory, at most, that splitting takes for a byte of t
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 Words = slice | np.ndarray
-"""Which words of all ``Rows.start``: a slice, or their numbers."""
+"""Which words of all ``WordRows.start``: a slice, or their numbers."""
 
 
 class WrongWord(DataError):
@@ -37,7 +37,7 @@ class WrongWord(DataError):
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class WordRows:
     """The rows of a piece of a text file, each of which is a line."""
 
     file: Path
@@ -55,12 +55,12 @@ class Rows:
     def __len__(self) -> int:
         return len(self.line)
 
-    def __getitem__(self, rows: slice) -> Rows:
+    def __getitem__(self, rows: slice) -> WordRows:
         """Successive rows."""
         begin, stop, _ = rows.indices(len(self))
         words = slice(self.first[begin], self.first[max(begin, stop)])
         first = self.first[begin : max(begin, stop) + 1] - self.first[begin]
-        return Rows(self.file, self.text, self.start[words], self.end[words], first, self.line[rows])
+        return WordRows(self.file, self.text, self.start[words], self.end[words], first, self.line[rows])
 
     def columns(self, wanted: Mapping[int, str]) -> int:
         """The number of words that all rows have.
@@ -169,7 +169,7 @@ class Rows:
         return WrongWord(str(error), int(self.line[row]), text, is_integer)
 
 
-def read_rows(file: Path, comments: bytes = b"", separator: str = "", keeps_empty: bool = False) -> Iterator[Rows]:
+def read_rows(file: Path, comments: bytes = b"", separator: str = "", keeps_empty: bool = False) -> Iterator[WordRows]:
     """The rows of a text file, some in each piece; a file with the suffix .gz is unpacked on the way.
 
     Args:
@@ -190,7 +190,7 @@ def read_rows(file: Path, comments: bytes = b"", separator: str = "", keeps_empt
 
 def rows_in(
     file: Path, text: np.ndarray, comments: bytes = b"", separator: str = "", keeps_empty: bool = False, before: int = 0
-) -> tuple[Rows, int]:
+) -> tuple[WordRows, int]:
     """The rows of a text, and the number of its lines; see ``read_rows``.
 
     Args:
@@ -206,7 +206,7 @@ def rows_in(
     first = np.empty(len(text) + 2, np.int64)
     split(text, ends_word, begins_comment, keeps_empty, start, end, first, line, counts)
     words, rows, lines = counts.tolist()
-    return Rows(file, text, start[:words], end[:words], first[: rows + 1], line[:rows] + (before + 1)), lines
+    return WordRows(file, text, start[:words], end[:words], first[: rows + 1], line[:rows] + (before + 1)), lines
 
 
 def arrow_texts(array: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-Task = TypeVar("Task")
+Item = TypeVar("Item")
 
 PIECES = 64
 """Into how many pieces a large array is cut for the threads, which take one after the other."""
@@ -58,7 +58,7 @@ def return_freed_memory() -> None:
             ctypes.CDLL(None).malloc_trim(0)
 
 
-def parallel_for(function: Callable[[Task], object], tasks: Iterable[Task]) -> None:
+def parallel_for(function: Callable[[Item], object], tasks: Iterable[Item]) -> None:
     """Call ``function(task)`` for every task, on as many threads as torch may use.
 
     The calling thread is one of these threads. Each thread takes the next task when it has finished one, which balances

@@ -21,7 +21,7 @@ from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.aligned import empty_aligned, with_padding
 from fullgnn.nn import Activation, Dropout, GCNConv, Layer
 from fullgnn.nn.linear import linear
-from fullgnn.schemes import Block, Product
+from fullgnn.schemes import Block, BlockProduct
 from tests.dense_block import DenseMultiplication
 from tests.kernels.dense.dense import integers, within
 from tests.kernels.dropout.philox import reference as definition
@@ -289,7 +289,7 @@ def test_convolution_against_autograd(
     forward = DenseMultiplication(matrix, scales[0], out_scale)
     backward = DenseMultiplication(matrix.t(), out_scale, scales[0])
     node_id = 3 * torch.arange(33, device=DEVICE)
-    block = Block(node_id, {Propagation(): Product(forward, backward)}, index)
+    block = Block(node_id, {Propagation(): BlockProduct(forward, backward)}, index)
     conv = GCNConv(20, 7, generator).to(DEVICE)
     conv.spmm_order = order
     torch.nn.init.normal_(conv.bias, generator=torch.Generator(DEVICE).manual_seed(2))

@@ -10,7 +10,7 @@ from fullgnn.bench.papers.result import OURS_AND_PAPER, Cell, Result, TableRow, 
 from fullgnn.bench.papers.sparsification.config import Config, Kind, batch_size
 from fullgnn.codecs import Features
 from fullgnn.codecs.topk import TopK
-from fullgnn.sampling.caches import Accesses, Cache, CacheByDegree, CacheByPresampling, CacheExactly
+from fullgnn.sampling.caches import Accesses, CacheByDegree, CacheByPresampling, CacheExactly, CachePolicy
 from fullgnn.sampling.host_graph import HostGraph
 
 ID_BYTES = 8
@@ -82,7 +82,7 @@ def _share(features: float, others: float) -> float:
     return 100 * features / (features + others)
 
 
-_CLASSES: dict[str, type[Cache]] = {
+_CLASSES: dict[str, type[CachePolicy]] = {
     "degree": CacheByDegree,
     "presample": CacheByPresampling,
     "exact": CacheExactly,
