@@ -1,4 +1,4 @@
-"""Where a run of ``train_graph`` takes place: in the process that calls, or in processes that it starts.
+"""Run ``train_graph`` in the process that calls it, or say why it needs processes of its own.
 
 A new process imports everything anew, which takes seconds. A run of one rank needs none, and takes place here.
 """

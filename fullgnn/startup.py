@@ -1,4 +1,4 @@
-"""What a process does at its start, before it spends seconds on imports, and how it was started.
+"""The start of a process, before it spends seconds on imports, and how it was started.
 
 Ctrl-C ends a command with one line. A rank makes sure that it ends with its launcher, however that ends: no rank trains
 on without one. This module therefore imports nothing that takes long.

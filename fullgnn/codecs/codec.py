@@ -1,4 +1,4 @@
-"""How the features of nodes are kept on the host, and travel to the device of a rank.
+"""The contract of a codec: features in fewer bytes, on the host and on their way to the device of a rank.
 
 Contract of a codec: a class whose keys are those of its YAML, with
 

@@ -1,4 +1,4 @@
-"""What the first layer of a model reads of the features: how much of it a codec loses is what counts in training.
+"""The loss of a codec in what the first layer of a model reads, which is what counts in training.
 
 Products of A with the features average over neighbours, and with them the errors of a codec. So the same codec loses
 less for a GCN, which reads A X, than for a model that reads X alone.

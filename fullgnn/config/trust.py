@@ -1,4 +1,4 @@
-"""What a configuration that was read from a file may make fullgnn do.
+"""Trust in configurations that were read from files: the functions that such a configuration may call.
 
 A node with a ``_target_`` is a call. Calls of the command line, and of the YAML files that it names, are the user's.
 A configuration in a checkpoint, or in the folder of a run, may come from anywhere, so

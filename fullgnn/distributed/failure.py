@@ -1,4 +1,4 @@
-"""What a rank that fails tells its launcher, and when, so that the cause of a failure is shown first and alone.
+"""Reports of ranks that fail: the launcher shows the cause of a failure first and alone.
 
 The launcher ends all ranks as soon as one has ended. A rank that fails because another rank has ended therefore waits
 before it prints anything, so that only the rank that failed first is seen.

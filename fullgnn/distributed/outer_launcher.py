@@ -1,4 +1,4 @@
-"""What to type instead of a command that ``srun`` or ``mpirun`` has started once in each of several processes.
+"""Refuse a command that ``srun`` or ``mpirun`` has started once in each of several processes, and say what to type.
 
 ``srun --ntasks=4 python -m fullgnn.train`` starts four processes that know nothing of each other. Each of them would
 train alone, on the whole graph, and nothing would say that there are four runs of one rank instead of one run of four.

@@ -1,4 +1,4 @@
-"""How the ranks of one start agree on a token, in a store in which torchrun has left the keys of earlier starts."""
+"""A token on which the ranks of one start agree, in a store in which torchrun has left the keys of earlier starts."""
 
 import time
 import uuid

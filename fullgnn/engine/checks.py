@@ -1,4 +1,4 @@
-"""What a run may use of what its configuration asks for.
+"""Checks of a run against its configuration, and the optimizations that it may use.
 
 What no graph could make right is refused before anything is loaded. Optimizations that the model does not support, and
 CUDA graphs where they cannot be captured, are disabled.

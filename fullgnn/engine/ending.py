@@ -1,4 +1,4 @@
-"""How a training ends before its last epoch: it has gone wrong, or its evaluations do not improve any more.
+"""The end of a training before its last epoch: it has gone wrong, or its evaluations do not improve any more.
 
 ``Watch`` ends a training whose loss, parameter, or loss in an evaluation is not a finite number:
 

@@ -1,4 +1,4 @@
-"""What a run finds in its folder, and what it leaves there. Only rank 0 looks at the files.
+"""The folder of a run: an earlier run that is resumed, and the files that a run leaves. Only rank 0 looks at them.
 
 resume=never   a new run, in a folder without one
 resume=auto    the run in ``run_dir``: from its latest checkpoint, or anew if it has none

@@ -1,4 +1,4 @@
-"""What all models have in common: where their input comes from, and checks of their keys."""
+"""The base of all models: their input, and checks of their keys."""
 
 import torch
 from torch import Tensor

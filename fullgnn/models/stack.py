@@ -1,4 +1,4 @@
-"""What all layered models have in common: how their layers and dropouts are built, and called one after the other."""
+"""The base of all layered models: layers and dropouts, built and called one after the other."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

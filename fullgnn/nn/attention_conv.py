@@ -1,4 +1,4 @@
-"""What the graph attention layers have in common."""
+"""The base of the graph attention layers."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""What a module, which is a model or a layer of one, asks for and allows.
+"""The contract of a module, which is a model or a layer of one: what it asks for and allows.
 
 A module states this by one method, ``contract()``, which returns a ``Contract``. It is asked when a run is set up, and
 never in a forward pass. A module without the method, such as ``torch.nn.ReLU``, asks for nothing.

@@ -1,4 +1,4 @@
-"""Which product comes first in A X W: the one with A, or the one with W.
+"""The order of the two products in A X W: the one with A first, or the one with W.
 
 The product with A takes most of the time and all of the communication, so A should multiply the narrower matrix. With
 the (f, g) weights W and the gradient G of the result, the matrices that A or A^T multiplies have these widths:

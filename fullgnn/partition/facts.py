@@ -1,4 +1,4 @@
-"""What every rank knows of a prepared graph, however large the graph is."""
+"""Facts of a prepared graph that every rank knows, however large the graph is."""
 
 import hashlib
 import math

@@ -1,5 +1,5 @@
-"""Which consecutive nodes form which block row; the result of a partitioner: which node is in which of them; the two
-partitioners that look at no edge; and the names of the functions that cut and order the nodes."""
+"""A partition of the nodes into block rows, consecutive or as a partitioner returns it; the two partitioners that look
+at no edge; and the names of the functions that cut and order the nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How each rank of a job comes to its part of the graph.
+"""The way of a graph from its dataset to the part that each rank of a job reads.
 
     rank 0      finds the prepared graph in the cache, or lets it be loaded, arranged and written, once
     a machine   that does not see the folder receives what its ranks need of it, and writes a folder of its own

@@ -1,4 +1,4 @@
-"""Where the non-zeros of a prepared graph are, for the record, the report and the planner: sums over its parts.
+"""Counts of the non-zeros of a prepared graph, for the record, the report and the planner: sums over its parts.
 
 What is counted of a prepared graph in a cache is kept beside it, as ``statistics/<key>.npz``.
 """

@@ -1,4 +1,4 @@
-"""Which items, training nodes for example, form the batches of an epoch.
+"""The batches of an epoch, drawn from items such as training nodes.
 
 The order of the items in an epoch is a function of (seed, epoch): they are sorted by a random word each, from the
 counter-based generator of the dropout masks. A batch is cut from that order whatever the number of ranks is, and each

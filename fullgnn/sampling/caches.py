@@ -1,4 +1,4 @@
-"""Which rows of features stay on the device of a rank, so that its batches need not fetch them from the host.
+"""Caches of features: rows that stay on the device of a rank, so that batches need not fetch them from the host.
 
 Contract of a cache: a class whose keys are those of its YAML, with
 

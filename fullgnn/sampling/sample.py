@@ -1,4 +1,4 @@
-"""What one rank reads of a batch."""
+"""A sample: the part of a batch that one rank reads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the record of a run says of its sampling."""
+"""The fields of a run's record about its sampling."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

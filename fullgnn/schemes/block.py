@@ -1,4 +1,4 @@
-"""What one layer reads on one rank.
+"""A block: all that one layer reads on one rank.
 
 A rank reads the rows of H that its rows of the adjacency have entries for (its *sources*), and computes new rows for
 its *targets*. A layer sees only this ``Block``; it never learns how many ranks there are.

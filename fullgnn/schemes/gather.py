@@ -1,4 +1,4 @@
-"""How every scheme brings rows of all nodes together: on one rank, or column by column on all ranks."""
+"""Gather rows of all nodes: on one rank, or column by column on all ranks."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""How rows move between ranks, each way with its adjoint.
+"""The halo exchange: rows move to the ranks that read them, and gradients back, each way with its adjoint.
 
 A layer whose message is not linear in H, such as attention, cannot use a product: it needs the rows themselves,
 and the gradients at these rows need a way back to the ranks that own them.

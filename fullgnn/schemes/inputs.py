@@ -1,4 +1,4 @@
-"""What the first layer of a model reads in place of a matrix of features, where something is known of them."""
+"""The input of the first layer in place of a matrix of features, where something is known of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which exchanges bring the rows of other ranks, where these do not arrive stage by stage.
+"""The exchanges that bring the rows of other ranks, where these do not arrive stage by stage.
 
 The stages of a replica, in the order of its list, are joined into groups: one exchange brings the rows of a group, and
 one product multiplies them. A rank's own rows need no exchange, and are multiplied first.

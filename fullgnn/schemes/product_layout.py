@@ -1,4 +1,4 @@
-"""Which rank holds which rows in Y = M X, which replica multiplies which stage, and how the rows of X reach the ranks.
+"""The layout of Y = M X: the rows of each rank, the stages of each replica, and the transport of the rows of X.
 
 How they do is a table of transports, which follows from what each block row reads.
 

@@ -1,4 +1,4 @@
-"""How the rows that a block reads and computes move between ranks, and their gradients back.
+"""The exchange of the rows that a block reads and computes, and of their gradients back.
 
 The classes here are those of one process that has all rows: nothing moves. ``halo.py`` and ``push.py`` move rows
 between several ranks. Every rank takes part in each step, in order.

@@ -1,4 +1,4 @@
-"""What a rank receives in each step of a product, from whom, and who reads the rows of this rank.
+"""The plan of a product on one rank: the rows that it receives in each step, from whom, and who reads its own rows.
 
 Every rank computes its own plan without communication; the plans of two ranks match, since both follow the table of
 transports, which every rank computes alike (``product_layout.py``). Rows arrive in one of two ways:

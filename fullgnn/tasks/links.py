@@ -1,4 +1,4 @@
-"""What the tasks that find links have in common: the steps of an epoch, and rows of other ranks.
+"""The base of the tasks that find links: the steps of an epoch, and rows of other ranks.
 
 An epoch draws each training pair that has a negative once (``draws.py``), in ``num_steps`` batches. A step computes the
 output of all nodes, brings the rows of the partners that this rank's draws name, and scores pairs by the inner product

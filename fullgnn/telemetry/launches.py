@@ -1,4 +1,4 @@
-"""What a GPU does in an epoch, from torch's profiler: time by kernel, and the gaps in which it is idle."""
+"""The launches of a GPU in an epoch, from torch's profiler: time by kernel, and the gaps in which it is idle."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping

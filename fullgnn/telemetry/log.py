@@ -1,4 +1,4 @@
-"""What a run tells people while it works: the log of each rank, phases that take long, and the progress of its epochs.
+"""The log of a run while it works: that of each rank, phases that take long, and the progress of its epochs.
 
 Rank 0 logs INFO, and every rank logs warnings and errors. A bar on a terminal stays below the lines of the log.
 """

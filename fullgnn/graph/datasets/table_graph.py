@@ -1,4 +1,4 @@
-"""Which tables are read, and which of their columns; tables are files, or in the memory of Python."""
+"""Choose the tables of a graph and their columns; tables are files, or in the memory of Python."""
 
 import logging
 from collections.abc import Sequence

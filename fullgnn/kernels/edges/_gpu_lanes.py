@@ -1,5 +1,5 @@
-"""How a program of the kernels for edges reads rows on a GPU, for ``_attention_gpu.py`` and its neighbours. Importing
-this module imports Triton.
+"""Rows as the programs of the kernels for edges read them on a GPU, for ``_attention_gpu.py`` and its neighbours.
+Importing this module imports Triton.
 
 A program processes the edges of a few items, each a row or a part of a row, for a few heads:
 

@@ -1,4 +1,4 @@
-"""How compiled loops over rows of edges are called. Importing this module imports numba.
+"""Calls of compiled loops over rows of edges. Importing this module imports numba.
 
 A loop processes a range of rows. It does not allocate the memory that it addresses by number: numba frees an array
 after the last use of its name, whatever happens to its address.

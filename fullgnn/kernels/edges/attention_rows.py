@@ -1,4 +1,4 @@
-"""What the backward pass of attention reads of each target, and what it adds to."""
+"""The rows of the targets in the backward pass of attention: those that it reads, and the gradients that it adds to."""
 
 from dataclasses import dataclass
 from functools import cached_property

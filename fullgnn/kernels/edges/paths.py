@@ -1,4 +1,4 @@
-"""Which implementation processes the edges of a block."""
+"""The choice among the implementations that process the edges of a block."""
 
 import functools
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""How a GPU multiplies panels: which groups a program gets, and the arguments of the kernels."""
+"""The plan by which a GPU multiplies panels: the groups of each program, and the arguments of the kernels."""
 
 from typing import TYPE_CHECKING
 

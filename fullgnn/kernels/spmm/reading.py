@@ -1,5 +1,5 @@
-"""How a Triton kernel reads a dense matrix: columns in pieces, rows in vectors, offsets in 32 or 64 bits; and how many
-numbers it may add one after the other."""
+"""The constants by which a Triton kernel reads a dense matrix: columns in pieces, rows in vectors, offsets in 32 or 64
+bits; and the numbers that it may add one after the other."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which edges of a block go to tensor cores: dense 32 x 32 tiles, or columns that occur repeatedly in a panel.
+"""Choose the edges of a block for tensor cores: dense 32 x 32 tiles, or columns that occur repeatedly in a panel.
 
 A panel is 32 consecutive rows. One sort of the edges finds each distinct (panel, column) or (panel, tile) pair
 and counts its edges; the count decides. The chosen edges become ``Panels``: groups of 32 columns of one panel, and a

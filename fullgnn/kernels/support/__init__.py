@@ -1,1 +1,1 @@
-"""What all kernels use: threads, vectors, rows aligned to cache lines, CUDA graphs, tuning, availability of Triton."""
+"""Modules that all kernels use: threads, vectors, rows aligned to cache lines, CUDA graphs, tuning, and Triton if there."""

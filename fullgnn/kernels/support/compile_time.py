@@ -1,4 +1,4 @@
-"""How long this process waits for its kernels to be compiled, by itself or by another process of the machine.
+"""The time for which this process waits for its kernels to be compiled, by itself or by another process.
 
 numba compiles a kernel at its first call, unless its cache on disk has it. Then no time counts.
 """
