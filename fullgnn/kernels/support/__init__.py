@@ -1,1 +1,1 @@
-"""Modules that all kernels use: threads, vectors, rows aligned to cache lines, CUDA graphs, tuning, and Triton if there."""
+"""Modules that all kernels use: threads, vectors, rows aligned to cache lines, CUDA graphs, tuning, Triton."""
