@@ -9,8 +9,7 @@ from torch import Tensor
 from fullgnn.config.options import takes_options
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Propagation
-from fullgnn.models.base import check_sizes
-from fullgnn.models.stack import Stack, StackOptions
+from fullgnn.models.stack import Stack, StackOptions, check_sizes
 from fullgnn.nn import Contract, Linear, propagate_with_restart
 from fullgnn.schemes.block import Block
 

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from fullgnn.config.options import takes_options
-from fullgnn.models.base import check_rates, check_sizes
-from fullgnn.models.stack import Stack, StackOptions
+from fullgnn.models.stack import Stack, StackOptions, check_rates, check_sizes
 from fullgnn.nn import AttentionConv, Dropout, GATConv
 
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.epilogue.epilogue import Activation
-from fullgnn.models.base import Model, check_rates, check_sizes
+from fullgnn.models.stack import Model, check_rates, check_sizes
 from fullgnn.nn import Contract, Dropout, GCN2Conv, Linear
 from fullgnn.schemes.block import Block
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from fullgnn.config.options import takes_options
 from fullgnn.graph import Propagation
-from fullgnn.models.base import NORM_OF_ALL_ROWS
-from fullgnn.models.stack import Stack, StackOptions
+from fullgnn.models.stack import NORM_OF_ALL_ROWS, Stack, StackOptions
 from fullgnn.nn import Contract, GINConv
 
 

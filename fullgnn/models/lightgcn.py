@@ -5,7 +5,7 @@ from torch import Tensor
 
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Propagation
-from fullgnn.models.base import check_sizes
+from fullgnn.models.stack import check_sizes
 from fullgnn.nn import Contract, NodeEmbedding
 from fullgnn.nn.propagate import mean_of_powers
 from fullgnn.schemes.block import Block

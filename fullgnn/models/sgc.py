@@ -5,7 +5,7 @@ from torch import Tensor
 
 from fullgnn.graph import Propagation
 from fullgnn.kernels.dense.sparse_rows import SparseRows
-from fullgnn.models.base import Model, check_sizes
+from fullgnn.models.stack import Model, check_sizes
 from fullgnn.nn import Contract, Linear
 from fullgnn.nn.linear import linear
 from fullgnn.nn.product_order import WIDTH, propagates_first
