@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from fullgnn.report.noise import Noise, best
-from fullgnn.report.spread import Mean
+from fullgnn.report.replicates import Mean, Noise
+from fullgnn.report.summary import best
 from tests.report.folders import page_of, record, write_run
 
 
