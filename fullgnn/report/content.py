@@ -45,7 +45,7 @@ RATIO: Show = "{:.3f}".format
 DIGITS: Show = "{:.6g}".format
 
 
-def shows_something(blocks: Sequence[Block]) -> bool:
+def is_filled(blocks: Sequence[Block]) -> bool:
     """Whether a section has more than sentences on why it shows nothing. One that has not is a single line."""
     return any(kind != "paragraph" for kind, _ in blocks)
 

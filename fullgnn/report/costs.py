@@ -72,17 +72,14 @@ def epoch_time(runs: list[ShownRun]) -> Iterator[Block]:
     for baseline, compared in by_key(points, lambda run: points[run].baseline).items():
         whose = f" of {', '.join(run.name for run in compared)}" if len(compared) < len(medians) else ""
         yield "note", f"Speed-up{whose}: the epoch time of {baseline.name}, divided by that of the run."
-    if medians:
-        columns = [Quantity("ranks, p", "world_size"), Quantity("median", "median", RATIO)]
-        columns += [Quantity("from", "low", RATIO), Quantity("to", "high", RATIO)]
-        columns += [Quantity("speed-up", "gain", RATIO)] if points else []
-        records = {
-            run.name: run.record
-            | {"median": median, "low": ranges[run][0], "high": ranges[run][1]}
-            | ({"gain": points[run].gain[0]} if run in points else {})
-            for run, median in medians.items()
-        }
-        yield "numbers", table_by_record("Milliseconds of an epoch by run", records, columns)
+    rows = []
+    for run, median in medians.items():
+        gain = [shown(points[run].gain[0] if run in points else None, RATIO)] if points else []
+        ranks = shown(run.record.get("world_size"), str)
+        rows.append([run.name, ranks, shown(median, RATIO), *map(RATIO, ranges[run]), *gain])
+    if rows:
+        header = ["", "ranks, p", "median", "from", "to", *(["speed-up"] if points else [])]
+        yield "numbers", Table("Milliseconds of an epoch by run", header, rows)
     yield from missing(runs, medians, "the epoch time")
 
 

@@ -6,21 +6,23 @@ The page shows the plots of a section first, then its other blocks in their orde
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from fullgnn.report.content import COUNT, RATIO, Block, Table, in_words, missing, num_ranks, shows_something
-from fullgnn.report.costs import PHASE_NAMES, bytes_by_collective, epoch_time, memory, sampled_training, time_by_phase
+from fullgnn.graph.remarks import SENTENCES, sentences
+from fullgnn.report import costs, learning, nonzeros
+from fullgnn.report.content import COUNT, RATIO, Block, Table, alike, in_words, is_filled, missing, num_ranks, whose
 from fullgnn.report.folders import FIGURES, Failure, SearchResult
-from fullgnn.report.graphs import graph, has_graph
-from fullgnn.report.learning import confusion, loss_and_metrics, loss_title
+from fullgnn.report.inspection import page as inspection_page
+from fullgnn.report.inspection.findings import Inspection
 from fullgnn.report.means import SettingMeans, means_table, write_means
-from fullgnn.report.nonzeros import adjacency, blocks, tile_density
 from fullgnn.report.plots import RUN_COLORS, Bars, Plot, stacked, write_images
-from fullgnn.report.replicates import by_key, shown
+from fullgnn.report.replicates import Mean, by_key, shown
 from fullgnn.report.runs import ShownRun
 from fullgnn.report.summary import summary
 from fullgnn.storage.folder import write_text
@@ -46,7 +48,7 @@ def write_page(runs: list[ShownRun], search: SearchResult, folder: Path) -> Path
         stale.unlink()
     here = FileSystemLoader(Path(__file__).parent)
     environment = Environment(loader=here, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"images": partial(write_images, figures), "shows_something": shows_something, "deed": _deed}
+    environment.filters |= {"images": partial(write_images, figures), "is_filled": is_filled, "deed": _deed}
     origins = by_key((run for run in runs if run.record), lambda run: _origin(run.record))
     text = environment.get_template("page.html.j2").render(
         runs=runs,
@@ -70,16 +72,16 @@ def sections(runs: list[ShownRun], failures: list[Failure]) -> dict[str, list[Bl
         **({"Graph": graph} if any(map(has_graph, runs)) else {}),
         **({"Means over seeds and splits": means} if any(len(run.paths) > 1 for run in runs) else {}),
         **({"Failed jobs": lambda _: failed_jobs(failures)} if failures else {}),
-        loss_title(runs): loss_and_metrics,
-        **({"Confusion matrix": confusion} if any(run.record.get("confusion") for run in runs) else {}),
-        **({"Epoch time": epoch_time} if len(runs) > 1 else {}),
-        "Time by phase": time_by_phase,
-        **({"Sampled training": sampled_training} if any(run.record.get("sampling") for run in runs) else {}),
-        "Bytes by collective": bytes_by_collective,
-        "Adjacency": adjacency,
-        "Non-zeros per block": blocks,
-        "Tile density": tile_density,
-        "Memory": memory,
+        learning.loss_title(runs): learning.loss_and_metrics,
+        **({"Confusion matrix": learning.confusion} if any(run.record.get("confusion") for run in runs) else {}),
+        **({"Epoch time": costs.epoch_time} if len(runs) > 1 else {}),
+        "Time by phase": costs.time_by_phase,
+        **({"Sampled training": costs.sampled_training} if any(run.record.get("sampling") for run in runs) else {}),
+        "Bytes by collective": costs.bytes_by_collective,
+        "Adjacency": nonzeros.adjacency,
+        "Non-zeros per block": nonzeros.blocks,
+        "Tile density": nonzeros.tile_density,
+        "Memory": costs.memory,
         "Predicted and measured": predicted_and_measured,
         "Configuration": configuration,
     }
@@ -101,8 +103,8 @@ def means(runs: list[ShownRun]) -> Iterator[Block]:
 
 def failed_jobs(failures: list[Failure]) -> Iterator[Block]:
     """The errors of the jobs of sweeps that have failed; jobs with the same error share it."""
-    for (sweep, error), alike in by_key(failures, lambda failure: (failure.sweep, failure.error)).items():
-        jobs = [f"job {failed.job}" + (f" ({failed.overrides})" if failed.overrides else "") for failed in alike]
+    for (sweep, error), same in by_key(failures, lambda failure: (failure.sweep, failure.error)).items():
+        jobs = [f"job {failed.job}" + (f" ({failed.overrides})" if failed.overrides else "") for failed in same]
         yield "error", (f"{sweep}: {in_words(jobs)} failed.", error)
 
 
@@ -122,7 +124,7 @@ def predicted_and_measured(runs: list[ShownRun]) -> Iterator[Block]:
 def _prediction(run: ShownRun, expected: Mapping[str, Any]) -> Iterator[Block]:
     """Two bars of the phases, and a table of all quantities. Bytes are the mean over the ranks."""
     record, times = run.record, expected.get("time_ms") or {}
-    phases = {name: [times.get(key), record.get(f"{key}_time_ms")] for key, name in PHASE_NAMES.items()}
+    phases = {name: [times.get(key), record.get(f"{key}_time_ms")] for key, name in costs.PHASE_NAMES.items()}
     if not any(None in pair for pair in phases.values()):
         alt = f"{run.name}: time of an epoch by phase, predicted and measured; the table has the numbers."
         data = (Bars(["predicted", "measured"], "", "ms"), phases, max(map(sum, zip(*phases.values()))))
@@ -148,6 +150,57 @@ def configuration(runs: list[ShownRun]) -> Iterator[Block]:
             others = f", of {run.paths[0].name}: {differ}" if len(run.paths) > 1 else ""
             yield "listing", (f"{run.name}{others}" if run.prefix else "", run.config)
     yield from missing(runs, [run for run in runs if run.config], "config.yaml")
+
+
+def has_graph(run: ShownRun) -> bool:
+    """Whether there is anything to say of the graph of a run."""
+    return bool(run.record.get("remarks") or run.inspection)
+
+
+def graph(runs: list[ShownRun]) -> Iterator[Block]:
+    """The remarks of each record, and each inspection; runs that share them share the blocks."""
+    remarks = {run: run.record["remarks"] for run in runs if run.record.get("remarks")}
+    for first, same in alike(remarks, eq).items():
+        for sentence in sentences(_shared(remarks[first])):
+            yield "paragraph", f"{_prefix(same, runs)}{sentence}."
+    inspections = {run: replace(run.inspection, seconds=0.0) for run in runs if run.inspection is not None}
+    for first, same in alike(inspections, eq).items():
+        yield from _inspection(inspections[first], first, _prefix(same, runs))
+    lacking = [run for run in runs if run.inspection is None]
+    if lacking:
+        told = "python -m fullgnn.inspect, with the keys of the run and out=RUN_DIR/inspection.json, shows degrees,"
+        yield "paragraph", f"Not inspected: the graph{whose(lacking, runs)}. {told} homophily, leaks and more here."
+
+
+def _inspection(inspection: Inspection, run: ShownRun, prefix: str) -> Iterator[Block]:
+    sizes = run.record.get("dataset"), run.record.get("num_nodes")
+    if run.record and sizes != (inspection.name, inspection.num_nodes):
+        other = f"{inspection.name}, a graph of {COUNT(inspection.num_nodes)} nodes"
+        yield "paragraph", f"{prefix}inspection.json is of {other}, and not of the graph of the run."
+        return
+    if len(run.paths) > 1:
+        yield "note", f"{prefix}What depends on the split is that of {Path(run.paths[0]).name}."
+    for title, parts in inspection_page.sections(inspection).items():
+        for block in parts:
+            if isinstance(block, str):
+                yield "paragraph", f"{prefix}{block}"
+            else:
+                yield "table", Table(f"{prefix}{title}", *inspection_page.without_bars(block))
+
+
+def _shared(remarks: Mapping[str, Any]) -> dict[str, Any]:
+    """Remarks whose sentences are the same for all replicates: in the others, a count is a ``Mean``. Names of a newer
+    version are left out."""
+    means = [name for name, count in remarks.items() if isinstance(count, Mean)]
+    return {
+        name: count
+        for name, count in remarks.items()
+        if name in SENTENCES and name not in means and not any(f"{{{mean}" in SENTENCES[name] for mean in means)
+    }
+
+
+def _prefix(same: list[ShownRun], runs: list[ShownRun]) -> str:
+    return "" if len(same) == len(runs) else f"{in_words([run.name for run in same])}: "
 
 
 def _deed(record: Mapping[str, Any]) -> str:

@@ -128,7 +128,8 @@ class NotOfTraining(ConfigError):
 
 
 def _read(path: Path, name: str) -> ShownRun:
-    record = _read_file(path / "record.json", _record, dict[str, Any]())
+    cure, nothing = "leave this run out, or train it again", dict[str, Any]()
+    record = _read_file(path / "record.json", lambda file: read_record_fields(file, cure), nothing)
     if record and not isinstance(record.get("epoch_time_ms"), dict):
         raise NotOfTraining(f"{path / 'record.json'} is not of a training run: {GIVE}")
     with reading(path / "epochs.jsonl"):
@@ -156,10 +157,6 @@ def _read_file(file: Path, read: Callable[[Path], T], default: T) -> T:
         return default
     with reading(file):
         return read(file)
-
-
-def _record(file: Path) -> dict[str, Any]:
-    return read_record_fields(file, "leave this run out, or train it again")
 
 
 def _structure(file: Path) -> Structure | None:

@@ -67,11 +67,9 @@ class SweepReport(Callback):
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         if under_torchrun():
             fail(ConfigError("a sweep starts its own processes: use python -m fullgnn.train -m ..., without torchrun"))
-        try:
+        with _ending_at_errors():
             check_tasks(config.runtime, one_process=True)
             prepare_sweep(_csv_path(config).parent, config.overwrite, resuming=config.resume == "auto")
-        except ConfigError as error:
-            fail(error)
         self._swept = swept_keys(list(config.hydra.overrides.task))
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
@@ -103,7 +101,7 @@ class SweepReport(Callback):
         width = screen_width()
         tables = filter(None, (sweep_table(self._rows, width), seeds_table(self._rows, width)))
         path = _csv_path(config)
-        with _writing_to(path.parent):
+        with _ending_at_errors(), writing_to("run_dir", path.parent):
             files = [path, *write_means(settings_of(self._rows), path.parent, MEANS_FILES)]
         log.info("\n%s\n%s", "\n\n".join(tables), "\n".join(map(str, files)))
         if others := jobs_beside(path.parent, {row["job"] for row in self._rows}):
@@ -117,18 +115,18 @@ class SweepReport(Callback):
 
     def _write(self, config: DictConfig) -> None:
         path = _csv_path(config)
-        with _writing_to(path.parent), replacing(path) as temporary, open(temporary, "w", newline="") as file:
-            writer = csv.DictWriter(file, _columns(self._swept, self._rows), restval="")
-            writer.writeheader()
-            writer.writerows(self._rows)
+        with _ending_at_errors(), writing_to("run_dir", path.parent), replacing(path) as temporary:
+            with open(temporary, "w", newline="") as file:
+                writer = csv.DictWriter(file, _columns(self._swept, self._rows), restval="")
+                writer.writeheader()
+                writer.writerows(self._rows)
 
 
 @contextmanager
-def _writing_to(folder: Path) -> Iterator[None]:
-    """End the sweep if ``folder`` cannot be written."""
+def _ending_at_errors() -> Iterator[None]:
+    """End the sweep at a user error of the ``with`` block."""
     try:
-        with writing_to("run_dir", folder):
-            yield
+        yield
     except ConfigError as error:
         fail(error)
 
