@@ -2,7 +2,6 @@
 
 import base64
 import io
-import math
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import ListedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator
 from PIL import Image
 
 from fullgnn.report.content import unit
@@ -65,27 +64,21 @@ LEGEND_LINE = 0.2
 WHISKERS: dict[str, Any] = {"capsize": 2.5, "elinewidth": 1}
 Series = Mapping[ShownRun, Sequence[float]]
 Parts = Mapping[str, Sequence[float]]
-STYLE: dict[Any, Any] = {
-    "text.parse_math": False,  # a name with dollars is text
-    **dict.fromkeys(("font.size", "axes.titlesize"), 10),
-    **dict.fromkeys(("axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 9),
-    **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width", "grid.linewidth"), 0.6),
-    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
-    "axes.axisbelow": True,
-    "axes.titlelocation": "left",
-    "axes.titlepad": 8,
-    "legend.handlelength": 1.5,
-    "lines.linewidth": 1.6,
-}
-"""Fonts and lines of all plots, as matplotlib's settings."""
 
 
 def _theme(paper: str, ink: str, muted: str, grid: str, densities: str, run_colors: Sequence[str]) -> dict[Any, Any]:
-    """The colours of plots on one paper. A colour map of ``densities`` begins near the colour of the paper."""
+    """Fonts, lines and colours of plots on one paper, as matplotlib's settings. A colour map of ``densities`` begins
+    near the colour of the paper."""
     return {
+        "text.parse_math": False,  # a name with dollars is text
+        **dict.fromkeys(("font.size", "axes.titlesize"), 10),
+        **dict.fromkeys(("axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 9),
+        **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width", "grid.linewidth"), 0.6),
+        **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+        **{"axes.titlelocation": "left", "axes.titlepad": 8, "legend.handlelength": 1.5, "lines.linewidth": 1.6},
         **dict.fromkeys(("figure.facecolor", "savefig.facecolor", "axes.facecolor"), paper),
         **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), muted),
-        **{"text.color": ink, "grid.color": grid, "image.cmap": densities},
+        **{"text.color": ink, "grid.color": grid, "image.cmap": densities, "axes.axisbelow": True},
         "axes.prop_cycle": f"cycler(color={list(run_colors)})",
     }
 
@@ -148,7 +141,7 @@ def drawn(plot: Plot, theme: str) -> Iterator[Figure]:
 
     A long name of a run in its title has a line of its own.
     """
-    with rc_context(STYLE | THEMES[theme]), warnings.catch_warnings():
+    with rc_context(THEMES[theme]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the name is whole in the page's text
         figure = Figure(SIZE, dpi=DPI, layout="constrained")
         axes, title = figure.add_subplot(), plot.title
@@ -344,10 +337,8 @@ def _add_scale(axes: Axes, mesh: Any, ticks: Sequence[float], show: Callable[[fl
 
 def _logarithmic_ticks(low: float, high: float) -> list[float]:
     """About four round numbers between ``low`` and ``high``."""
-    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in ((1,), (1, 3), (1, 2, 5), range(1, 10)):
-        rounds = (digit * 10.0**exponent for exponent in exponents for digit in digits)
-        ticks = [tick for tick in rounds if low <= tick <= high]
+        ticks = [tick for tick in LogLocator(subs=digits).tick_values(low, high) if low <= tick <= high]
         if len(ticks) >= 3:
             break
     return ticks[:: -(-len(ticks) // 4)]

@@ -128,10 +128,10 @@ class NotOfTraining(ConfigError):
 
 
 def _read(path: Path, name: str) -> ShownRun:
-    cure, nothing = "leave this run out, or train it again", dict[str, Any]()
-    record = _read_file(path / "record.json", lambda file: read_record_fields(file, cure), nothing)
-    if record and not isinstance(record.get("epoch_time_ms"), dict):
-        raise NotOfTraining(f"{path / 'record.json'} is not of a training run: {GIVE}")
+    file, cure = path / "record.json", "leave this run out, or train it again"
+    record = _read_file(file, lambda file: read_record_fields(file, cure), dict[str, Any]())
+    if file.is_file() and not isinstance(record.get("epoch_time_ms"), dict):
+        raise NotOfTraining(f"{file} is not of a training run: {GIVE}")
     with reading(path / "epochs.jsonl"):
         epochs, is_cut_off = read_epochs(path)
     file = path / "config.yaml"
