@@ -182,10 +182,8 @@ def _inspection(inspection: Inspection, run: ShownRun, prefix: str) -> Iterator[
         yield "note", f"{prefix}What depends on the split is that of {Path(run.paths[0]).name}."
     for title, parts in inspection_page.sections(inspection).items():
         for block in parts:
-            if isinstance(block, str):
-                yield "paragraph", f"{prefix}{block}"
-            else:
-                yield "table", Table(f"{prefix}{title}", *inspection_page.without_bars(block))
+            table = None if isinstance(block, str) else inspection_page.without_bars(block)
+            yield ("table", Table(f"{prefix}{title}", *table)) if table else ("paragraph", f"{prefix}{block}")
 
 
 def _shared(remarks: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ A value is the best if its range does not overlap with that of any other run, it
 run is a replicate of this one: of replicates that are not shown by their mean, one is the best by chance.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -86,17 +86,16 @@ ONE_RUN = 0.005
 
 def summary(runs: list[ShownRun]) -> Iterator[Block]:
     """Tables with a column for each run."""
-    metrics_of = [_metrics(run) for run in runs]
     records = [
         run.record
         | {f"epoch_time_ms.{name}": ms for name, ms in run.record.get("epoch_time_ms", {}).items()}
-        | {f"metrics.{name}": value for name, value in metrics.items()}
-        for run, metrics in zip(runs, metrics_of)
+        | {f"metrics.{name}": at for name, at in (run.record.get("metrics") or {}).items() if name not in run.record}
+        for run in runs
     ]
     comparable = len(runs) > 1 and len({run.record.get("dataset") for run in runs}) == 1
     kinds = [setting_and_draw(run) for run in runs] if comparable else []
-    scores = _scores(records, dict.fromkeys(name for metrics in metrics_of for name in metrics))
-    groups = {"Set-up": _rows(SETUP, records, kinds), "Result": _rows((*RESULTS, *scores), records, kinds)}
+    results = _rows((*RESULTS, *_scores(records)), records, kinds)
+    groups = {"Set-up": _rows(SETUP, records, kinds), "Result": results}
     header = ["", *(run.name for run in runs)]
     if len(runs) == 1:
         yield "tables", [Table(heading, header, rows) for heading, rows in groups.items()]
@@ -115,19 +114,16 @@ def summary(runs: list[ShownRun]) -> Iterator[Block]:
     yield from missing(runs, [run for run in runs if run.record], "record.json")
 
 
-def _metrics(run: ShownRun) -> dict[str, float | None]:
-    """The metrics of a run that ``record.json`` has not as fields of their own."""
-    return {name: value for name, value in (run.record.get("metrics") or {}).items() if name not in run.record}
-
-
-def _scores(records: list[dict[str, Any]], names: Iterable[str]) -> list[Quantity]:
-    """The accuracies, unless all runs have other metrics in their place, and these other metrics."""
+def _scores(records: list[dict[str, Any]]) -> list[Quantity]:
+    """The accuracies, unless all runs have other metrics in their place, and these other metrics, which the records do
+    not have as fields of their own."""
     accurate = any(record.get(quantity.key) is not None for record in records for quantity in ACCURACIES)
     others = []
-    for name in names:
+    for key in dict.fromkeys(key for record in records for key in record if key.startswith("metrics.")):
+        name = key.removeprefix("metrics.")
         metric = name.removeprefix("final_")
         when = ", last epoch" if metric != name else ", best epoch" if split_of(name) else ""
-        others.append(Quantity(f"{title(metric)}{when}", f"metrics.{name}", show_as(name), better(name)))
+        others.append(Quantity(f"{title(metric)}{when}", key, show_as(name), better(name)))
     return [*(ACCURACIES if accurate or not others else ()), *others]
 
 
@@ -147,8 +143,7 @@ def _rows(
     rows = rows_of(quantities, records)
     for quantity, (_, *texts), row in zip(quantities, rows, rows):
         if quantity.best and kinds:
-            values = [record.get(quantity.key) for record in records]
-            place = best(values, texts, records, quantity.noise, quantity.best, kinds)
+            place = best(quantity, texts, records, kinds)
             if place is not None:
                 row[1 + place] = Markup("<b>{}</b>").format(texts[place])
     return rows
@@ -172,31 +167,24 @@ def value_range(value: float, noise: Noise, record: dict[str, Any]) -> tuple[flo
 
 
 def best(
-    values: Sequence[Any],
-    texts: Sequence[str],
-    records: Sequence[dict[str, Any]],
-    noise: Noise,
-    choose: Callable[..., Any],
-    kinds: Sequence[tuple[str, str]] = (),
+    quantity: Quantity, texts: Sequence[str], records: Sequence[dict[str, Any]], kinds: Sequence[tuple[str, str]] = ()
 ) -> int | None:
     """The place of the value that is the best beyond the noise; None if there is none.
 
     Args:
-        values: a number of each run; anything else is left out.
-        choose: ``min`` or ``max``.
+        quantity: whose values are compared; what is no number is left out.
+        texts: the values as they are written.
+        records: of the runs.
         kinds: ``setting_and_draw`` of each run; without them, no run is a replicate of another.
     """
+    values: list[Any] = [record.get(quantity.key) for record in records]
     known = [k for k, value in enumerate(values) if isinstance(value, (int, float))]
     if len(known) < 2:
         return None
-    first: int = choose(known, key=lambda k: values[k])
-    others = [k for k in known if k != first]
+    sign = 1 if quantity.best is min else -1
+    first, *others = sorted(known, key=lambda k: sign * values[k])
     setting, draw = kinds[first] if kinds else ("", "")
     if any(texts[k] == texts[first] or (kinds and kinds[k][0] == setting and kinds[k][1] != draw) for k in others):
         return None
-    (lowest, highest), *ranges = (value_range(values[k], noise, records[k]) for k in (first, *others))
-    if choose is min:
-        apart = highest < min(low for low, _ in ranges)
-    else:
-        apart = lowest > max(high for _, high in ranges)
-    return first if apart else None
+    ends = [[sign * end for end in value_range(values[k], quantity.noise, records[k])] for k in (first, *others)]
+    return first if max(ends[0]) < min(map(min, ends[1:])) else None
