@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from fullgnn.report.content import COUNT, MANY, RATIO, Block, Table, missing, num_ranks, table_by_record, unit
-from fullgnn.report.plots import Bars, Plot, by_run, grouped, speed_up, stacked
+from fullgnn.report.plots import BarLabels, Plot, by_run, grouped, speed_up, stacked
 from fullgnn.report.replicates import Quantity, are_distinct, by_key, rows_of, shown
 from fullgnn.report.runs import ShownRun, differing_keys, settings_without
 from fullgnn.report.summary import epoch_range
@@ -220,7 +220,7 @@ def _parts_by_rank(
             most = max(rank[columns[0].key] for rank in spent[run]) / scale
             alt = f"{run.name}: {title}, by part, on {num_ranks(len(ranks))}; {most:.2f} {unit_name} at most."
             heights = {part: [rank[part] / scale for rank in ranks] for part in ranks[0]}
-            data = (Bars(ordinals(len(ranks)), "rank", unit_name), heights, top / scale)
+            data = (BarLabels(ordinals(len(ranks)), "rank", unit_name), heights, top / scale)
             yield "plot", Plot(f"{name}_{run.position}", run.prefix + title, alt, stacked, data)
     if spent:
         zeros = {column.key: 0.0 for column in columns}
@@ -257,7 +257,7 @@ def _by_rank(
         yield "plot", Plot(file, f"{title}, rank with most", alt, by_run, (list(values), most, unit_name))
     else:
         labels = [run.label for run in values] if len(values) > 1 else []
-        yield "plot", Plot(file, title, alt, grouped, (Bars(bars, "rank", unit_name), heights, labels))
+        yield "plot", Plot(file, title, alt, grouped, (BarLabels(bars, "rank", unit_name), heights, labels))
     records = {f"rank {k}": dict(zip(values, numbers)) for k, numbers in enumerate(zip_longest(*values.values()))}
     yield "numbers", table_by_record(caption, records, [Quantity(run.name, run, COUNT) for run in values])
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fullgnn.report.content import COUNT, MANY, Block, Table, alike, in_words, missing, table_by_record, together
 from fullgnn.report.costs import nnz_by_rank, ordinals
-from fullgnn.report.plots import Bars, Plot, block_map, density_map, grouped
+from fullgnn.report.plots import BarLabels, Plot, block_map, density_map, grouped
 from fullgnn.report.replicates import Quantity
 from fullgnn.report.runs import ShownRun
 from fullgnn.telemetry.screen import percent
@@ -56,7 +56,7 @@ def tile_density(runs: list[ShownRun]) -> Iterator[Block]:
         )
         heights = {run: [100 * shares[run].get(name, 0) for name in bins] for run in kinds}
         labels = [together([run.label for run in kind]) for kind in kinds.values() if len(shares) > 1]
-        data = (Bars(bins, "% of the tile", "% of the non-zeros"), heights, labels)
+        data = (BarLabels(bins, "% of the tile", "% of the non-zeros"), heights, labels)
         alt = f"Non-zeros by the density of their tile: {fullest}."
         yield "plot", Plot("tiles", "non-zeros by density of their tile", alt, grouped, data)
         columns = [Quantity(name, name, percent) for name in bins]

@@ -21,7 +21,7 @@ from fullgnn.report.folders import FIGURES, Failure, SearchResult
 from fullgnn.report.inspection import page as inspection_page
 from fullgnn.report.inspection.findings import Inspection
 from fullgnn.report.means import SettingMeans, means_table, write_means
-from fullgnn.report.plots import RUN_COLORS, Bars, Plot, stacked, write_images
+from fullgnn.report.plots import RUN_COLORS, BarLabels, Plot, stacked, write_images
 from fullgnn.report.replicates import Mean, by_key, shown
 from fullgnn.report.runs import ShownRun
 from fullgnn.report.summary import summary
@@ -127,7 +127,7 @@ def _prediction(run: ShownRun, expected: Mapping[str, Any]) -> Iterator[Block]:
     phases = {name: [times.get(key), record.get(f"{key}_time_ms")] for key, name in costs.PHASE_NAMES.items()}
     if not any(None in pair for pair in phases.values()):
         alt = f"{run.name}: time of an epoch by phase, predicted and measured; the table has the numbers."
-        data = (Bars(["predicted", "measured"], "", "ms"), phases, max(map(sum, zip(*phases.values()))))
+        data = (BarLabels(["predicted", "measured"], "", "ms"), phases, max(map(sum, zip(*phases.values()))))
         yield "plot", Plot(f"predicted_{run.position}", f"{run.prefix}time of an epoch", alt, stacked, data)
     planned, received = (told.get("comm_bytes_per_epoch") or {} for told in (expected, record))
     times_ms = {"epoch": [expected.get("epoch_time_ms"), run.epoch_time], **phases}

@@ -99,7 +99,7 @@ class Plot(NamedTuple):
     data: tuple[Any, ...]
 
 
-class Bars(NamedTuple):
+class BarLabels(NamedTuple):
     """The words at the axes of upright bars."""
 
     labels: Sequence[str]  # one beneath each bar, or each group of bars
@@ -219,7 +219,7 @@ def by_run(
     axes.grid(axis="x")
 
 
-def stacked(axes: Axes, bars: Bars, parts: Parts, top: float) -> None:
+def stacked(axes: Axes, bars: BarLabels, parts: Parts, top: float) -> None:
     """A bar for each label, made of parts.
 
     Args:
@@ -229,7 +229,7 @@ def stacked(axes: Axes, bars: Bars, parts: Parts, top: float) -> None:
     axes.set_ylim(0, 1.05 * top or 1)
 
 
-def grouped(axes: Axes, bars: Bars, series: Series, labels: Sequence[str]) -> None:
+def grouped(axes: Axes, bars: BarLabels, series: Series, labels: Sequence[str]) -> None:
     """Bars of several runs beside each other at each label.
 
     Args:
@@ -262,7 +262,7 @@ def _stack(
     return ends
 
 
-def _prepare_bars(axes: Axes, bars: Bars) -> float:
+def _prepare_bars(axes: Axes, bars: BarLabels) -> float:
     """Write at most about ten labels, and return the width of a bar: few bars are narrow, or they would be slabs."""
     count, step = len(bars.labels), -(-len(bars.labels) // 10)
     axes.set_xticks(range(0, count, step), bars.labels[::step])

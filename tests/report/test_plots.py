@@ -18,7 +18,7 @@ from fullgnn.report.plots import (  # noqa: E402
     MAX_NAME,
     RUN_COLORS,
     THEMES,
-    Bars,
+    BarLabels,
     Plot,
     block_map,
     by_run,
@@ -113,7 +113,7 @@ def test_speed_up_stands_beside_the_ideal() -> None:
 
 
 def test_stacked_bars_stand_on_each_other() -> None:
-    axes = axes_of(stacked, Bars(["0", "1"], "rank", "ms"), {"SpMM": [4.0, 2.0], "new": [1.0, 3.0]}, 10.0)
+    axes = axes_of(stacked, BarLabels(["0", "1"], "rank", "ms"), {"SpMM": [4.0, 2.0], "new": [1.0, 3.0]}, 10.0)
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("rank", "ms")
     bars = [(bar.get_x() + bar.get_width() / 2, bar.get_y(), bar.get_height()) for bar in axes.patches]
     assert np.allclose(bars, [(0, 0, 4), (1, 0, 2), (0, 4, 1), (1, 2, 3)])
@@ -123,7 +123,7 @@ def test_stacked_bars_stand_on_each_other() -> None:
 
 def test_grouped_bars_of_a_label_stand_beside_each_other() -> None:
     series = {run(0, "a"): [4.0, 2.0], run(1, "b"): [1.0, 3.0, 5.0]}
-    axes = axes_of(grouped, Bars(["0", "1", "2"], "rank", "M"), series, names(series))
+    axes = axes_of(grouped, BarLabels(["0", "1", "2"], "rank", "M"), series, names(series))
     bars = sorted((bar.get_x(), bar.get_height()) for bar in axes.patches)
     assert [height for _, height in bars] == [4, 1, 2, 3, 5]
     edges = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in axes.patches]
@@ -140,7 +140,7 @@ def test_a_plot_grows_with_its_legend() -> None:
 
 
 def test_many_bars_have_few_labels() -> None:
-    axes = axes_of(stacked, Bars([str(k) for k in range(64)], "rank", "ms"), {"SpMM": [1.0] * 64}, 1.0)
+    axes = axes_of(stacked, BarLabels([str(k) for k in range(64)], "rank", "ms"), {"SpMM": [1.0] * 64}, 1.0)
     labels = [text.get_text() for text in axes.get_xticklabels()]
     assert len(axes.patches) == 64 and len(labels) <= 10 and labels[:2] == ["0", "7"]
 
