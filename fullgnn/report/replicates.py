@@ -25,10 +25,10 @@ def is_draw(key: str, value: str) -> bool:
     return last == SEED or last.endswith(f"_{SEED}") or (last in SPLIT_NUMBERS and value.lstrip("-").isdigit())
 
 
-def is_override_of_draw(word: str) -> bool:
-    """Whether a word, such as ``dataset.seed=3``, is an override of such a key."""
-    key, sign, value = word.partition("=")
-    return bool(sign) and is_draw(key, value)
+def without_draws(overrides: str) -> str:
+    """Words, such as ``dataset.seed=3``, without those that are overrides of such keys."""
+    words = overrides.split(" ")
+    return " ".join(word for word in words if "=" not in word or not is_draw(*word.split("=", 1)))
 
 
 def by_key(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:

@@ -21,7 +21,7 @@ from fullgnn.prepare.statistics import Statistics, kept_statistics
 from fullgnn.reorder.structure import Structure
 from fullgnn.report.folders import GIVE, SearchResult, find_runs, reading
 from fullgnn.report.inspection.findings import Inspection
-from fullgnn.report.replicates import NOTHING, SEED, are_distinct, by_key, is_draw, is_override_of_draw, merged
+from fullgnn.report.replicates import NOTHING, SEED, are_distinct, by_key, is_draw, merged, without_draws
 from fullgnn.report.sweep import distinguishing
 from fullgnn.storage.archive import read_arrays
 from fullgnn.storage.record import read_epochs, read_record_fields
@@ -291,7 +291,7 @@ def _name_of(group: list[ShownRun]) -> str:
     more."""
     if len(group) == 1:
         return group[0].name
-    names = [" ".join(word for word in run.name.split(" ") if not is_override_of_draw(word)) for run in group]
+    names = [without_draws(run.name) for run in group]
     if len(set(names)) > 1:
         return f"{group[0].name} … {group[-1].name}"
     return names[0].rstrip(": ") or group[0].paths[0].parent.name

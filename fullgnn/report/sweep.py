@@ -21,7 +21,7 @@ from fullgnn.distributed.command import fail
 from fullgnn.errors import ConfigError, FullGNNError
 from fullgnn.report.means import SettingMeans, ranked, write_means
 from fullgnn.report.metrics import show_as, split_of
-from fullgnn.report.replicates import Quantity, is_override_of_draw, merged, rows_of
+from fullgnn.report.replicates import Quantity, by_key, merged, rows_of, without_draws
 from fullgnn.storage.folder import MEANS_FILES, TABLE_FILE, jobs_beside, prepare_sweep, replacing, writing_to
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.screen import folded, format_narrow_table, num_bytes, percent, screen_width, table_width
@@ -79,12 +79,9 @@ class SweepReport(Callback):
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         if config.hydra.mode != RunMode.MULTIRUN:
             return
-        outcome = job_return._return_value
-        row: dict[str, Any] = {
-            "job": config.hydra.job.num,
-            "overrides": " ".join(job_return.overrides or []),
-            "run_dir": config.hydra.runtime.output_dir,
-        }
+        outcome, overrides, job = job_return._return_value, job_return.overrides or [], config.hydra.job.num
+        folder = config.hydra.runtime.output_dir
+        row: dict[str, Any] = {"job": job, "overrides": " ".join(overrides), "run_dir": folder}
         if isinstance(outcome, RunRecord):
             fields = {column: value for column, value in vars(outcome).items() if column in COLUMNS}
             metrics = {name: value for name, value in outcome.metrics.items() if not hasattr(outcome, name)}
@@ -93,7 +90,7 @@ class SweepReport(Callback):
         else:
             kind = "" if isinstance(outcome, FullGNNError) else f"{type(outcome).__name__}: "
             row |= {"status": "failed", "error": kind + " ".join(str(outcome).split())}
-        row |= _swept_values(self._swept, job_return.overrides or [], row)
+        row |= _swept_values(self._swept, overrides, row)
         self._rows.append(row)
         self._write(config)
 
@@ -211,13 +208,10 @@ def settings_of(rows: list[dict[str, Any]]) -> list[SettingMeans]:
         rows: see ``sweep_table``.
     """
     columns = [*(quantity.key for quantity in MEASURED), *_other_columns(rows)]
-    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        if row["status"] == "ok":
-            setting = tuple(word for word in row["overrides"].split(" ") if not is_override_of_draw(word))
-            groups.setdefault(setting, []).append({column: row.get(column) for column in columns})
-    names = distinguishing([list(setting) for setting in groups]) if len(groups) > 1 else ["all jobs"]
-    return [SettingMeans(name, len(jobs), merged(jobs)) for name, jobs in zip(names, groups.values())]
+    groups = by_key((row for row in rows if row["status"] == "ok"), lambda row: without_draws(row["overrides"]))
+    names = distinguishing([setting.split(" ") for setting in groups]) if len(groups) > 1 else ["all jobs"]
+    jobs = [[{column: row.get(column) for column in columns} for row in group] for group in groups.values()]
+    return [SettingMeans(name, len(of_setting), merged(of_setting)) for name, of_setting in zip(names, jobs)]
 
 
 def _narrow(
