@@ -8,7 +8,7 @@ from fullgnn.report.replicates import Quantity, Show, by_key, rows_of
 from fullgnn.report.runs import ShownRun
 
 Block = tuple[str, Any]
-"""A part of a section: the name of a macro of ``page.html.j2``, and its argument.
+"""A part of a section: its kind, which ``page.html.j2`` knows, and what it shows.
 
 ``plot`` (``Plot``), ``table`` (``Table``), ``numbers`` (``Table``, folded where it is long), ``paragraph`` and ``note``
 (text), ``listing`` and ``error`` (heading, text).

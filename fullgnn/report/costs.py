@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from fullgnn.report.content import COUNT, MANY, RATIO, Block, Table, missing, num_ranks, table_by_record, unit
-from fullgnn.report.plots import BarLabels, Plot, by_run, grouped, speed_up, stacked
+from fullgnn.report.plots import BarLabels, Plot, Series, by_run, grouped, speed_up, stacked
 from fullgnn.report.replicates import Quantity, are_distinct, by_key, rows_of, shown
 from fullgnn.report.runs import ShownRun, differing_keys, settings_without
 from fullgnn.report.summary import epoch_range
@@ -45,8 +45,10 @@ COUNTS = (
 BYTE_UNITS = ("B", "kB", "MB", "GB")
 NNZ_UNITS = ("non-zeros", "thousand", "million", "thousand million")
 
-Spent = Mapping[ShownRun, Sequence[Mapping[str, float]]]
-"""What each rank of a run spent, by heading: first the whole, then its parts, the same ones on all ranks of a run."""
+Spent = Mapping[str, float]
+"""What a rank spent, by heading: first the whole, then its parts, the same ones on all ranks of a run; or its parts
+alone."""
+SpentByRank = Mapping[ShownRun, Sequence[Spent]]
 
 
 class Point(NamedTuple):
@@ -138,8 +140,8 @@ def time_by_phase(runs: list[ShownRun]) -> Iterator[Block]:
     """Bars of the milliseconds of an epoch that each rank spends in each phase."""
     names = {"epoch": "epoch", **PHASE_NAMES}
     spent = {
-        run: [{name: rank["time_ms"][key] for key, name in names.items()} for rank in ranks]
-        for run, ranks in ranks_of(runs, "time_ms").items()
+        run: [{name: times[key] for key, name in names.items()} for times in ranks]
+        for run, ranks in of_ranks(runs, "time_ms").items()
     }
     columns = [Quantity(name, name, RATIO) for name in names.values()]
     yield from _parts_by_rank("time", "time of an epoch", "Milliseconds of an epoch by rank", spent, columns, ("ms",))
@@ -148,9 +150,7 @@ def time_by_phase(runs: list[ShownRun]) -> Iterator[Block]:
 
 def bytes_by_collective(runs: list[ShownRun]) -> Iterator[Block]:
     """Bars of the bytes of an epoch that each rank receives in each collective."""
-    received = {
-        run: [rank["bytes_received"] for rank in ranks] for run, ranks in ranks_of(runs, "bytes_received").items()
-    }
+    received = of_ranks(runs, "bytes_received")
     names = sorted({name for ranks in received.values() for rank in ranks for name in rank})
     used = {run: [name for name in names if any(rank.get(name) for rank in ranks)] for run, ranks in received.items()}
     spent = {
@@ -189,22 +189,22 @@ def _of_the_rank(times: Mapping[str, float]) -> dict[str, float]:
 def memory(runs: list[ShownRun]) -> Iterator[Block]:
     """Bars of all runs side by side at each rank."""
     kinds = {"peak_memory_bytes": "peak of the process", "peak_tensor_bytes": "peak of tensors"}
-    ranks = ranks_of(runs, *kinds)
+    known = [run for run in runs if all(of_ranks([run], key) for key in kinds)]
     for key, title in kinds.items():
-        yield from _by_rank(ranks, key, title, f"Bytes, {title}", BYTE_UNITS)
-    yield from missing(runs, ranks, "the memory of each rank")
+        yield from _by_rank(of_ranks(known, key), key, title, f"Bytes, {title}", BYTE_UNITS)
+    yield from missing(runs, known, "the memory of each rank")
 
 
 def nnz_by_rank(runs: list[ShownRun]) -> Iterator[Block]:
     """Bars of all runs side by side at each rank."""
-    ranks = {run: counts for run, counts in ranks_of(runs, "nnz").items() if counts[0]["nnz"] is not None}
+    nnz = {run: counts for run, counts in of_ranks(runs, "nnz").items() if counts[0] is not None}
     caption = "Non-zeros that a rank multiplies in one product"
-    yield from _by_rank(ranks, "nnz", "non-zeros by rank", caption, NNZ_UNITS)
-    yield from missing(runs, ranks, "the non-zeros of each rank")
+    yield from _by_rank(nnz, "nnz", "non-zeros by rank", caption, NNZ_UNITS)
+    yield from missing(runs, nnz, "the non-zeros of each rank")
 
 
 def _parts_by_rank(
-    name: str, title: str, caption: str, spent: Spent, columns: Sequence[Quantity], units: Sequence[str]
+    name: str, title: str, caption: str, spent: SpentByRank, columns: Sequence[Quantity], units: Sequence[str]
 ) -> Iterator[Block]:
     """A plot for each run that spent anything, runs of one dataset on one scale, and the table of all runs."""
     parts = {run: [dict(list(rank.items())[1:]) for rank in ranks] for run, ranks in spent.items() if len(ranks[0]) > 1}
@@ -228,9 +228,7 @@ def _parts_by_rank(
         yield "numbers", table_by_record(caption, by_name, columns)
 
 
-def _stacked_by_run(
-    name: str, title: str, alt: str, stacks: Mapping[ShownRun, Mapping[str, float]], units: Sequence[str]
-) -> Plot:
+def _stacked_by_run(name: str, title: str, alt: str, stacks: Mapping[ShownRun, Spent], units: Sequence[str]) -> Plot:
     """A bar for each run, made of parts."""
     wholes = {run: sum(stack.values()) for run, stack in stacks.items()}
     scale, unit_name = unit(max(wholes.values()), units)
@@ -240,13 +238,10 @@ def _stacked_by_run(
     return Plot(name, title, f"{alt}: {told}.", by_run, (list(stacks), lengths, unit_name))
 
 
-def _by_rank(
-    ranks: Mapping[ShownRun, Sequence[Mapping[str, Any]]], key: str, title: str, caption: str, units: Sequence[str]
-) -> Iterator[Block]:
+def _by_rank(values: Series, key: str, title: str, caption: str, units: Sequence[str]) -> Iterator[Block]:
     """A plot and a table of one number of each rank, all runs side by side."""
-    if not ranks:
+    if not values:
         return
-    values = {run: [rank[key] for rank in of_run] for run, of_run in ranks.items()}
     scale, unit_name = unit(max(map(max, values.values())), units)
     heights = {run: [value / scale for value in of_run] for run, of_run in values.items()}
     ranges = "; ".join(f"{run.name} {COUNT(min(of_run))} to {COUNT(max(of_run))}" for run, of_run in values.items())
@@ -262,10 +257,11 @@ def _by_rank(
     yield "numbers", table_by_record(caption, records, [Quantity(run.name, run, COUNT) for run in values])
 
 
-def ranks_of(runs: list[ShownRun], *keys: str) -> dict[ShownRun, list[dict[str, Any]]]:
-    """What each rank recorded, of the runs that recorded ``keys`` of every rank; see docs/record.md."""
+def of_ranks(runs: list[ShownRun], key: str) -> dict[ShownRun, list[Any]]:
+    """What each rank recorded under a ``key``, of the runs that recorded it of every rank; see docs/record.md."""
     ranks = {run: run.record.get("ranks") or [] for run in runs}
-    return {run: told for run, told in ranks.items() if told and all(key in rank for rank in told for key in keys)}
+    known = {run: told for run, told in ranks.items() if told and all(key in rank for rank in told)}
+    return {run: [rank[key] for rank in told] for run, told in known.items()}
 
 
 def ordinals(count: int) -> list[str]:
