@@ -39,14 +39,13 @@ def report(arguments: list[str]) -> Path:
     folders, out = parse(arguments)
     if importlib.util.find_spec("matplotlib") is None:
         raise UnsupportedError("a report needs the package matplotlib: pip install matplotlib")
-    from fullgnn.report.page import write_page  # needs matplotlib
-    from fullgnn.report.sections import sections
+    from fullgnn.report.page import sections, write_page  # needs matplotlib
 
-    runs, found = read_runs([Path(folder) for folder in folders], lambda run: sections([run], []))
+    runs, search = read_runs([Path(folder) for folder in folders], lambda run: sections([run], []))
     time = f"{datetime.now():%Y-%m-%d_%H-%M-%S}"
     folder = Path(out or (folders[0] if len(folders) == 1 else f"runs/report_{time}")).absolute()
     with writing_to("out", folder):
-        return write_page(runs, found, folder)
+        return write_page(runs, search, folder)
 
 
 def parse(arguments: list[str]) -> tuple[list[str], str | None]:

@@ -4,18 +4,17 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from fullgnn.report.runs import Run
+from fullgnn.report.replicates import Quantity, Show, by_key, rows_of
+from fullgnn.report.runs import ShownRun
 
 Block = tuple[str, Any]
-"""A part of a section: the name of a macro of ``page.html.j2``, and its argument.
+"""A part of a section: its kind, which ``page.html.j2`` knows, and what it shows.
 
 ``plot`` (``Plot``), ``table`` (``Table``), ``numbers`` (``Table``, folded where it is long), ``paragraph`` and ``note``
 (text), ``listing`` and ``error`` (heading, text).
 """
 Cells = Sequence[Sequence[str]]
 """The rows of a table; the first cell of a row is its heading."""
-Show = Callable[[Any], str]
-"""Writes a value as the text of a cell."""
 T = TypeVar("T")
 
 
@@ -25,6 +24,14 @@ class Table(NamedTuple):
     caption: str
     header: Sequence[str]
     rows: Cells | Mapping[str, Cells]  # or several groups of rows, by their headings
+
+
+def table_by_record(
+    caption: str, records: Mapping[str, Mapping[Any, Any]], columns: Sequence[Quantity], corner: str = ""
+) -> Table:
+    """A table with a row for each record and a column for each quantity."""
+    header, *rows = zip([corner, *records], *rows_of(columns, list(records.values())))
+    return Table(caption, header, rows)
 
 
 COUNTED_BY = (
@@ -38,7 +45,7 @@ RATIO: Show = "{:.3f}".format
 DIGITS: Show = "{:.6g}".format
 
 
-def shows_something(blocks: Sequence[Block]) -> bool:
+def is_filled(blocks: Sequence[Block]) -> bool:
     """Whether a section has more than sentences on why it shows nothing. One that has not is a single line."""
     return any(kind != "paragraph" for kind, _ in blocks)
 
@@ -60,7 +67,7 @@ def unit(largest: float, names: Sequence[str]) -> tuple[float, str]:
 
 def in_words(names: Sequence[str]) -> str:
     """``a, b and c``."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def together(names: Sequence[str]) -> str:
@@ -68,32 +75,35 @@ def together(names: Sequence[str]) -> str:
     return in_words(names) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} others"
 
 
-def alike(items: Mapping[Run, T], same: Callable[[T, T], bool]) -> dict[Run, list[Run]]:
+def whose(runs: Sequence[ShownRun], of_page: Sequence[ShownRun], write: Callable[[list[str]], str] = in_words) -> str:
+    """`` of a and b``, or nothing where the page has one run."""
+    return f" of {write([run.name for run in runs])}" if len(of_page) > 1 else ""
+
+
+def alike(items: Mapping[ShownRun, T], same: Callable[[T, T], bool]) -> dict[ShownRun, list[ShownRun]]:
     """The first run of each kind, and all runs of that kind: those whose item is the ``same`` as the first one's."""
-    kinds: dict[Run, list[Run]] = {}
+    kinds: dict[ShownRun, list[ShownRun]] = {}
     for run, item in items.items():
         first = next((first for first in kinds if same(items[first], item)), run)
         kinds.setdefault(first, []).append(run)
     return kinds
 
 
-def missing(runs: Sequence[Run], present: Collection[Run], what: str, counted: str = "") -> Iterator[Block]:
+def missing(runs: Sequence[ShownRun], present: Collection[ShownRun], what: str, counted: str = "") -> Iterator[Block]:
     """Paragraphs that name the runs without ``what``, if there are any.
 
     Args:
         counted: a field of the record that is null where the statistics of the graph were not counted: a run of which
             it is null is told what counts them, and why the report could not.
     """
-    named: dict[str, list[Run]] = {}
-    for run in runs:
-        if run not in present:
-            named.setdefault(_how_to_count(run, counted) if counted else "", []).append(run)
-    for cure, without in sorted(named.items()):
-        whose = f" of {', '.join(run.name for run in without)}" if len(runs) > 1 else ""
-        yield "paragraph", f"Not counted: {what}{whose} ({cure})." if cure else f"Not recorded: {what}{whose}."
+    absent = [run for run in runs if run not in present]
+    by_cure = by_key(absent, lambda run: _how_to_count(run, counted) if counted else "")
+    for cure, without in sorted(by_cure.items()):
+        of_whom = whose(without, runs, ", ".join)
+        yield "paragraph", f"Not counted: {what}{of_whom} ({cure})." if cure else f"Not recorded: {what}{of_whom}."
 
 
-def _how_to_count(run: Run, field: str) -> str:
+def _how_to_count(run: ShownRun, field: str) -> str:
     """What counts the statistics of a run's graph; empty if the run counts them, but has not recorded them.
 
     Args:

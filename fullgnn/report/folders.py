@@ -36,7 +36,7 @@ class Failure(NamedTuple):
 
 
 @dataclass
-class Found:
+class SearchResult:
     """What the folders of a report hold."""
 
     places: dict[Path, Place] = field(default_factory=dict)  # by absolute path, in the order of the page
@@ -46,32 +46,42 @@ class Found:
     damaged: list[str] = field(default_factory=list)  # what cannot be read of runs and sweeps, a reason and a cure each
 
 
-def find_runs(folders: list[Path]) -> Found:
+def find_runs(folders: list[Path]) -> SearchResult:
     """The runs in ``folders``, in this order, each once, with names that tell them apart.
 
     A folder is that of a run, finished or not, of a sweep, which stands for its finished jobs, or one that holds such
-    folders, up to ``DEPTH`` levels below it.
+    folders, up to ``DEPTH`` levels below it; its subfolders without any are skipped.
 
     Raises:
         ConfigError: a folder holds no run.
     """
-    found = Found()
+    result = SearchResult()
     for folder in folders:
-        if _is_sweep(folder):
-            if not _add_sweep(found, folder) and not found.damaged:
-                failed = [one for one in found.failures if one.sweep == folder]
-                told = f" (job {failed[0].job} failed: {failed[0].error})" if failed else ""
-                raise ConfigError(
-                    f"no job of the sweep {folder} has finished{told}: give the folder of a run, or wait for one"
-                )
-        elif _is_run(folder):
-            found.places.setdefault(folder.absolute(), Place(folder.absolute().name, ""))
-        elif not folder.is_dir():
+        if not folder.is_dir():
             raise ConfigError(f"{folder} is no folder: {GIVE}")
-        else:
-            _add_below(found, folder)
-    _tell_apart(found.places)
-    return found
+        is_named, num_runs = _is_sweep(folder) or _is_run(folder), 0
+        for child in [folder] if is_named else _subfolders(folder):
+            below = list(_runs_and_sweeps(child, DEPTH - 1))
+            result.skipped += [] if below else [child.name]
+            for path in below:
+                if _is_sweep(path):
+                    num_runs += _add_sweep(result, path)
+                else:
+                    name = path.absolute().name if is_named else path.relative_to(folder).as_posix()
+                    result.places.setdefault(path.absolute(), Place(name, ""))
+                    num_runs += 1
+        if not num_runs and not result.damaged:
+            raise ConfigError(_why_none(folder, result.failures))
+    _tell_apart(result.places)
+    return result
+
+
+def _why_none(folder: Path, failures: list[Failure]) -> str:
+    """What is wrong with a folder in which there is no run to show."""
+    if not _is_sweep(folder):
+        return f"{folder} holds no run (no record.json, epochs.jsonl or sweep.csv in or below it): {GIVE}"
+    errors = [f" (job {failure.job} failed: {failure.error})" for failure in failures if failure.sweep == folder]
+    return f"no job of the sweep {folder} has finished{''.join(errors[:1])}: give the folder of a run, or wait for one"
 
 
 def _is_sweep(folder: Path) -> bool:
@@ -80,22 +90,6 @@ def _is_sweep(folder: Path) -> bool:
 
 def _is_run(folder: Path) -> bool:
     return (folder / "record.json").is_file() or (folder / "epochs.jsonl").is_file()
-
-
-def _add_below(found: Found, folder: Path) -> None:
-    """Add the runs and sweeps below ``folder``; its subfolders without any are skipped."""
-    before = len(found.places)
-    for child in _subfolders(folder):
-        below = list(_runs_and_sweeps(child, DEPTH - 1))
-        for one in below:
-            if not _is_sweep(one):
-                found.places.setdefault(one.absolute(), Place(one.relative_to(folder).as_posix(), ""))
-            else:
-                _add_sweep(found, one)
-        if not below:
-            found.skipped.append(child.name)
-    if len(found.places) == before and not found.damaged:
-        raise ConfigError(f"{folder} holds no run (no record.json, epochs.jsonl or sweep.csv in or below it): {GIVE}")
 
 
 def _runs_and_sweeps(folder: Path, depth: int) -> Iterator[Path]:
@@ -117,8 +111,8 @@ def _subfolders(folder: Path) -> list[Path]:
     return sorted(named, key=lambda child: child.name.zfill(12) if child.name.isdigit() else child.name)
 
 
-def _add_sweep(found: Found, folder: Path) -> bool:
-    """Add the finished jobs of a sweep, and those that have failed; return whether any has finished. A damaged table
+def _add_sweep(result: SearchResult, folder: Path) -> int:
+    """Add the finished jobs of a sweep, and those that have failed; return how many have finished. A damaged table
     stands for the jobs that its folder holds."""
     try:
         with reading(folder / TABLE_FILE, "the finished jobs beside it are shown"):
@@ -128,24 +122,22 @@ def _add_sweep(found: Found, folder: Path) -> bool:
             if any(Path(job).name != job for job in rows):
                 raise ValueError("the name of a job is that of no folder")
     except ConfigError as damage:
-        found.damaged.append(str(damage))
+        result.damaged.append(str(damage))
         rows = {child.name: {"status": "ok"} for child in _subfolders(folder) if _is_run(child)}
         overrides = {job: [f"job={job}"] for job in rows}
     finished = [job for job in rows if (folder / job / "record.json").is_file()]
     names = dict(zip(finished, distinguishing([overrides[job] for job in finished]))) if len(finished) > 1 else {}
+    among_all = dict(zip(overrides, distinguishing(list(overrides.values()))))
     sweep = folder.absolute().name
-    for job in finished:
-        found.places.setdefault((folder / job).absolute(), Place(names.get(job) or f"{sweep}/{job}", sweep))
-    told = dict(zip(overrides, distinguishing(list(overrides.values()))))
-    for job in rows:
+    for job, row in rows.items():
         if job in finished:
-            continue
-        if rows[job].get("status") == "failed":
-            error = rows[job].get("error") or "sweep.csv does not say why"
-            found.failures.append(Failure(folder, job, told[job], error))
+            result.places.setdefault((folder / job).absolute(), Place(names.get(job) or f"{sweep}/{job}", sweep))
+        elif row.get("status") == "failed":
+            error = row.get("error") or f"{TABLE_FILE} does not say why"
+            result.failures.append(Failure(folder, job, among_all[job], error))
         else:
-            found.left_out.append(f"Job {job} of {folder} has not finished and is left out.")
-    return bool(finished)
+            result.left_out.append(f"Job {job} of {folder} has not finished and is left out.")
+    return len(finished)
 
 
 def _tell_apart(places: dict[Path, Place]) -> None:

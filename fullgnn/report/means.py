@@ -6,19 +6,18 @@ sorted by the mean of the first validation metric, the best first, since that is
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fullgnn.report.metrics import better, is_accuracy, show_as, split_of, title
-from fullgnn.report.spread import shown, std
+from fullgnn.report.replicates import Quantity, Show, rows_of, std
 from fullgnn.storage.folder import write_text
 
-Show = Callable[[Any], str]
 TIME = "epoch_time_ms"
 
 
-class Setting(NamedTuple):
+class SettingMeans(NamedTuple):
     """Runs that differ in nothing but their seeds and splits."""
 
     name: str
@@ -26,41 +25,37 @@ class Setting(NamedTuple):
     values: Mapping[str, Any]  # by name, of the metrics at the best epoch and ``epoch_time_ms``: a ``Mean`` or a number
 
 
-def ranked(settings: Sequence[Setting]) -> list[Setting]:
+def ranked(settings: Sequence[SettingMeans]) -> list[SettingMeans]:
     """The settings by their first validation metric, the best first; those without it last, in their order."""
-    first = next((name for name in metric_names(settings) if split_of(name) == "val"), None)
-    if first is None:
-        return list(settings)
+    first = next((name for name in metric_names(settings) if split_of(name) == "val"), "")
     sign = 1 if better(first) is min else -1  # a metric of a user's own: the larger is the better
 
-    def key(setting: Setting) -> tuple[bool, float]:
+    def key(setting: SettingMeans) -> tuple[bool, float]:
         value = setting.values.get(first)
-        return (True, 0.0) if value is None else (False, sign * float(value))
+        return value is None, 0.0 if value is None else sign * float(value)
 
     return sorted(settings, key=key)
 
 
-def metric_names(settings: Sequence[Setting]) -> list[str]:
+def metric_names(settings: Sequence[SettingMeans]) -> list[str]:
     """The metrics of the validation and of the test nodes that any of the ``settings`` has."""
-    names = dict.fromkeys(name for one in settings for name, value in one.values.items() if value is not None)
-    found = dict.fromkeys(name.partition("_")[2] for name in names if split_of(name) in ("val", "test"))
-    return [f"{split}_{metric}" for metric in found for split in ("val", "test") if f"{split}_{metric}" in names]
+    names = dict.fromkeys(name for setting in settings for name, at in setting.values.items() if at is not None)
+    metrics = dict.fromkeys(name.partition("_")[2] for name in names if split_of(name) in ("val", "test"))
+    return [name for metric in metrics for name in (f"val_{metric}", f"test_{metric}") if name in names]
 
 
-def means_table(settings: Sequence[Setting]) -> tuple[list[str], list[list[str]]]:
+def means_table(settings: Sequence[SettingMeans]) -> tuple[list[str], list[list[str]]]:
     """The header and the cells of a table of the settings, ranked, each number as ``81.50 ± 0.42 %``."""
     settings = ranked(settings)
-    names = metric_names(settings)
-    rows = [
-        [
-            one.name,
-            str(one.num_runs),
-            *(shown(one.values.get(name), _show(name)) for name in names),
-            shown(one.values.get(TIME), "{:.2f} ms".format),
-        ]
-        for one in settings
+    columns = [
+        Quantity("setting", "setting"),
+        Quantity("runs", "runs"),
+        *(Quantity(title(name), name, _show(name)) for name in metric_names(settings)),
+        Quantity("epoch, median", TIME, "{:.2f} ms".format),
     ]
-    return ["setting", "runs", *map(title, names), "epoch, median"], rows
+    records = [{**setting.values, "setting": setting.name, "runs": setting.num_runs} for setting in settings]
+    header, *rows = map(list, zip(*rows_of(columns, records)))
+    return header, rows
 
 
 def _show(name: str) -> Show:
@@ -68,7 +63,7 @@ def _show(name: str) -> Show:
     return "{:.4f}".format if better(name) is max and not is_accuracy(name) else show_as(name)
 
 
-def as_csv(settings: Sequence[Setting]) -> str:
+def as_csv(settings: Sequence[SettingMeans]) -> str:
     """A line for each setting, ranked, with two columns for each number: its mean, and its standard deviation, which is
     empty where there is one run."""
     settings = ranked(settings)
@@ -76,27 +71,25 @@ def as_csv(settings: Sequence[Setting]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["setting", "runs", *(column for name in names for column in (name, f"{name}_std"))])
-    for one in settings:
+    for setting in settings:
         cells: list[Any] = []
-        for name in names:
-            value = one.values.get(name)
-            deviation = "" if value is None or one.num_runs < 2 else std(value)
-            cells += ["" if value is None else float(value), deviation]
-        writer.writerow([one.name, one.num_runs, *cells])
+        for value in map(setting.values.get, names):
+            cells += ["", ""] if value is None else [float(value), std(value) if setting.num_runs > 1 else ""]
+        writer.writerow([setting.name, setting.num_runs, *cells])
     return file.getvalue()
 
 
-def as_markdown(settings: Sequence[Setting]) -> str:
+def as_markdown(settings: Sequence[SettingMeans]) -> str:
     """The cells of ``means_table`` as a table in Markdown."""
     header, rows = means_table(settings)
     lines = [header, [":---", *["---:"] * (len(header) - 1)], *rows]
     return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |\n" for line in lines)
 
 
-def write_means(settings: Sequence[Setting], folder: Path, names: Sequence[str]) -> list[Path]:
+def write_means(settings: Sequence[SettingMeans], folder: Path, names: Sequence[str]) -> list[Path]:
     """Write ``as_csv`` and ``as_markdown`` to files of these ``names``, if any setting has several runs, and return
     their paths."""
-    paths = [folder / name for name in names] if any(one.num_runs > 1 for one in settings) else []
+    paths = [folder / name for name in names] if any(setting.num_runs > 1 for setting in settings) else []
     for path, make in zip(paths, (as_csv, as_markdown)):
         write_text(path, make(settings))
     return paths

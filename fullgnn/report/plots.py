@@ -1,7 +1,4 @@
-"""Plots of the page, each drawn for light and for dark paper, as a file and inside the page: curves and bars.
-
-``maps.py`` draws the maps.
-"""
+"""Plots of the page, each drawn for light and for dark paper, as a file and inside the page: lines, bars and maps."""
 
 import base64
 import io
@@ -12,56 +9,84 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib.style
 import numpy as np
-from matplotlib import rc_params_from_file, rcParams
+from matplotlib import colormaps, rc_context, rcParams
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import ListedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator
 from PIL import Image
 
-from fullgnn.report.runs import Run
-from fullgnn.report.spread import std
+from fullgnn.report.content import unit
+from fullgnn.report.replicates import std
+from fullgnn.report.runs import ShownRun
 
-STYLES = Path(__file__).parent  # folder of the style sheets
-LIGHT = rc_params_from_file(STYLES / "light.mplstyle", use_default_template=False)
-RUN_COLORS = LIGHT["axes.prop_cycle"].by_key()["color"]
-"""Colours of the runs on light paper; C0, C1, ... in a plot."""
+RUN_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Colours of the runs on light paper, C0, C1, ... in a plot: those of Okabe and Ito (2008), which are distinct for all
+kinds of colour vision. The seventh run has the first colour again."""
+DARK_RUN_COLORS = ("#4095C5", "#E08640", "#40B696", "#D99BBD", "#ECB740", "#80C7EF")
+"""The same colours, with a quarter of white, for dark paper."""
 DASHES = ("solid", "dashed", "dotted", "dashdot")
 """Line styles, which distinguish runs of the same colour."""
-PART_COLORS = {
-    "SpMM": "#77AADD",
-    "communication": "#EE8866",
-    "dense": "#44BB99",
-    "other": "#AAAAAA",
-    "exchange": "#99DDFF",
-    "broadcast": "#BBCC33",
-    "gather": "#FFAABB",
-    "reduce_scatter": "#EEDD88",
-    "all_reduce": "#AAAA00",
-    "choose rows to keep": "#EE8866",
-    "sample": "#77AADD",
-    "gather features": "#99DDFF",
-    "wait": "#DDDDDD",
-    "load": "#BBCC33",
-    "forward": "#44BB99",
-    "backward": "#AAAA00",
-    "update": "#EEDD88",
+PARTS_BY_COLOR = {
+    "#77AADD": ("SpMM", "sample"),
+    "#EE8866": ("communication", "choose rows to keep"),
+    "#44BB99": ("dense", "forward"),
+    "#AAAAAA": ("other",),
+    "#99DDFF": ("exchange", "gather features"),
+    "#BBCC33": ("broadcast", "load"),
+    "#FFAABB": ("gather",),
+    "#EEDD88": ("reduce_scatter", "update"),
+    "#AAAA00": ("all_reduce", "backward"),
+    "#DDDDDD": ("wait",),
 }
-"""Colours of the phases, the collectives and the steps of a batch: the light scheme of Tol (2021), for areas on light
-and dark paper."""
+"""The phases, the collectives and the steps of a batch that have a colour of the light scheme of Tol (2021), which is
+for areas on light and dark paper."""
+PART_COLORS = {part: color for color, parts in PARTS_BY_COLOR.items() for part in parts}
 DPI = 200
 NUM_COLORS = 64
 """Colours of the palette of a plot: a few, their shades at the edges of lines, and those of a map."""
-WIDE = (4.6, 3.1)
+SIZE = (4.6, 3.1)
 """Width and height of bars and curves, in inches. A page of usual width shows an inch as one inch."""
 STEPS = [1, 2, 2.5, 5, 10]
 """Steps between ticks, times a power of ten."""
+MAP_HEIGHT = 5.0
+"""Inches of a map with its scale."""
+BORDER_COLOR = "#D55E00"
+"""Of the borders of block rows on a map."""
+LUMA = (0.2126, 0.7152, 0.0722)
+"""Shares of red, green and blue in the brightness of a colour, by Rec. 709."""
 MAX_NAME = 50
 """Characters of a run's name in one line of a plot."""
 LEGEND_LINE = 0.2
 """Inches by which a plot grows for each further line of its legend."""
+WHISKERS: dict[str, Any] = {"capsize": 2.5, "elinewidth": 1}
+Series = Mapping[ShownRun, Sequence[float]]
+Parts = Mapping[str, Sequence[float]]
+
+
+def _theme(paper: str, ink: str, muted: str, grid: str, densities: str, run_colors: Sequence[str]) -> dict[Any, Any]:
+    """Fonts, lines and colours of plots on one paper, as matplotlib's settings. A colour map of ``densities`` begins
+    near the colour of the paper."""
+    return {
+        "text.parse_math": False,  # a name with dollars is text
+        **dict.fromkeys(("font.size", "axes.titlesize"), 10),
+        **dict.fromkeys(("axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 9),
+        **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width", "grid.linewidth"), 0.6),
+        **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+        **{"axes.titlelocation": "left", "axes.titlepad": 8, "legend.handlelength": 1.5, "lines.linewidth": 1.6},
+        **dict.fromkeys(("figure.facecolor", "savefig.facecolor", "axes.facecolor"), paper),
+        **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), muted),
+        **{"text.color": ink, "grid.color": grid, "image.cmap": densities, "axes.axisbelow": True},
+        "axes.prop_cycle": f"cycler(color={list(run_colors)})",
+    }
+
+
+THEMES = {
+    "light": _theme("#ffffff", "#1c1c1c", "#666666", "#e6e6e6", "YlGnBu", RUN_COLORS),
+    "dark": _theme("#14171a", "#e8e6e3", "#a3a3a0", "#2d3237", "YlGnBu_r", DARK_RUN_COLORS),
+}
 
 
 class Plot(NamedTuple):
@@ -70,17 +95,16 @@ class Plot(NamedTuple):
     name: str  # of its files
     title: str
     alt: str  # what the plot says, for those who do not see it
-    draw: Callable[..., None]  # takes the axes and the ``data``
-    data: Mapping[str, Any]
-    size: tuple[float, float] = WIDE  # inches
+    draw: Callable[..., None]  # takes the axes, and the ``data``
+    data: tuple[Any, ...]
 
 
-class Axis(NamedTuple):
-    """The words at the axes of bars."""
+class BarLabels(NamedTuple):
+    """The words at the axes of upright bars."""
 
     labels: Sequence[str]  # one beneath each bar, or each group of bars
     what: str  # what the labels count
-    unit: str  # of the bars' heights
+    unit: str  # of the heights
 
 
 def write_images(folder: Path, plot: Plot) -> list[dict[str, str]]:
@@ -117,88 +141,38 @@ def drawn(plot: Plot, theme: str) -> Iterator[Figure]:
 
     A long name of a run in its title has a line of its own.
     """
-    with matplotlib.style.context([STYLES / "plots.mplstyle", STYLES / f"{theme}.mplstyle"]), warnings.catch_warnings():
+    with rc_context(THEMES[theme]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the name is whole in the page's text
-        figure = Figure(plot.size, dpi=DPI, layout="constrained")
+        figure = Figure(SIZE, dpi=DPI, layout="constrained")
         axes, title = figure.add_subplot(), plot.title
         axes.set_title("\n".join(map(_wrapped, title.rsplit(": ", 1))) if len(title) > MAX_NAME else title)
-        plot.draw(axes, **plot.data)
+        plot.draw(axes, *plot.data)
         _add_legend(figure, axes)
         yield figure
 
 
-def curves(axes: Axes, series: Mapping[Run, Mapping[int, float]], in_percent: bool, labels: Mapping[Run, str]) -> None:
+def curves(axes: Axes, series: Mapping[ShownRun, Mapping[int, float]], in_percent: bool, labels: Sequence[str]) -> None:
     """Lines over the epochs. A line of means has a band of one standard deviation above and below it.
 
     Args:
         series: the value at each epoch; nan leaves a gap.
         in_percent: the values are shares.
-        labels: texts of the legend; empty: there is no legend.
+        labels: texts of the legend, one for each line; empty: there is no legend.
     """
     factor = 100 if in_percent else 1
-    for above, (run, points) in zip(range(len(series))[::-1], series.items()):
-        epochs, line = list(points), [factor * at for at in points.values()]
-        around = [factor * std(at) for at in points.values()]
-        axes.plot(
-            epochs,
-            line,
-            color=f"C{run.position}",
-            linestyle=_dashes(run.position),
-            linewidth=1.3 + 1.5 * above / len(series),  # curves that are close are seen beneath each other
-            marker="o" if len(points) == 1 else None,
-            label=_wrapped(labels[run]) if run in labels else None,
-        )
+    for k, (run, points) in enumerate(series.items()):
+        epochs, line = list(points), factor * np.array([*points.values()], float)
+        around = factor * np.array([*map(std, points.values())])
+        color, marker = f"C{run.position}", "o" if len(points) == 1 else None
+        width = 1.3 + 1.5 * (len(series) - 1 - k) / len(series)  # curves that are close are seen beneath each other
+        looks: dict[str, Any] = {"linestyle": _dashes(run.position), "linewidth": width, "marker": marker}
+        axes.plot(epochs, line, color=color, label=labels[k] if labels else None, **looks)
         if any(around):
-            low, high = np.subtract(line, around), np.add(line, around)
-            axes.fill_between(epochs, low, high, color=f"C{run.position}", alpha=0.2, linewidth=0)
+            axes.fill_between(epochs, line - around, line + around, color=color, alpha=0.2, linewidth=0)
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=STEPS))
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=STEPS))
     axes.set(xlabel="epoch", ylabel="%" if in_percent else "")
     axes.grid(axis="y")
-
-
-def by_run(
-    axes: Axes,
-    runs: Sequence[Run],
-    parts: Mapping[str, Sequence[float]],
-    unit: str,
-    ranges: Sequence[tuple[float, float]] = (),
-) -> None:
-    """A horizontal bar for each run, the first one at the top, with the names of the runs at their left.
-
-    Args:
-        parts: the lengths of each part; one part has the colours of the runs, several have their own.
-        ranges: for each run the ends of a whisker; empty: there are none.
-    """
-    places, base = np.arange(len(runs)), np.zeros(len(runs))
-    for name, values in parts.items():
-        color = [f"C{run.position}" for run in runs] if len(parts) == 1 else _color_of_part(name)
-        axes.barh(places, values, 0.62, base, color=color, label=name if len(parts) > 1 else None)
-        base = base + np.asarray(values, float)
-    if ranges:
-        whiskers = np.abs(np.transpose(ranges) - base)
-        axes.errorbar(base, places, xerr=whiskers, fmt="none", ecolor=rcParams["text.color"], capsize=2.5, elinewidth=1)
-    axes.set_yticks(places, [_shortened(run.label) for run in runs])
-    axes.set(ylim=(len(runs) - 0.4, -0.6), xlabel=unit)
-    axes.set_xlim(left=0)
-    axes.xaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x")
-
-
-def plot_by_run(
-    name: str,
-    title: str,
-    alt: str,
-    runs: Sequence[Run],
-    parts: Mapping[str, Sequence[float]],
-    unit: str,
-    ranges: Sequence[tuple[float, float]] = (),
-) -> Plot:
-    """``by_run`` as a plot, whose height is that of its bars and their names."""
-    lines = sum(_shortened(run.label).count("\n") for run in runs)
-    data = {"runs": runs, "parts": parts, "unit": unit, "ranges": ranges}
-    return Plot(name, title, alt, by_run, data, (WIDE[0], 0.9 + 0.3 * len(runs) + 0.16 * lines))
 
 
 def speed_up(axes: Axes, series: Mapping[str, Mapping[int, tuple[float, float, float]]]) -> None:
@@ -208,65 +182,177 @@ def speed_up(axes: Axes, series: Mapping[str, Mapping[int, tuple[float, float, f
         series: by name; for each number of ranks the speed-up and the ends of a whisker.
     """
     counts = sorted({count for points in series.values() for count in points})
-    axes.plot(
-        [counts[0], counts[-1]], [1, counts[-1] / counts[0]], color=rcParams["axes.edgecolor"], dashes=(4, 3),
-        linewidth=1, label="ideal",
-    )  # fmt: skip
+    ends = np.array([counts[0], counts[-1]])
+    axes.plot(ends, ends / ends[0], color=rcParams["axes.edgecolor"], dashes=(4, 3), linewidth=1, label="ideal")
     for k, (name, points) in enumerate(series.items()):
         middle, low, high = np.transpose([points[count] for count in sorted(points)])
-        whiskers = [middle - low, high - middle]
-        axes.errorbar(
-            sorted(points), middle, yerr=whiskers, color=f"C{k}", linestyle=_dashes(k), marker="o", markersize=4,
-            capsize=2.5, elinewidth=1, label=_wrapped(name),
-        )  # fmt: skip
+        looks: dict[str, Any] = {"color": f"C{k}", "linestyle": _dashes(k), "marker": "o", "markersize": 4, **WHISKERS}
+        axes.errorbar(sorted(points), middle, yerr=[middle - low, high - middle], label=name, **looks)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
-    axes.set_xticks(counts, list(map(str, counts)))
+    axes.set(xticks=counts, xticklabels=counts, xlabel="ranks, p", ylabel="speed-up")
     axes.yaxis.set_major_formatter(lambda factor, _: f"{factor:.3g}")
     axes.minorticks_off()
-    axes.set(xlabel="ranks, p", ylabel="speed-up")
     axes.grid(axis="y")
 
 
-def stacked(axes: Axes, axis: Axis, parts: Mapping[str, Sequence[float]], top: float) -> None:
+def by_run(
+    axes: Axes, runs: Sequence[ShownRun], parts: Parts, unit_name: str, ranges: Sequence[tuple[float, float]] = ()
+) -> None:
+    """A horizontal bar for each run, the first one at the top, with the names of the runs at their left.
+
+    Args:
+        parts: the lengths of each part; one part has the colours of the runs, several have their own.
+        ranges: for each run the ends of a whisker; empty: there are none.
+    """
+    names = ["\n".join(textwrap.wrap(run.label, MAX_NAME // 2, max_lines=3, placeholder=" …")) for run in runs]
+    _set_height(axes, 0.9 + 0.3 * len(runs) + 0.16 * sum(name.count("\n") for name in names))
+    places, colors = np.arange(len(runs)), [f"C{run.position}" for run in runs]
+    ends = _stack(axes.barh, places, parts, 0.62, colors if len(parts) == 1 else None)
+    if ranges:
+        whiskers = np.abs(np.transpose(ranges) - ends)
+        axes.errorbar(ends, places, xerr=whiskers, fmt="none", ecolor=rcParams["text.color"], **WHISKERS)
+    axes.set(yticks=places, yticklabels=names, ylim=(len(runs) - 0.4, -0.6), xlabel=unit_name)
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
+
+
+def stacked(axes: Axes, bars: BarLabels, parts: Parts, top: float) -> None:
     """A bar for each label, made of parts.
 
     Args:
         top: end of the axis, the same for plots to compare.
     """
-    width, base = _prepare_bars(axes, axis), np.zeros(len(axis.labels))
-    for name, values in parts.items():
-        axes.bar(range(len(values)), values, width, base, color=_color_of_part(name), label=name)
-        base = base + np.asarray(values, float)
+    _stack(axes.bar, np.arange(len(bars.labels)), parts, _prepare_bars(axes, bars))
     axes.set_ylim(0, 1.05 * top or 1)
 
 
-def grouped(axes: Axes, axis: Axis, series: Mapping[Run, Sequence[float]], labels: Mapping[Run, str]) -> None:
+def grouped(axes: Axes, bars: BarLabels, series: Series, labels: Sequence[str]) -> None:
     """Bars of several runs beside each other at each label.
 
     Args:
         series: a value for each label, or for the first of them.
-        labels: texts of the legend; empty: there is no legend.
+        labels: texts of the legend, one for each run; empty: there is no legend.
     """
-    width = _prepare_bars(axes, axis)
+    width = _prepare_bars(axes, bars)
     if len(series) > 1:
         width = 0.8 / len(series)
     for k, (run, values) in enumerate(series.items()):
-        at = np.arange(len(values)) + (k - (len(series) - 1) / 2) * width
-        label = _wrapped(labels[run]) if run in labels else None
-        axes.bar(at, values, width, color=f"C{run.position}", label=label)
+        places = np.arange(len(values)) + (k - (len(series) - 1) / 2) * width
+        axes.bar(places, values, width, color=f"C{run.position}", label=labels[k] if labels else None)
     axes.set_ylim(bottom=0)
 
 
-def _prepare_bars(axes: Axes, axis: Axis) -> float:
+def _stack(
+    draw: Callable[..., object], places: np.ndarray, parts: Parts, width: float, colors: Sequence[str] | None = None
+) -> np.ndarray:
+    """Draw bars whose ``parts`` follow each other, and return where they end.
+
+    Args:
+        draw: of upright bars or of horizontal ones.
+        colors: of the bars; without them each part has its own, and a line of the legend.
+    """
+    ends = np.zeros(len(places))
+    for name, lengths in parts.items():
+        color = colors or PART_COLORS.get(name, rcParams["axes.labelcolor"])
+        draw(places, lengths, width, ends, color=color, label=None if colors else name)
+        ends = ends + np.asarray(lengths, float)
+    return ends
+
+
+def _prepare_bars(axes: Axes, bars: BarLabels) -> float:
     """Write at most about ten labels, and return the width of a bar: few bars are narrow, or they would be slabs."""
-    num_bars = len(axis.labels)
-    step = -(-num_bars // 10)
-    axes.set_xticks(range(0, num_bars, step), axis.labels[::step])
-    axes.set(xlim=(-0.6, num_bars - 0.4), xlabel=axis.what, ylabel=axis.unit)
+    count, step = len(bars.labels), -(-len(bars.labels) // 10)
+    axes.set_xticks(range(0, count, step), bars.labels[::step])
+    axes.set(xlim=(-0.6, count - 0.4), xlabel=bars.what, ylabel=bars.unit)
     axes.tick_params(axis="x", length=0)
     axes.grid(axis="y")
-    return 0.8 if num_bars > 8 else 0.1 + 0.06 * num_bars
+    return 0.8 if count > 8 else 0.1 + 0.06 * count
+
+
+def density_map(
+    axes: Axes, bounds: np.ndarray, density: np.ndarray, limits: tuple[float, float], parts: np.ndarray
+) -> None:
+    """Shares of non-zeros by cell on a logarithmic scale, with the borders of the block rows.
+
+    Args:
+        bounds: (cells + 1,) nodes at which the cells begin.
+        density: (cells, cells); 0 has the colour of the paper.
+        limits: ends of the scale, both above 0.
+        parts: (b + 1,) nodes at which the block rows begin; of a matrix that is not cut, its two ends.
+    """
+    mesh = axes.pcolormesh(bounds, bounds, np.ma.masked_equal(density, 0), norm=LogNorm(*limits))
+    for bound in parts[1:-1]:
+        for draw_line in (axes.axhline, axes.axvline):
+            draw_line(bound, color=BORDER_COLOR, linewidth=min(0.9, 8 / len(parts)))
+    _square(axes, int(bounds[-1]), "column", "row")
+    ticks = _logarithmic_ticks(*limits)
+    _add_scale(axes, mesh, ticks, lambda share, _: f"{100 * share:.3g} %", "stored share of a cell")
+
+
+def block_map(axes: Axes, nnz: np.ndarray) -> None:
+    """Counts by block, of which the numbers are in the blocks while there is room.
+
+    Args:
+        nnz: (parts, parts) integers.
+    """
+    num_parts, norm = len(nnz), Normalize(0, max(int(nnz.max(initial=0)), 1))
+    soft = ListedColormap(colormaps[rcParams["image.cmap"]](np.linspace(0, 0.75, 256)))  # the areas are few and large
+    mesh = axes.pcolormesh(nnz, cmap=soft, norm=norm, edgecolors=rcParams["axes.facecolor"], linewidth=1)
+    if num_parts <= 6:
+        for (row, column), count in np.ndenumerate(nnz):
+            ink = "#1c1c1c" if np.dot(soft(norm(count))[:3], LUMA) > 0.635 else "#ffffff"
+            axes.text(column + 0.5, row + 0.5, _si(count), ha="center", va="center", color=ink, fontsize=9)
+    _square(axes, num_parts, "block column", "block row")
+    marks = np.unique(np.linspace(0, num_parts - 1, min(num_parts, 8)).astype(int))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_ticks(marks + 0.5, [str(mark) for mark in marks])
+    axes.tick_params(length=0)
+    ticks = MaxNLocator(4, steps=STEPS).tick_values(*mesh.get_clim())
+    _add_scale(axes, mesh, ticks, lambda count, _: _si(count), "non-zeros")
+
+
+def _square(axes: Axes, size: int, xlabel: str, ylabel: str) -> None:
+    """Axes of a map, with row 0 at the top."""
+    _set_height(axes, MAP_HEIGHT)
+    axes.set(aspect="equal", xlim=(0, size), ylim=(size, 0), xlabel=xlabel, ylabel=ylabel)
+    axes.spines[:].set_visible(False)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(4, integer=True, steps=STEPS))
+        axis.set_major_formatter(lambda node, _: _si(node))
+
+
+def _add_scale(axes: Axes, mesh: Any, ticks: Sequence[float], show: Callable[[float, float], str], label: str) -> None:
+    """The colour scale, below a map."""
+    low, high = mesh.get_clim()
+    bar = axes.figure.colorbar(mesh, ax=axes, location="bottom", shrink=0.7, aspect=35, pad=0.03, label=label)
+    bar.set_ticks([tick for tick in ticks if low <= tick <= high])
+    bar.ax.xaxis.set_major_formatter(show)
+    bar.ax.minorticks_off()
+    bar.ax.tick_params(length=2)
+    bar.ax.spines[:].set_visible(False)
+
+
+def _logarithmic_ticks(low: float, high: float) -> list[float]:
+    """About four round numbers between ``low`` and ``high``."""
+    for digits in ((1,), (1, 3), (1, 2, 5), range(1, 10)):
+        ticks = [tick for tick in LogLocator(subs=digits).tick_values(low, high) if low <= tick <= high]
+        if len(ticks) >= 3:
+            break
+    return ticks[:: -(-len(ticks) // 4)]
+
+
+def _si(count: float) -> str:
+    """``12.3 k``, three digits."""
+    divisor, name = unit(abs(count), ("", " k", " M", " G"))
+    return f"{count / divisor:.3g}{name}"
+
+
+def _set_height(axes: Axes, inches: float) -> None:
+    """Give the figure of a plot another height than ``SIZE`` has."""
+    axes.figure.set(size_inches=(SIZE[0], inches))
 
 
 def _wrapped(name: str) -> str:
@@ -274,23 +360,15 @@ def _wrapped(name: str) -> str:
     return textwrap.fill(name, MAX_NAME)
 
 
-def _shortened(name: str) -> str:
-    """A name beside a bar: at most three lines, which leave room for the bar."""
-    return "\n".join(textwrap.wrap(name, MAX_NAME // 2, max_lines=3, placeholder=" …"))
-
-
 def _dashes(position: int) -> str:
     return DASHES[position // len(RUN_COLORS) % len(DASHES)]
 
 
-def _color_of_part(name: str) -> str:
-    return PART_COLORS.get(name, rcParams["axes.labelcolor"])
-
-
 def _add_legend(figure: Figure, axes: Axes) -> None:
-    """A legend below the axes, for which the figure grows."""
-    handles, labels = axes.get_legend_handles_labels()
+    """A legend below the axes, for which the figure grows. A long name has several lines."""
+    handles, names = axes.get_legend_handles_labels()
     if handles:
+        labels = [_wrapped(name) for name in names]
         longest = max(map(len, labels))
         columns = 1 if longest > 24 else 2 if longest > 12 else 4
         lines = -(-sum(label.count("\n") + 1 for label in labels) // columns)

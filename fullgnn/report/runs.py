@@ -8,21 +8,21 @@ same graph.
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fullgnn.config.trust import plain_config
 from fullgnn.errors import ConfigError, FullGNNError, message_of, reason_of
 from fullgnn.partition.facts import off_diagonal_share
 from fullgnn.prepare.statistics import Statistics, kept_statistics
 from fullgnn.reorder.structure import Structure
-from fullgnn.report.folders import GIVE, Found, find_runs, reading
+from fullgnn.report.folders import GIVE, SearchResult, find_runs, reading
 from fullgnn.report.inspection.findings import Inspection
-from fullgnn.report.replicates import SEED, is_draw, is_override_of_draw
-from fullgnn.report.spread import NOTHING, merged
+from fullgnn.report.replicates import NOTHING, SEED, are_distinct, by_key, is_draw, merged, without_draws
+from fullgnn.report.sweep import distinguishing
 from fullgnn.storage.archive import read_arrays
 from fullgnn.storage.record import read_epochs, read_record_fields
 from fullgnn.storage.text import parse_json, parse_yaml, read_text
@@ -33,12 +33,11 @@ FOLDER_KEYS = ("run_dir", "overwrite", "resume")
 """Keys of the configuration that say where a run writes, not what it computes."""
 MACHINE = ("world_size", "device", "hardware", "versions", "git_commit")
 """Fields of the record that may differ where the configurations do not."""
-Count = Callable[[Path, bool], Statistics | str]
-"""``_count``, perhaps one that remembers what it has returned."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class ShownRun:
     """What one run has left behind. What it did not write is empty.
 
     It may stand for replicates: several runs that differ in the seed or in the split alone. Its numbers that differ are
@@ -63,15 +62,20 @@ class Run:
     @property
     def folder(self) -> str:
         """The folder; several folders of one parent as a shell would expand them."""
-        if len(self.paths) == 1:
-            return str(self.paths[0])
         parents = {path.parent for path in self.paths}
-        if len(parents) > 1:
+        if len(self.paths) == 1 or len(parents) > 1:
             return ", ".join(map(str, self.paths))
         return f"{parents.pop()}/{{{','.join(path.name for path in self.paths)}}}"
 
+    @property
+    def epoch_time(self) -> float | None:
+        """Milliseconds of an epoch, the median."""
+        return (self.record.get("epoch_time_ms") or {}).get("median")
 
-def read_runs(folders: list[Path], check: Callable[[Run], object] = lambda run: None) -> tuple[list[Run], Found]:
+
+def read_runs(
+    folders: list[Path], check: Callable[[ShownRun], object] = lambda run: None
+) -> tuple[list[ShownRun], SearchResult]:
     """The runs in ``folders``, see ``find_runs``, in this order; runs that are replicates of each other are one.
 
     A damaged run is left out, and the others are shown: the log and the page name it. Statistics that a run has not
@@ -83,90 +87,108 @@ def read_runs(folders: list[Path], check: Callable[[Run], object] = lambda run: 
     Raises:
         ConfigError: a folder holds no run, or no run can be read.
     """
-    found = find_runs(folders)
-    runs: list[Run] = []
+    search = find_runs(folders)
+    runs: list[ShownRun] = []
     errors: list[ConfigError] = []
-    for path, place in found.places.items():
+    for path, place in search.places.items():
         try:
             run = _read(path, place.name)
             with reading(path, "a file of this run is damaged: leave it out, or train it again"):
                 check(run)
             runs.append(run)
-        except NotOfTraining as error:
-            found.skipped.append(str(error).partition(": ")[0])
-            errors.append(error)
         except ConfigError as error:
-            found.damaged.append(message_of(error))
             errors.append(error)
+            if isinstance(error, NotOfTraining):
+                search.skipped.append(str(error).partition(": ")[0])
+            else:
+                search.damaged.append(message_of(error))
     if not runs:
-        if len(errors) == 1 and list(found.places) == [folder.absolute() for folder in folders]:
+        if len(errors) == 1 and list(search.places) == [folder.absolute() for folder in folders]:
             raise errors[0]
-        told = f" ({'; '.join(found.damaged)[:500]})" if found.damaged else ""
+        told = f" ({'; '.join(search.damaged)[:500]})" if search.damaged else ""
         raise ConfigError(f"no run in {', '.join(map(str, folders))} can be read{told}: {GIVE}")
-    if found.skipped:
-        log.info("skipped, since they are no runs: %s", ", ".join(found.skipped))
-    for damage in found.damaged:
+    if search.skipped:
+        log.info("skipped, since they are no runs: %s", ", ".join(search.skipped))
+    for damage in search.damaged:
         log.warning("left out, since it is damaged: %s", damage)
-        found.left_out.append(f"Damaged, and left out: {damage}.")
+        search.left_out.append(f"Damaged, and left out: {damage}.")
     count_once = cache(_count)
     groups = _replicates([_with_statistics(run, count_once) for run in runs])
-    shown = [_of_replicates(group, groups) for group in groups]
-    prefixes = [f"{run.name}: " if len(shown) > 1 else "" for run in shown]
-    labels = _labels([run.name for run in shown])
+    names = [_name_of(group) for group in groups]
+    ends = [f"{group[0].name} … {group[-1].name}" for group in groups]
+    shown = [_merged(group, end if names.count(name) > 1 else name) for group, name, end in zip(groups, names, ends)]
     return [
-        replace(run, position=position, prefix=prefix, label=label)
-        for position, (run, prefix, label) in enumerate(zip(shown, prefixes, labels))
-    ], found
+        replace(run, position=position, label=label, prefix=f"{run.name}: " if len(shown) > 1 else "")
+        for position, (run, label) in enumerate(zip(shown, _labels([run.name for run in shown])))
+    ], search
 
 
 class NotOfTraining(ConfigError):
     """A folder holds a record, but not that of a training run."""
 
 
-def _read(path: Path, name: str) -> Run:
-    record: dict[str, Any] = {}
-    file = path / "record.json"
-    if file.is_file():
-        with reading(file):
-            record = read_record_fields(file, "leave this run out, or train it again")
-        if not isinstance(record.get("epoch_time_ms"), dict):
-            raise NotOfTraining(f"{file} is not of a training run: {GIVE}")
+def _read(path: Path, name: str) -> ShownRun:
+    file, cure = path / "record.json", "leave this run out, or train it again"
+    record = _read_file(file, lambda file: read_record_fields(file, cure), dict[str, Any]())
+    if file.is_file() and not isinstance(record.get("epoch_time_ms"), dict):
+        raise NotOfTraining(f"{file} is not of a training run: {GIVE}")
     with reading(path / "epochs.jsonl"):
-        epochs, damaged = read_epochs(path)
+        epochs, is_cut_off = read_epochs(path)
+    file = path / "config.yaml"
+    config = _read_file(file, read_text, "")
+    with reading(file):
+        settings = _flat(plain_config(parse_yaml(config, file) or {}))
+    structure = _read_file(path / "structure.npz", _structure, None)
+    inspection = _read_file(path / "inspection.json", _inspection, None)
     notes = []
     if not record:
         notes.append(f"It has not finished: there is no record.json, and the curves end with epoch {len(epochs)}.")
-    if damaged:
+    if is_cut_off:
         notes.append(f"A line of epochs.jsonl is damaged: what follows epoch {len(epochs)} is left out.")
     if codec := record.get("codec"):
         smaller = f", {codec['ratio']:.3g} times smaller" if codec.get("ratio") else ""
         notes.append(f"It is inexact: it reads the features as codec={codec.get('name')} keeps them{smaller}.")
-    file = path / "config.yaml"
+    return ShownRun(0, name, name, "", (path,), config, settings, record, epochs, structure, tuple(notes), inspection)
+
+
+def _read_file(file: Path, read: Callable[[Path], T], default: T) -> T:
+    """What ``read`` makes of a file; the ``default`` where there is none."""
+    if not file.is_file():
+        return default
     with reading(file):
-        config = read_text(file) if file.is_file() else ""
-        settings = _flat(plain_config(parse_yaml(config, file) or {}))
-    file, structure = path / "structure.npz", None
-    if file.is_file():
-        with reading(file):
-            arrays = read_arrays(file)
-            structure = Structure(**{field.name: arrays[field.name] for field in fields(Structure)})
-    file, inspection = path / "inspection.json", None
-    if file.is_file():
-        with reading(file):
-            inspection = Inspection.from_json(parse_json(read_text(file), file))
-    return Run(0, name, name, "", (path,), config, settings, record, epochs, structure, tuple(notes), inspection)
+        return read(file)
 
 
-def _with_statistics(run: Run, count: Count) -> Run:
-    """``run`` with the statistics that it has not counted."""
-    density = run.record.get("tile_density")
-    if density and run.structure:
+def _structure(file: Path) -> Structure | None:
+    arrays = read_arrays(file)
+    return Structure(**{field.name: arrays[field.name] for field in fields(Structure)})
+
+
+def _inspection(file: Path) -> Inspection | None:
+    return Inspection.from_json(parse_json(read_text(file), file))
+
+
+def _with_statistics(run: ShownRun, count: Callable[[Path, bool], Statistics | str]) -> ShownRun:
+    """``run`` with the statistics that it has not counted, if it has left its prepared graph.
+
+    Args:
+        count: ``_count``, perhaps one that remembers what it has returned.
+    """
+    density, prepared = run.record.get("tile_density"), run.record.get("prepared")
+    if (density and run.structure) or not prepared:
         return run
-    found = _statistics_of(run.record, run.settings, count)
-    if isinstance(found, str):
-        return replace(run, uncounted=found)
-    record = run.record | {"tile_density": density or found.tile_density}
-    return replace(run, record=record, structure=run.structure or found.structure)
+    self_loops = run.settings.get("self_loops")
+    if self_loops not in ("true", "false"):
+        return replace(run, uncounted="config.yaml does not say whether there are self_loops")
+    counted = count(Path(str(prepared)), self_loops == "true")
+    if isinstance(counted, str):
+        return replace(run, uncounted=counted)
+    nnz = counted.structure.block_nnz
+    if (nnz.sum(), off_diagonal_share(nnz)) != (run.record.get("nnz"), run.record.get("edge_cut")):
+        # the code of a partitioner is not part of the key of a prepared graph
+        return replace(run, uncounted=f"{prepared} does not hold the graph of the run any more")
+    record = run.record | {"tile_density": density or counted.tile_density}
+    return replace(run, record=record, structure=run.structure or counted.structure)
 
 
 def _count(folder: Path, self_loops: bool) -> Statistics | str:
@@ -179,38 +201,6 @@ def _count(folder: Path, self_loops: bool) -> Statistics | str:
         return message_of(error) if isinstance(error, FullGNNError) else f"{folder}: {reason_of(error)}"
 
 
-def _statistics_of(record: Mapping[str, Any], settings: Mapping[str, str], count: Count) -> Statistics | str:
-    """The statistics of the prepared graph that a run has left, or why there are none; empty if it has left no graph.
-
-    Args:
-        record: content of ``record.json``.
-        settings: the dotted keys of ``config.yaml``.
-    """
-    prepared, self_loops = record.get("prepared"), settings.get("self_loops")
-    if not prepared:
-        return ""
-    if self_loops not in ("true", "false"):
-        return "config.yaml does not say whether there are self_loops"
-    found = count(Path(str(prepared)), self_loops == "true")
-    if isinstance(found, str) or _is_of(found.structure, record):
-        return found
-    return f"{prepared} does not hold the graph of the run any more"
-
-
-def _is_of(structure: Structure, record: Mapping[str, Any]) -> bool:
-    """Whether the blocks have the non-zeros and the cut of the run. The code of a partitioner is not part of a key."""
-    nnz = structure.block_nnz
-    return (nnz.sum(), off_diagonal_share(nnz)) == (record.get("nnz"), record.get("edge_cut"))
-
-
-def _labels(names: list[str]) -> list[str]:
-    """Names without the words that all of them share, and of a dotted key its last part: ``nproc=2 scheme=1d``."""
-    words = [name.split(" ") for name in names]
-    shared = set.intersection(*map(set, words)) if len(names) > 1 else set()
-    labels = [" ".join(re.sub(r"^(\w+\.)+(?=\w+=)", "", word) for word in one if word not in shared) for one in words]
-    return labels if all(labels) and len(set(labels)) == len(labels) else names
-
-
 def _flat(node: Any, prefix: str = "") -> dict[str, str]:
     """The leaves of nested dictionaries, by their dotted keys."""
     if not (isinstance(node, dict) and node):
@@ -221,82 +211,87 @@ def _flat(node: Any, prefix: str = "") -> dict[str, str]:
     return leaves
 
 
-def settings_without(run: Run, *keys: str) -> dict[str, str]:
+def _labels(names: list[str]) -> list[str]:
+    """Names without the words that all of them share, and of a dotted key its last part: ``nproc=2 scheme=1d``."""
+    labels = [re.sub(r"(?<!\S)(\w+\.)+(?=\w+=)", "", label) for label in distinguishing([n.split(" ") for n in names])]
+    return labels if are_distinct(labels) else names
+
+
+def settings_without(run: ShownRun, *keys: str) -> dict[str, str]:
     """The configuration of a run without where it writes, its seeds, and ``keys`` with all keys below them."""
-    left_out = (*FOLDER_KEYS, *keys)
+    below = tuple(f"{key}." for key in (*FOLDER_KEYS, *keys))
     return {
-        key: value
-        for key, value in run.settings.items()
-        if not (is_draw(key, value) or any(key == one or key.startswith(f"{one}.") for one in left_out))
+        key: value for key, value in run.settings.items() if not (is_draw(key, value) or f"{key}.".startswith(below))
     }
 
 
-def setting_and_draw(run: Run) -> tuple[str, str]:
+def differing_keys(settings: Sequence[Mapping[str, str]]) -> list[str]:
+    """The keys that are not the same in all ``settings``; ``_target_`` follows from ``name``."""
+    keys = dict.fromkeys(key for setting in settings for key in setting if not key.endswith("._target_"))
+    return [key for key in keys if len({setting.get(key) for setting in settings}) > 1]
+
+
+def setting_and_draw(run: ShownRun) -> tuple[str, str]:
     """A text that is equal for replicates, runs that differ in their seeds and their splits alone, and one of these."""
     machine = [run.record.get(key) for key in MACHINE]
-    draws = {key: value for key, value in run.settings.items() if is_draw(key, value)}
-    return repr((sorted(settings_without(run).items()), machine)), repr(sorted(draws.items()))
+    draws = sorted((key, value) for key, value in run.settings.items() if is_draw(key, value))
+    return repr((sorted(settings_without(run).items()), machine)), repr(draws)
 
 
-def _replicates(runs: list[Run]) -> list[list[Run]]:
+def _replicates(runs: list[ShownRun]) -> list[list[ShownRun]]:
     """Groups of finished replicates, each in the place of its first run.
 
     Where seeds and splits occur twice among them, as before and after a change of the code, the runs of one folder form
     a group. A run that has not finished stays alone, and so do runs of one seed and one split.
     """
-    together: dict[object, list[Run]] = {}
-    for run in runs:
-        together.setdefault(setting_and_draw(run)[0] if run.record and SEED in run.settings else run, []).append(run)
+
+    def setting(run: ShownRun) -> object:
+        return setting_and_draw(run)[0] if run.record and SEED in run.settings else run
+
     groups = []
-    for group in together.values():
-        apart: dict[Path, list[Run]] = {}
-        for run in group:
-            apart.setdefault(run.paths[0].parent, []).append(run)
-        for candidate in [group] if _distinct_draws(group) else apart.values():
+    for group in by_key(runs, setting).values():
+        of_folders = by_key(group, lambda run: run.paths[0].parent).values()
+        for candidate in [group] if _distinct_draws(group) else of_folders:
             groups += [candidate] if _distinct_draws(candidate) else [[run] for run in candidate]
     return sorted(groups, key=lambda group: runs.index(group[0]))
 
 
-def _distinct_draws(group: list[Run]) -> bool:
+def _distinct_draws(group: list[ShownRun]) -> bool:
     return len({setting_and_draw(run)[1] for run in group}) == len(group)
 
 
-def _of_replicates(group: list[Run], groups: list[list[Run]]) -> Run:
-    """One run in place of a ``group`` of replicates."""
+def _merged(group: list[ShownRun], name: str) -> ShownRun:
+    """One run called ``name``, and how many it is, in place of a ``group`` of replicates."""
     first = group[0]
     if len(group) == 1:
         return first
     drawn = [key for key, value in first.settings.items() if is_draw(key, value)]
     values = {key: list(dict.fromkeys(run.settings.get(key, NOTHING) for run in group)) for key in drawn}
-    told = {key: ", ".join(of_key) for key, of_key in values.items() if len(of_key) > 1}
-    name = _name_of(group)
-    if any(name == (_name_of(one) if len(one) > 1 else one[0].name) for one in groups if one is not group):
-        name = f"{first.name} … {group[-1].name}"
-    by_epoch: dict[int, list[dict[str, Any]]] = {}
-    for run in group:
-        for line in run.epochs:
-            by_epoch.setdefault(line["epoch"], []).append(line)
-    if SEED in told:
-        means, counted = f"Means over the seeds {told[SEED]}.", "seeds" if len(values[SEED]) == len(group) else "runs"
+    several = {key: ", ".join(of_key) for key, of_key in values.items() if len(of_key) > 1}
+    if SEED in several:
+        over, counted = f"the seeds {several[SEED]}", "seeds" if len(values[SEED]) == len(group) else "runs"
     else:
-        means = f"Means over {' and '.join(f'{key} {of_key}' for key, of_key in told.items())}."
-        counted = "splits" if len(told) == 1 else "runs"
+        over = " and ".join(f"{key} {of_key}" for key, of_key in several.items())
+        counted = "splits" if len(several) == 1 else "runs"
+    lines = by_key((line for run in group for line in run.epochs), lambda line: line["epoch"])
     return replace(
         first,
         name=f"{name} ({len(group)} {counted})",
         paths=tuple(run.paths[0] for run in group),
-        settings=first.settings | told,
-        record=merged([run.record for run in group]) | ({SEED: told[SEED]} if SEED in told else {}),
-        epochs=[merged(lines) for _, lines in sorted(by_epoch.items()) if len(lines) == len(group)],
-        notes=(*dict.fromkeys(note for run in group for note in run.notes), means),
+        settings=first.settings | several,
+        record=merged([run.record for run in group]) | ({SEED: several[SEED]} if SEED in several else {}),
+        epochs=[merged(of_epoch) for _, of_epoch in sorted(lines.items()) if len(of_epoch) == len(group)],
+        notes=(*dict.fromkeys(note for run in group for note in run.notes), f"Means over {over}."),
         uncounted=next((run.uncounted for run in group if run.uncounted), ""),
     )
 
 
-def _name_of(group: list[Run]) -> str:
+def _name_of(group: list[ShownRun]) -> str:
     """What the names of a group have in common besides the seeds; the first and the last name where they differ
     more."""
-    names = [" ".join(word for word in run.name.split(" ") if not is_override_of_draw(word)) for run in group]
+    if len(group) == 1:
+        return group[0].name
+    names = [without_draws(run.name) for run in group]
     if len(set(names)) > 1:
         return f"{group[0].name} … {group[-1].name}"
     return names[0].rstrip(": ") or group[0].paths[0].parent.name

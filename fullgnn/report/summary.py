@@ -1,30 +1,30 @@
-"""The section that compares the runs in numbers: what differs in their configurations, their set-up, their results."""
+"""The section that compares the runs in numbers: what differs in their configurations, their set-up, their results.
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+The best value of a row is bold if it is the best beyond the noise of its measurement:
+
+1. ``clock``: the epoch time lies between its 20th and its 80th percentile; with several seeds, between the lowest and
+   the highest of theirs. A record has no percentiles of other times: they vary in the same proportion.
+2. ``sample``: a loss, a metric or a process's memory lies within one standard deviation of the mean over the
+   replicates: the seeds and the splits. One run tells nothing of them: its values are known to half a per cent.
+3. ``count``: what is counted, such as a cut, is exact, up to its standard deviation over the replicates.
+
+A value is the best if its range does not overlap with that of any other run, its text differs from theirs, and no other
+run is a replicate of this one: of replicates that are not shown by their mean, one is the best by chance.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from markupsafe import Markup
 
-from fullgnn.report import metrics
-from fullgnn.report.content import COUNT, DIGITS, RATIO, Block, Show, Table, in_words, missing
-from fullgnn.report.noise import Noise, best
-from fullgnn.report.runs import FOLDER_KEYS, Run, setting_and_draw
-from fullgnn.report.spread import NOTHING, shown
+from fullgnn.report.content import COUNT, DIGITS, RATIO, Block, Table, missing, whose
+from fullgnn.report.metrics import better, show_as, split_of, title
+from fullgnn.report.replicates import NOTHING, Mean, Noise, Quantity, Show, high, low, rows_of, std
+from fullgnn.report.runs import FOLDER_KEYS, ShownRun, differing_keys, setting_and_draw
 from fullgnn.telemetry.screen import num_bytes, percent
 
 MILLISECONDS: Show = "{:.3f} ms".format
 SECONDS: Show = "{:.2f} s".format
-
-
-class Quantity(NamedTuple):
-    """A row of the table that compares runs."""
-
-    label: str
-    key: str  # of record.json
-    show: Show = str
-    best: Callable[[Sequence[float]], float] | None = None  # ``min`` or ``max``; None: no value is better
-    noise: Noise = "sample"
-
 
 SETUP = (
     Quantity("dataset", "dataset"),
@@ -79,80 +79,112 @@ BOLD = (
     "percentile, other times as far in proportion; a mean over seeds or splits, one standard deviation up and down. A "
     "loss, an accuracy or the memory of a process is taken as known to half a per cent where there is one run."
 )
-"""What is bold, in words; see ``noise.py``."""
+"""What is bold, in words; see above."""
+ONE_RUN = 0.005
+"""Half a per cent: the precision of what one run learns."""
 
 
-def summary(runs: list[Run]) -> Iterator[Block]:
+def summary(runs: list[ShownRun]) -> Iterator[Block]:
     """Tables with a column for each run."""
-    header = ["", *(run.name for run in runs)]
     records = [
         run.record
         | {f"epoch_time_ms.{name}": ms for name, ms in run.record.get("epoch_time_ms", {}).items()}
-        | {f"metrics.{name}": value for name, value in _metrics(run).items()}
+        | {f"metrics.{name}": at for name, at in (run.record.get("metrics") or {}).items() if name not in run.record}
         for run in runs
     ]
-    results = (*RESULTS, *_scores(runs))
     comparable = len(runs) > 1 and len({run.record.get("dataset") for run in runs}) == 1
     kinds = [setting_and_draw(run) for run in runs] if comparable else []
-    groups = {
-        heading: [[quantity.label, *_cells(quantity, records, kinds)] for quantity in quantities]
-        for heading, quantities in (("Set-up", SETUP), ("Result", results))
-    }
+    results = _rows((*RESULTS, *_scores(records)), records, kinds)
+    groups = {"Set-up": _rows(SETUP, records, kinds), "Result": results}
+    header = ["", *(run.name for run in runs)]
     if len(runs) == 1:
         yield "tables", [Table(heading, header, rows) for heading, rows in groups.items()]
     else:
         differing = differences(runs)
-        if differing:
-            groups = {"What differs in the configuration": differing} | groups
+        groups = ({"What differs in the configuration": differing} if differing else {}) | groups
         yield "table", Table("The runs side by side", header, groups)
         if not differing:
             yield "note", "The configurations differ in nothing but run_dir."
     if comparable:
         yield "note", BOLD
-    uncounted = [run.name for run in runs if run.record and run.record.get("edge_cut", 0) is None]
+    uncounted = [run for run in runs if run.record and run.record.get("edge_cut", 0) is None]
     if uncounted:
-        whose = f" of {in_words(uncounted)}" if len(runs) > 1 else ""
-        yield "note", f"Not counted: edge cut and needed rows{whose} (train.statistics=true counts them)."
+        told = "(train.statistics=true counts them)"
+        yield "note", f"Not counted: edge cut and needed rows{whose(uncounted, runs)} {told}."
     yield from missing(runs, [run for run in runs if run.record], "record.json")
 
 
-def _metrics(run: Run) -> dict[str, float | None]:
-    """The metrics of a run that ``record.json`` has not as fields of their own."""
-    return {name: value for name, value in (run.record.get("metrics") or {}).items() if name not in run.record}
-
-
-def _scores(runs: list[Run]) -> list[Quantity]:
-    """The accuracies, unless all runs have other metrics in their place, and these other metrics."""
-    names = dict.fromkeys(name for run in runs for name in _metrics(run))
-    accurate = any(run.record.get(quantity.key) is not None for run in runs for quantity in ACCURACIES)
+def _scores(records: list[dict[str, Any]]) -> list[Quantity]:
+    """The accuracies, unless all runs have other metrics in their place, and these other metrics, which the records do
+    not have as fields of their own."""
+    accurate = any(record.get(quantity.key) is not None for record in records for quantity in ACCURACIES)
     others = []
-    for name in names:
+    for key in dict.fromkeys(key for record in records for key in record if key.startswith("metrics.")):
+        name = key.removeprefix("metrics.")
         metric = name.removeprefix("final_")
-        when = ", last epoch" if metric != name else ", best epoch" if metrics.split_of(name) else ""
-        label = f"{metrics.title(metric)}{when}"
-        others.append(Quantity(label, f"metrics.{name}", metrics.show_as(name), metrics.better(name)))
+        when = ", last epoch" if metric != name else ", best epoch" if split_of(name) else ""
+        others.append(Quantity(f"{title(metric)}{when}", key, show_as(name), better(name)))
     return [*(ACCURACIES if accurate or not others else ()), *others]
 
 
-def differences(runs: list[Run]) -> list[list[str]]:
-    """A row for each key of the configuration that is not the same in all runs; ``_target_`` follows from ``name``."""
+def differences(runs: list[ShownRun]) -> list[list[str]]:
+    """A row for each key of the configuration that is not the same in all runs; keys of one group stand together."""
     settings = [run.settings for run in runs]
-    keys = [key for key in dict.fromkeys(key for one in settings for key in one) if not key.endswith("._target_")]
-    groups = list(dict.fromkeys(key.partition(".")[0] for key in keys))
-    together = sorted(keys, key=lambda key: groups.index(key.partition(".")[0]))
-    rows = [[key, *(one.get(key, NOTHING) for one in settings)] for key in together if key not in FOLDER_KEYS]
-    return [row for row in rows if len(set(row[1:])) > 1]
+    keys = [key for key in differing_keys(settings) if key not in FOLDER_KEYS]
+    groups = list(dict.fromkeys(key.partition(".")[0] for setting in settings for key in setting))
+    keys.sort(key=lambda key: groups.index(key.partition(".")[0]))
+    return [[key, *(setting.get(key, NOTHING) for setting in settings)] for key in keys]
 
 
-def _cells(quantity: Quantity, records: list[dict[str, Any]], kinds: list[tuple[str, str]]) -> list[str]:
-    """The quantity in each record, the best in bold where there are ``kinds``: comparable runs; see ``noise.py``."""
-    values = [record.get(quantity.key) for record in records]
-    texts = [_text(quantity, value) for value in values]
-    found = best(values, texts, records, quantity.noise, quantity.best, kinds) if quantity.best and kinds else None
-    return [Markup("<b>{}</b>").format(text) if k == found else text for k, text in enumerate(texts)]
+def _rows(
+    quantities: Sequence[Quantity], records: list[dict[str, Any]], kinds: list[tuple[str, str]]
+) -> list[list[str]]:
+    """A row for each quantity, the best in bold where there are ``kinds``: comparable runs."""
+    rows = rows_of(quantities, records)
+    for quantity, (_, *texts), row in zip(quantities, rows, rows):
+        if quantity.best and kinds:
+            place = best(quantity, texts, records, kinds)
+            if place is not None:
+                row[1 + place] = Markup("<b>{}</b>").format(texts[place])
+    return rows
 
 
-def _text(quantity: Quantity, value: Any) -> str:
-    if value in (None, ""):
-        return NOTHING
-    return shown(value, quantity.show) if isinstance(value, float) else quantity.show(value)
+def epoch_range(record: dict[str, Any]) -> tuple[float, float]:
+    """Where the epoch time of a run lies, in milliseconds: from its p20 to its p80."""
+    times = record["epoch_time_ms"]
+    p20, p80 = (times["median"] if times.get(end) is None else times[end] for end in ("p20", "p80"))
+    return low(p20), high(p80)
+
+
+def value_range(value: float, noise: Noise, record: dict[str, Any]) -> tuple[float, float]:
+    """Where a value of ``record`` lies, by the rules above."""
+    if noise == "clock":
+        median = record["epoch_time_ms"].get("median") or 1
+        shortest, longest = epoch_range(record) if record["epoch_time_ms"].get("median") else (1, 1)
+        return value * shortest / median, value * longest / median
+    around = ONE_RUN * abs(value) if noise == "sample" and not isinstance(value, Mean) else std(value)
+    return value - around, value + around
+
+
+def best(
+    quantity: Quantity, texts: Sequence[str], records: Sequence[dict[str, Any]], kinds: Sequence[tuple[str, str]] = ()
+) -> int | None:
+    """The place of the value that is the best beyond the noise; None if there is none.
+
+    Args:
+        quantity: whose values are compared; what is no number is left out.
+        texts: the values as they are written.
+        records: of the runs.
+        kinds: ``setting_and_draw`` of each run; without them, no run is a replicate of another.
+    """
+    values: list[Any] = [record.get(quantity.key) for record in records]
+    known = [k for k, value in enumerate(values) if isinstance(value, (int, float))]
+    if len(known) < 2:
+        return None
+    sign = 1 if quantity.best is min else -1
+    first, *others = sorted(known, key=lambda k: sign * values[k])
+    setting, draw = kinds[first] if kinds else ("", "")
+    if any(texts[k] == texts[first] or (kinds and kinds[k][0] == setting and kinds[k][1] != draw) for k in others):
+        return None
+    ends = [[sign * end for end in value_range(values[k], quantity.noise, records[k])] for k in (first, *others)]
+    return first if max(ends[0]) < min(map(min, ends[1:])) else None

@@ -4,7 +4,7 @@ import csv
 import logging
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,18 +19,10 @@ from omegaconf import DictConfig
 from fullgnn.distributed import check_tasks, under_torchrun
 from fullgnn.distributed.command import fail
 from fullgnn.errors import ConfigError, FullGNNError
-from fullgnn.report.means import Setting, ranked, write_means
+from fullgnn.report.means import SettingMeans, ranked, write_means
 from fullgnn.report.metrics import show_as, split_of
-from fullgnn.report.replicates import is_override_of_draw
-from fullgnn.report.spread import merged, shown
-from fullgnn.storage.folder import (
-    MEANS_FILES,
-    TABLE_FILE,
-    jobs_beside,
-    prepare_sweep,
-    replacing,
-    writing_to,
-)
+from fullgnn.report.replicates import Quantity, by_key, merged, rows_of, without_draws
+from fullgnn.storage.folder import MEANS_FILES, TABLE_FILE, jobs_beside, prepare_sweep, replacing, writing_to
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.screen import folded, format_narrow_table, num_bytes, percent, screen_width, table_width
 
@@ -46,17 +38,17 @@ COLUMNS = """
 the accuracy at the end."""
 MAX_ERROR = 60
 """Characters of an error in the table on the screen; ``sweep.csv`` has the whole of it."""
-MEASURED = {
-    "epoch ms": ("epoch_time_ms", "{:.2f}".format),
-    "SpMM ms": ("spmm_time_ms", "{:.2f}".format),
-    "comm ms": ("comm_time_ms", "{:.2f}".format),
-    "received": ("comm_bytes_per_epoch", num_bytes),
-    "imbalance": ("nnz_imbalance", "{:.3f}".format),
-    "loss": ("final_loss", "{:.5f}".format),
-    "val": ("val_accuracy", percent),
-    "test": ("test_accuracy", percent),
-}
-"""Headings of the table on the screen: a column of ``sweep.csv``, and how its numbers are written."""
+MEASURED = (
+    Quantity("epoch ms", "epoch_time_ms", "{:.2f}".format),
+    Quantity("SpMM ms", "spmm_time_ms", "{:.2f}".format),
+    Quantity("comm ms", "comm_time_ms", "{:.2f}".format),
+    Quantity("received", "comm_bytes_per_epoch", num_bytes),
+    Quantity("imbalance", "nnz_imbalance", "{:.3f}".format),
+    Quantity("loss", "final_loss", "{:.5f}".format),
+    Quantity("val", "val_accuracy", percent),
+    Quantity("test", "test_accuracy", percent),
+)
+"""Columns of the table on the screen, and the columns of ``sweep.csv`` from which they are."""
 LEAST_IMPORTANT = ("imbalance", "SpMM ms", "comm ms", "error", "received", "loss", "status")
 """Headings of the columns that a narrow screen has no room for, in this order; ``sweep.csv`` has all of them."""
 
@@ -75,11 +67,9 @@ class SweepReport(Callback):
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         if under_torchrun():
             fail(ConfigError("a sweep starts its own processes: use python -m fullgnn.train -m ..., without torchrun"))
-        try:
+        with _ending_at_errors():
             check_tasks(config.runtime, one_process=True)
             prepare_sweep(_csv_path(config).parent, config.overwrite, resuming=config.resume == "auto")
-        except ConfigError as error:
-            fail(error)
         self._swept = swept_keys(list(config.hydra.overrides.task))
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
@@ -89,24 +79,18 @@ class SweepReport(Callback):
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         if config.hydra.mode != RunMode.MULTIRUN:
             return
-        outcome = job_return._return_value
-        row: dict[str, Any] = {
-            "job": config.hydra.job.num,
-            "overrides": " ".join(job_return.overrides or []),
-            "run_dir": config.hydra.runtime.output_dir,
-        }
+        outcome, overrides, job = job_return._return_value, job_return.overrides or [], config.hydra.job.num
+        folder = config.hydra.runtime.output_dir
+        row: dict[str, Any] = {"job": job, "overrides": " ".join(overrides), "run_dir": folder}
         if isinstance(outcome, RunRecord):
-            row |= {
-                column: getattr(outcome, column) for column in COLUMNS if column not in row and hasattr(outcome, column)
-            }
-            row["epoch_time_ms"] = outcome.epoch_time_ms["median"]
-            row["comm_bytes_per_epoch"] = sum(outcome.comm_bytes_per_epoch.values())
-            row |= {name: value for name, value in outcome.metrics.items() if not hasattr(outcome, name)}
-            row["status"] = "ok"
+            fields = {column: value for column, value in vars(outcome).items() if column in COLUMNS}
+            metrics = {name: value for name, value in outcome.metrics.items() if not hasattr(outcome, name)}
+            time, received = outcome.epoch_time_ms["median"], sum(outcome.comm_bytes_per_epoch.values())
+            row = fields | metrics | row | {"epoch_time_ms": time, "comm_bytes_per_epoch": received, "status": "ok"}
         else:
             kind = "" if isinstance(outcome, FullGNNError) else f"{type(outcome).__name__}: "
             row |= {"status": "failed", "error": kind + " ".join(str(outcome).split())}
-        row |= _swept_values(self._swept, job_return.overrides or [], row)
+        row |= _swept_values(self._swept, overrides, row)
         self._rows.append(row)
         self._write(config)
 
@@ -114,13 +98,12 @@ class SweepReport(Callback):
         width = screen_width()
         tables = filter(None, (sweep_table(self._rows, width), seeds_table(self._rows, width)))
         path = _csv_path(config)
-        with _writing_to(path.parent):
+        with _ending_at_errors(), writing_to("run_dir", path.parent):
             files = [path, *write_means(settings_of(self._rows), path.parent, MEANS_FILES)]
         log.info("\n%s\n%s", "\n\n".join(tables), "\n".join(map(str, files)))
         if others := jobs_beside(path.parent, {row["job"] for row in self._rows}):
-            log.warning(
-                "folders of an earlier sweep that had more jobs, which are not in the table: %s", ", ".join(others)
-            )
+            told = "folders of an earlier sweep that had more jobs, which are not in the table: %s"
+            log.warning(told, ", ".join(others))
         failed = [row for row in self._rows if row["status"] == "failed"]
         for row in failed:
             log.error("job %s (%s) failed: %s", row["job"], row["overrides"], row["error"])
@@ -129,18 +112,18 @@ class SweepReport(Callback):
 
     def _write(self, config: DictConfig) -> None:
         path = _csv_path(config)
-        with _writing_to(path.parent), replacing(path) as temporary, open(temporary, "w", newline="") as file:
-            writer = csv.DictWriter(file, _columns(self._swept, self._rows), restval="")
-            writer.writeheader()
-            writer.writerows(self._rows)
+        with _ending_at_errors(), writing_to("run_dir", path.parent), replacing(path) as temporary:
+            with open(temporary, "w", newline="") as file:
+                writer = csv.DictWriter(file, _columns(self._swept, self._rows), restval="")
+                writer.writeheader()
+                writer.writerows(self._rows)
 
 
 @contextmanager
-def _writing_to(folder: Path) -> Iterator[None]:
-    """End the sweep if ``folder`` cannot be written."""
+def _ending_at_errors() -> Iterator[None]:
+    """End the sweep at a user error of the ``with`` block."""
     try:
-        with writing_to("run_dir", folder):
-            yield
+        yield
     except ConfigError as error:
         fail(error)
 
@@ -165,7 +148,7 @@ def _swept_values(keys: Sequence[str], overrides: Sequence[str], row: dict[str, 
     Where the record of the job says otherwise in a fixed column, as that of ``kernel=auto`` does, its value moves to a
     column such as ``kernel_used``.
     """
-    given = {key.lstrip("+").partition("@")[0]: value for key, _, value in (one.partition("=") for one in overrides)}
+    given = {key.lstrip("+").partition("@")[0]: value for key, _, value in (word.partition("=") for word in overrides)}
     values: dict[str, Any] = {key: given[key] for key in keys if key in given and key != "run_dir"}
     used = {f"{key}_used": row[key] for key in values if key in row and str(row[key]) != values[key]}
     return values | used
@@ -173,13 +156,12 @@ def _swept_values(keys: Sequence[str], overrides: Sequence[str], row: dict[str, 
 
 def _columns(swept: Sequence[str], rows: list[dict[str, Any]]) -> list[str]:
     behind = COLUMNS.index("overrides") + 1
-    keys = [key for key in swept if key not in COLUMNS]
-    keys += [name for name in dict.fromkeys(name for row in rows for name in row) if name.endswith("_used")]
-    others = [name for name in _other_metrics(rows) if name not in keys]
-    return [*COLUMNS[:behind], *keys, *COLUMNS[behind:], *others]
+    others = _other_columns(rows)
+    keys = [key for key in swept if key not in COLUMNS] + [name for name in others if name.endswith("_used")]
+    return [*COLUMNS[:behind], *keys, *COLUMNS[behind:], *(name for name in others if name not in keys)]
 
 
-def _other_metrics(rows: list[dict[str, Any]]) -> list[str]:
+def _other_columns(rows: list[dict[str, Any]]) -> list[str]:
     """What the jobs have beside the fixed columns: mostly metrics."""
     return [name for name in dict.fromkeys(name for row in rows for name in row) if name not in COLUMNS]
 
@@ -191,20 +173,14 @@ def sweep_table(rows: list[dict[str, Any]], width: int = sys.maxsize) -> str:
         rows: those of ``sweep.csv``, with numbers that are not texts.
         width: columns of the screen. What does not fit is left to ``sweep.csv``; see ``_narrow``.
     """
-    names = distinguishing([row["overrides"].split(" ") for row in rows])
-    measured = _measured(rows)
     failed = any(row["status"] == "failed" for row in rows)
-    cells = [
-        [
-            row["status"],
-            *(_cell(row, column, show) for column, show in measured.values()),
-            *([textwrap.shorten(row.get("error") or "", MAX_ERROR, placeholder=" ...")] if failed else []),
-        ]
-        for row in rows
-    ]
-    header = ["status", *measured, *(["error"] if failed else [])]
+    error = Quantity("error", "error", lambda told: textwrap.shorten(told, MAX_ERROR, placeholder=" ..."))
+    columns = [Quantity("status", "status"), *_measured(rows), *([error] if failed else [])]
+    names = distinguishing([row["overrides"].split(" ") for row in rows])
     numbers = [str(row.get("job", number)) for number, row in enumerate(rows)]
-    return _narrow("job", names, numbers, header, cells, width, keeps_status=failed)
+    told = [row if row["status"] == "ok" else {"status": row["status"]} for row in rows]
+    records = [of_job | {"error": row.get("error") or " "} for of_job, row in zip(told, rows)]  # empty, and no dash
+    return _narrow("job", names, numbers, columns, records, width, LEAST_IMPORTANT[: -1 if failed else None])
 
 
 def seeds_table(rows: list[dict[str, Any]], width: int = sys.maxsize) -> str:
@@ -216,82 +192,67 @@ def seeds_table(rows: list[dict[str, Any]], width: int = sys.maxsize) -> str:
     Args:
         width: see ``sweep_table``.
     """
-    settings = settings_of(rows)
-    if not any(one.num_runs > 1 for one in settings):
+    settings = ranked(settings_of(rows))
+    if not any(setting.num_runs > 1 for setting in settings):
         return ""
-    measured = _measured(rows)
-    cells = [
-        [str(one.num_runs), *(shown(one.values.get(column), show, "-") for column, show in measured.values())]
-        for one in ranked(settings)
-    ]
-    names, numbers = [one.name for one in ranked(settings)], [f"#{number}" for number in range(len(settings))]
-    return _narrow("mean ± std", names, numbers, ["runs", *measured], cells, width)
+    names, numbers = [setting.name for setting in settings], [f"#{number}" for number in range(len(settings))]
+    records = [{**setting.values, "runs": setting.num_runs} for setting in settings]
+    return _narrow("mean ± std", names, numbers, [Quantity("runs", "runs"), *_measured(rows)], records, width)
 
 
-def settings_of(rows: list[dict[str, Any]]) -> list[Setting]:
+def settings_of(rows: list[dict[str, Any]]) -> list[SettingMeans]:
     """The settings of the finished jobs, with the means of all their numbers: a setting has the jobs that differ in
     seeds and splits alone.
 
     Args:
         rows: see ``sweep_table``.
     """
-    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        if row["status"] == "ok":
-            same = tuple(one for one in row["overrides"].split(" ") if not is_override_of_draw(one))
-            groups.setdefault(same, []).append(row)
-    names = distinguishing([list(same) for same in groups]) if len(groups) > 1 else ["all jobs"]
-    columns = [*(column for column, _ in MEASURED.values()), *_other_metrics(rows)]
-    return [
-        Setting(name, len(jobs), merged([{column: job.get(column) for column in columns} for job in jobs]))
-        for name, jobs in zip(names, groups.values())
-    ]
+    columns = [*(quantity.key for quantity in MEASURED), *_other_columns(rows)]
+    groups = by_key((row for row in rows if row["status"] == "ok"), lambda row: without_draws(row["overrides"]))
+    names = distinguishing([setting.split(" ") for setting in groups]) if len(groups) > 1 else ["all jobs"]
+    jobs = [[{column: row.get(column) for column in columns} for row in group] for group in groups.values()]
+    return [SettingMeans(name, len(of_setting), merged(of_setting)) for name, of_setting in zip(names, jobs)]
 
 
 def _narrow(
     heading: str,
     names: list[str],
     numbers: list[str],
-    header: list[str],
-    cells: list[list[str]],
+    columns: Sequence[Quantity],
+    records: Sequence[Mapping[str, Any]],
     width: int,
-    keeps_status: bool = False,
+    droppable: Sequence[str] = LEAST_IMPORTANT,
 ) -> str:
-    """A table whose first column has ``names``, in at most ``width`` columns of the screen.
+    """A table with a line for each record, whose first column has ``names``, in at most ``width`` columns.
 
     First, columns that say least are left out. If the names are too long even then, numbers take their place, and each
     number is explained below the table.
     """
-    droppable = [one for one in LEAST_IMPORTANT if not (one == "status" and keeps_status)]
 
     def table(first: list[str]) -> tuple[str, list[str]]:
-        rows = [[one, *row] for one, row in zip(first, cells)]
-        return format_narrow_table([heading, *header], rows, width, droppable)
+        header, *rows = zip([heading, *first], *rows_of(columns, records, "-"))
+        return format_narrow_table(header, rows, width, droppable)
 
-    found, lacking = table(names)
+    text, lacking = table(names)
     legend: list[str] = []
-    if table_width(found) > width:
-        found, lacking = table(numbers)
+    if table_width(text) > width:
+        text, lacking = table(numbers)
         for number, name in zip(numbers, names):
             legend += textwrap.wrap(f"{number}: {name}", width, subsequent_indent="    ", break_on_hyphens=False)
     if lacking:
         legend.append(folded(f"{TABLE_FILE} also has {', '.join(lacking)}.", width))
-    return "\n".join([found, *([""] if legend else []), *legend])
+    return "\n".join([text, *([""] if legend else []), *legend])
 
 
-def _measured(rows: list[dict[str, Any]]) -> dict[str, tuple[str, Any]]:
+def _measured(rows: list[dict[str, Any]]) -> tuple[Quantity, ...]:
     """``MEASURED``, with the first metric of the validation nodes in place of an accuracy that no job has."""
-    first = next((name for name in _other_metrics(rows) if split_of(name) == "val"), None)
-    accurate = any(row.get(column) is not None for row in rows for column in ("val_accuracy", "test_accuracy"))
-    if first is None or accurate:
+    first = next((name for name in _other_columns(rows) if split_of(name) == "val"), None)
+    if first is None or any(row.get(quantity.key) is not None for row in rows for quantity in MEASURED[-2:]):
         return MEASURED
     metric = first.removeprefix("val_")
-    kept = {heading: column for heading, column in MEASURED.items() if heading not in ("val", "test")}
-    return kept | {f"{split} {metric}": (f"{split}_{metric}", show_as(first)) for split in ("val", "test")}
-
-
-def _cell(row: dict[str, Any], column: str, show: Any) -> str:
-    return "-" if row["status"] != "ok" or row.get(column) is None else show(row[column])
+    return *MEASURED[:-2], *(
+        Quantity(f"{split} {metric}", f"{split}_{metric}", show_as(first)) for split in ("val", "test")
+    )
 
 
 def distinguishing(overrides: list[list[str]]) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fullgnn.report.content import shows_something
+from fullgnn.report.content import is_filled
 from tests.commands import OWN, run_command
 from tests.report.folders import Page
 
@@ -51,6 +51,6 @@ def test_one_rank_receives_nothing_in_one_line(tmp_path: Path) -> None:
 
 
 def test_only_sentences_show_nothing() -> None:
-    assert not shows_something([("paragraph", "no"), ("paragraph", "none")])
-    assert not shows_something([])
-    assert shows_something([("paragraph", "no"), ("listing", ("", "text"))])
+    assert not is_filled([("paragraph", "no"), ("paragraph", "none")])
+    assert not is_filled([])
+    assert is_filled([("paragraph", "no"), ("listing", ("", "text"))])

@@ -9,7 +9,6 @@ import numpy as np
 
 from fullgnn.report import page
 from fullgnn.report.runs import read_runs
-from fullgnn.report.sections import sections
 from tests.damage import assert_refused_or_right, damaged, damaged_npz, damaged_text, unpacked
 from tests.report.folders import record, structure, write_run
 
@@ -60,7 +59,7 @@ def check(folder: Path, files: dict[str, bytes], file: str, seed: int) -> None:
     contents = files | {file: by_kind.get(file, damaged_json)(files[file], seed)}
     for name, content in contents.items():
         (folder / name).write_bytes(content)
-    runs, found = read_runs([folder], lambda run: sections([run], []))
+    runs, search = read_runs([folder], lambda run: page.sections([run], []))
     (run,) = runs
     told = finite(json.loads(contents["record.json"]))
     for key in (told.keys() | run.record.keys()) - {"tile_density"}:
@@ -74,7 +73,7 @@ def check(folder: Path, files: dict[str, bytes], file: str, seed: int) -> None:
     order = "F" if b"'fortran_order': True" in members["block_nnz.npy"] else "C"
     assert np.frombuffer(stored, values.dtype).reshape(values.shape, order=order).tolist() == values.tolist()
     page.write_images = lambda *_: []  # type: ignore[assignment]  # drawing takes a second
-    page.write_page(runs, found, folder / "out")
+    page.write_page(runs, search, folder / "out")
 
 
 def test_a_damaged_file_of_a_run_is_named_or_read_right(tmp_path: Path, every_case: bool) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 import fullgnn
 from fullgnn.report.inspection import Inspection
+from fullgnn.report.page import sections
 from fullgnn.report.runs import read_runs
-from fullgnn.report.sections import sections
 from tests.damage import assert_refused_or_right
 from tests.report.folders import page_of, record, write_run
 from tests.report.inspection.graphs import random_graph

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullgnn.report.means import Setting, as_csv, as_markdown, means_table, ranked
-from fullgnn.report.spread import merged
+from fullgnn.report.means import SettingMeans, as_csv, as_markdown, means_table, ranked
+from fullgnn.report.replicates import merged
 from fullgnn.report.sweep import settings_of
 from fullgnn.storage.folder import prepare_sweep
 from tests.report.folders import page_of, record, write_run
@@ -74,8 +74,8 @@ def test_files_of_these_names_that_no_sweep_has_written_stay(tmp_path: Path) -> 
 
 
 def test_settings_are_ranked_by_the_first_validation_metric() -> None:
-    def setting(name: str, **values: Any) -> Setting:
-        return Setting(name, 1, values)
+    def setting(name: str, **values: Any) -> SettingMeans:
+        return SettingMeans(name, 1, values)
 
     errors = [setting("a", val_rmse=2.0), setting("b", val_rmse=None), setting("c", val_rmse=1.0)]
     assert [one.name for one in ranked(errors)] == ["c", "a", "b"]
@@ -89,7 +89,7 @@ def test_settings_are_ranked_by_the_first_validation_metric() -> None:
 
 def test_a_name_with_a_bar_stays_one_cell() -> None:
     (_, _, line) = as_markdown(
-        [Setting("dataset.path=a|b", 2, merged([{"val_f1": 0.5}, {"val_f1": 0.7}]))]
+        [SettingMeans("dataset.path=a|b", 2, merged([{"val_f1": 0.5}, {"val_f1": 0.7}]))]
     ).splitlines()
     assert line.count("|") == 5 and "0.6000 ± 0.1414" in line
 

@@ -8,49 +8,49 @@ matplotlib = pytest.importorskip("matplotlib")
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
-from matplotlib import rc_params_from_file  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.colors import LogNorm, to_hex, to_rgb  # noqa: E402
 from PIL import Image  # noqa: E402
 
 from fullgnn.report import plots  # noqa: E402
-from fullgnn.report.maps import block_map, density_map  # noqa: E402
 from fullgnn.report.plots import (  # noqa: E402
+    DARK_RUN_COLORS,
     MAX_NAME,
     RUN_COLORS,
-    STYLES,
-    Axis,
+    THEMES,
+    BarLabels,
     Plot,
+    block_map,
     by_run,
     curves,
+    density_map,
     drawn,
     grouped,
-    plot_by_run,
     speed_up,
     stacked,
     write_images,
 )
-from fullgnn.report.runs import Run  # noqa: E402
-from fullgnn.report.spread import Mean  # noqa: E402
+from fullgnn.report.replicates import Mean  # noqa: E402
+from fullgnn.report.runs import ShownRun  # noqa: E402
 
 
-def run(position: int, name: str) -> Run:
-    return Run(position, name, name, f"{name}: ", (Path(name),), "", {}, {}, [], None, ())
+def run(position: int, name: str) -> ShownRun:
+    return ShownRun(position, name, name, f"{name}: ", (Path(name),), "", {}, {}, [], None, ())
 
 
 def axes_of(draw: Any, *data: Any, title: str = "", theme: str = "light") -> Axes:
-    with drawn(Plot("plot", title, "alt", lambda axes: draw(axes, *data), {}), theme) as figure:
+    with drawn(Plot("plot", title, "alt", draw, data), theme) as figure:
         figure.draw_without_rendering()
     return figure.axes[0]
 
 
 def run_colors(theme: str) -> list[tuple[float, ...]]:
-    sheet = rc_params_from_file(STYLES / f"{theme}.mplstyle", use_default_template=False)
-    return [to_rgb(color) for color in sheet["axes.prop_cycle"].by_key()["color"]]
+    with matplotlib.rc_context(THEMES[theme]):
+        return [to_rgb(color) for color in matplotlib.rcParams["axes.prop_cycle"].by_key()["color"]]
 
 
-def names(series: dict[Run, Any]) -> dict[Run, str]:
-    return {run: run.label for run in series}
+def names(series: dict[ShownRun, Any]) -> list[str]:
+    return [run.label for run in series]
 
 
 def legend(axes: Axes) -> list[str]:
@@ -71,7 +71,7 @@ def test_curves(in_percent: bool) -> None:
 
 
 def test_one_curve_needs_no_legend() -> None:
-    assert legend(axes_of(curves, {run(0, "only"): {1: 0.5, 2: 0.25}}, False, {})) == []
+    assert legend(axes_of(curves, {run(0, "only"): {1: 0.5, 2: 0.25}}, False, [])) == []
 
 
 def test_means_have_a_band() -> None:
@@ -97,8 +97,8 @@ def test_bars_of_runs_lie_beside_their_names() -> None:
     parts = axes_of(by_run, runs, {"SpMM": [1.0, 2.0], "dense": [3.0, 1.0]}, "ms")
     assert [(bar.get_x(), bar.get_width()) for bar in parts.patches] == [(0, 1), (0, 2), (1, 3), (2, 1)]
     assert legend(parts) == ["SpMM", "dense"]
-    high, low = (plot_by_run("time", "time", "", some, {"epoch": [1.0] * len(some)}, "ms") for some in (runs, runs[:1]))
-    assert high.size[1] > low.size[1]
+    high, low = (axes_of(by_run, some, {"epoch": [1.0] * len(some)}, "ms").figure for some in (runs, runs[:1]))
+    assert high.get_size_inches()[1] > low.get_size_inches()[1]
 
 
 def test_speed_up_stands_beside_the_ideal() -> None:
@@ -113,7 +113,7 @@ def test_speed_up_stands_beside_the_ideal() -> None:
 
 
 def test_stacked_bars_stand_on_each_other() -> None:
-    axes = axes_of(stacked, Axis(["0", "1"], "rank", "ms"), {"SpMM": [4.0, 2.0], "new": [1.0, 3.0]}, 10.0)
+    axes = axes_of(stacked, BarLabels(["0", "1"], "rank", "ms"), {"SpMM": [4.0, 2.0], "new": [1.0, 3.0]}, 10.0)
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("rank", "ms")
     bars = [(bar.get_x() + bar.get_width() / 2, bar.get_y(), bar.get_height()) for bar in axes.patches]
     assert np.allclose(bars, [(0, 0, 4), (1, 0, 2), (0, 4, 1), (1, 2, 3)])
@@ -123,7 +123,7 @@ def test_stacked_bars_stand_on_each_other() -> None:
 
 def test_grouped_bars_of_a_label_stand_beside_each_other() -> None:
     series = {run(0, "a"): [4.0, 2.0], run(1, "b"): [1.0, 3.0, 5.0]}
-    axes = axes_of(grouped, Axis(["0", "1", "2"], "rank", "M"), series, names(series))
+    axes = axes_of(grouped, BarLabels(["0", "1", "2"], "rank", "M"), series, names(series))
     bars = sorted((bar.get_x(), bar.get_height()) for bar in axes.patches)
     assert [height for _, height in bars] == [4, 1, 2, 3, 5]
     edges = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in axes.patches]
@@ -140,7 +140,7 @@ def test_a_plot_grows_with_its_legend() -> None:
 
 
 def test_many_bars_have_few_labels() -> None:
-    axes = axes_of(stacked, Axis([str(k) for k in range(64)], "rank", "ms"), {"SpMM": [1.0] * 64}, 1.0)
+    axes = axes_of(stacked, BarLabels([str(k) for k in range(64)], "rank", "ms"), {"SpMM": [1.0] * 64}, 1.0)
     labels = [text.get_text() for text in axes.get_xticklabels()]
     assert len(axes.patches) == 64 and len(labels) <= 10 and labels[:2] == ["0", "7"]
 
@@ -184,19 +184,21 @@ def test_long_names_are_wrapped_and_whole() -> None:
 
 
 def test_colours_on_dark_paper_are_lighter() -> None:
-    assert [to_hex(color).upper() for color in run_colors("light")] == list(RUN_COLORS)
+    for theme, colors in (("light", RUN_COLORS), ("dark", DARK_RUN_COLORS)):
+        assert [to_hex(color).upper() for color in run_colors(theme)] == list(colors)
     for light, dark in zip(run_colors("light"), run_colors("dark")):
         assert all(more > less for more, less in zip(dark, light) if less < 1)
 
 
 def test_a_picture_is_written_for_light_and_for_dark(tmp_path) -> None:
-    data = {"series": {run(0, "$a$ & \\b"): {1: 1.0, 2: 0.5}}, "in_percent": False, "labels": {}}
-    images = write_images(tmp_path, Plot("loss", "loss", "what it says", curves, data, (2, 1)))
+    data = ({run(0, "$a$ & \\b"): {1: 1.0, 2: 0.5}}, False, [])
+    images = write_images(tmp_path, Plot("loss", "loss", "what it says", curves, data))
     papers = {"loss.png": "#ffffff", "loss_dark.png": "#14171a"}
     assert {path.name for path in tmp_path.iterdir()} == papers.keys()
     for name, paper in papers.items():
         pixels = matplotlib.image.imread(tmp_path / name)
-        assert pixels.shape[:2] == (plots.DPI, 2 * plots.DPI) and to_hex(pixels[0, 0]) == paper
+        assert pixels.shape[:2] == (round(3.1 * plots.DPI), round(4.6 * plots.DPI))
+        assert to_hex(pixels[0, 0]) == paper
         assert Image.open(tmp_path / name).mode == "P"  # a palette: a third of the bytes
     assert [image["class"] for image in images] == ["light", "dark"]
-    assert all((image["alt"], image["width"], image["height"]) == ("what it says", "192", "96") for image in images)
+    assert all((image["alt"], image["width"], image["height"]) == ("what it says", "442", "298") for image in images)

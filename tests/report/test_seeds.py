@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fullgnn.report.replicates import Mean
 from fullgnn.report.runs import read_runs
-from fullgnn.report.spread import Mean
 from fullgnn.report.sweep import seeds_table
 from tests.report.folders import numbers, page_of, record, structure, write_run
 

@@ -5,7 +5,7 @@ from scipy.sparse import csr_array
 
 from fullgnn.graph import Graph
 from fullgnn.graph.labels import is_labelled
-from fullgnn.report.inspection.findings import Column, Features
+from fullgnn.report.inspection.findings import Column, FeatureFacts
 
 MAX_COLUMNS = 20
 """How many columns of a kind are named."""
@@ -14,8 +14,8 @@ _BYTES_AT_ONCE = 1 << 28
 """Of features that are converted, or read from a mapped file."""
 
 
-def features_of(graph: Graph) -> Features | None:
-    """The ``Features`` of ``graph``, which are read once; None if it has none."""
+def features_of(graph: Graph) -> FeatureFacts | None:
+    """The ``FeatureFacts`` of ``graph``, which are read once; None if it has none."""
     features = graph.features
     num_rows, num_columns = features.shape
     if not num_columns:
@@ -33,7 +33,7 @@ def features_of(graph: Graph) -> Features | None:
         least, most = varying[deviation[varying].argmin()], varying[deviation[varying].argmax()]
         narrowest, widest = Column(int(least), float(deviation[least])), Column(int(most), float(deviation[most]))
     num_nonzero = int(nonzero.sum())
-    return Features(
+    return FeatureFacts(
         num_columns=num_columns,
         dtype=str(features.dtype),
         density=num_nonzero / (num_rows * num_columns),

@@ -26,7 +26,7 @@ class Degrees:
 
 
 @dataclass(frozen=True)
-class Structure:
+class Topology:
     """Degrees, components, and entries that are not plain edges."""
 
     in_degrees: Degrees  # the nodes that a node reads
@@ -89,7 +89,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Features:
+class FeatureFacts:
     """What the feature columns are like. A list of columns has at most ``MAX_COLUMNS``; its count is of all."""
 
     num_columns: int
@@ -109,7 +109,7 @@ class Features:
 
 
 @dataclass(frozen=True)
-class Layout:
+class RankLoad:
     """What one rank holds under a scheme: of several ranks, the one with most, of each quantity by itself."""
 
     scheme: str  # "1d" or "1.5d"
@@ -134,11 +134,11 @@ class Inspection:
     held_out_pairs: int | None  # of the graph itself, to validate and to test a task that finds links
     graph_bytes: int  # of the arrays of the graph in memory
     remarks: dict[str, int]  # see ``graph/remarks.py``
-    structure: Structure
+    structure: Topology
     labels: Labels | None
     leaks: Leaks | None
-    features: Features | None
-    layouts: tuple[Layout, ...]
+    features: FeatureFacts | None
+    layouts: tuple[RankLoad, ...]
     layouts_of: str  # the run whose layouts these are, such as "model=gcn"
     unplanned: str  # why memory and bytes of the layouts are not known; empty: they are
     odd: tuple[str, ...]  # sentences, the worst first
@@ -159,15 +159,15 @@ class Inspection:
         if not isinstance(values, Mapping):
             raise DataError("it is no inspection, which is a mapping")
         below: _Below = {
-            "structure": (Structure, {"in_degrees": (Degrees, {}), "out_degrees": (Degrees, {})}),
+            "structure": (Topology, {"in_degrees": (Degrees, {}), "out_degrees": (Degrees, {})}),
             "labels": (Labels, {"homophily": (Homophily, {})}),
             "leaks": (Leaks, {}),
-            "features": (Features, {"narrowest": (Column, {}), "widest": (Column, {})}),
+            "features": (FeatureFacts, {"narrowest": (Column, {}), "widest": (Column, {})}),
         }
         layouts = values.get("layouts")
         if not isinstance(layouts, list):
             raise DataError("its layouts are no list")
-        return _made(cls, values, below, layouts=tuple(of_fields(Layout, layout) for layout in layouts))
+        return _made(cls, values, below, layouts=tuple(of_fields(RankLoad, layout) for layout in layouts))
 
     def __str__(self) -> str:
         from fullgnn.report.inspection.page import page  # imported here, since the page is about this class

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from fullgnn.graph.remarks import is_nearly_symmetric
-from fullgnn.report.inspection.findings import Features, Labels, Structure
+from fullgnn.report.inspection.findings import FeatureFacts, Labels, Topology
 from fullgnn.telemetry.screen import num_bytes, percent
 
 SCALES = 1000
@@ -12,9 +12,19 @@ SPARSE = 0.5
 """Features are called sparse where CSR takes at most this share of their memory."""
 NAMED = 10
 """Most columns or classes that a sentence names."""
+ODD_ENTRIES = {
+    "self_loops": "nodes have a stored edge to themselves (self-loop). With self_loops=true, the default, the run gives"
+    " every node one, and a node never has two.",
+    "isolated_nodes": "nodes are isolated: they have no edge at all, so that a model knows of them nothing but their"
+    " own features.",
+    "only_self_loop": "nodes have no edge but one to themselves, so that they are like isolated ones.",
+    "negative_weights": "entries have a negative weight: normalization=sym and row divide by sums of weights, which"
+    " should be positive.",
+}
+"""What follows the count of a field of a ``Topology``, where there are any."""
 
 
-def odd(num_edges: int, structure: Structure, labels: Labels | None, features: Features | None) -> Iterator[str]:
+def odd(num_edges: int, structure: Topology, labels: Labels | None, features: FeatureFacts | None) -> Iterator[str]:
     """The sentences, by topic: labels, entries, nodes, features."""
     if labels is not None:
         yield from _odd_labels(labels)
@@ -43,7 +53,7 @@ def _odd_labels(labels: Labels) -> Iterator[str]:
         )
 
 
-def _odd_entries(num_edges: int, structure: Structure) -> Iterator[str]:
+def _odd_entries(num_edges: int, structure: Topology) -> Iterator[str]:
     if structure.one_way_arcs and structure.one_way_arcs + structure.self_loops == num_edges:
         yield (
             "No arc has its reverse: if the graph is meant to be undirected, the data have each edge once, and"
@@ -54,29 +64,12 @@ def _odd_entries(num_edges: int, structure: Structure) -> Iterator[str]:
             f"{structure.one_way_arcs:,} arcs are stored in one direction only, and all others in both: if the graph is"
             " meant to be undirected, dataset.symmetrize=true, or graph.symmetrized(), adds the missing direction."
         )
-    if structure.self_loops:
-        yield (
-            f"{structure.self_loops:,} nodes have a stored edge to themselves (self-loop). With self_loops=true, the"
-            " default, the run gives every node one, and a node never has two."
-        )
-    if structure.isolated_nodes:
-        yield (
-            f"{structure.isolated_nodes:,} nodes are isolated: they have no edge at all, so that a model knows of them"
-            " nothing but their own features."
-        )
-    if structure.only_self_loop:
-        yield (
-            f"{structure.only_self_loop:,} nodes have no edge but one to themselves, so that they are like isolated"
-            " ones."
-        )
-    if structure.negative_weights:
-        yield (
-            f"{structure.negative_weights:,} entries have a negative weight: normalization=sym and row divide by sums"
-            " of weights, which should be positive."
-        )
+    for name, sentence in ODD_ENTRIES.items():
+        if count := getattr(structure, name):
+            yield f"{count:,} {sentence}"
 
 
-def _odd_features(features: Features) -> Iterator[str]:
+def _odd_features(features: FeatureFacts) -> Iterator[str]:
     if features.num_empty:
         yield f"{_columns(features.num_empty, features.empty)} 0 for every node, and can be left out."
     if features.num_constant:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from fullgnn.errors import quoted
 from fullgnn.graph.remarks import sentences
-from fullgnn.report.inspection.findings import Degrees, Inspection, Labels, Layout, Leaks, Structure
+from fullgnn.report.inspection.findings import Degrees, Inspection, Labels, Leaks, RankLoad, Topology
 from fullgnn.report.inspection.odd import listed
+from fullgnn.report.replicates import Quantity, rows_of
 from fullgnn.telemetry.screen import WIDTH, folded, format_narrow_table, format_table, num_bytes, percent
 
+COUNT = "{:,}".format
 MAX_CLASSES = 20
 """Rows of the table of classes; more classes are summed up in a last row."""
 _BAR = 20
@@ -73,7 +76,7 @@ def overview(inspection: Inspection) -> Iterator[str]:
         yield f"Noted as it was read: {sentence}."
 
 
-def degree_section(structure: Structure) -> Iterator[str | Table]:
+def degree_section(structure: Topology) -> Iterator[str | Table]:
     """Two tables: percentiles, and a histogram in powers of two."""
     kinds = {"in": structure.in_degrees, "out": structure.out_degrees}
     if structure.symmetric:
@@ -87,17 +90,9 @@ def degree_section(structure: Structure) -> Iterator[str | Table]:
 
 def degree_table(kinds: dict[str, Degrees]) -> Table:
     """A row for each kind of degree."""
-    header = ["", "min", "median", "p90", "p99", "max", "mean", "share of 0"]
-    rows = [
-        [
-            name,
-            *(f"{number:,}" for number in (degrees.min, degrees.median, degrees.p90, degrees.p99, degrees.max)),
-            f"{degrees.mean:.2f}",
-            percent(degrees.zero_share),
-        ]
-        for name, degrees in kinds.items()
-    ]
-    return header, rows
+    columns = [Quantity("", "kind"), *(Quantity(name, name, COUNT) for name in ("min", "median", "p90", "p99", "max"))]
+    columns += [Quantity("mean", "mean", "{:.2f}".format), Quantity("share of 0", "zero_share", percent)]
+    return _by_record(columns, [vars(degrees) | {"kind": name} for name, degrees in kinds.items()])
 
 
 def histogram(kinds: dict[str, Degrees]) -> Table:
@@ -118,7 +113,7 @@ def histogram(kinds: dict[str, Degrees]) -> Table:
     return header, rows
 
 
-def components(structure: Structure) -> str:
+def components(structure: Topology) -> str:
     """A sentence on the weak components."""
     if structure.num_components == 1:
         return "The graph is connected, if directions do not matter."
@@ -252,18 +247,20 @@ def rank_section(inspection: Inspection) -> Iterator[str | Table]:
         yield f"Memory is not planned: {inspection.unplanned}."
 
 
-def rank_table(layouts: Sequence[Layout]) -> Table:
+def rank_table(layouts: Sequence[RankLoad]) -> Table:
     """A row for each number of ranks and scheme."""
-    header = ["ranks", "scheme", "rows", "non-zeros", "edge cut", "halo"]
-    planned = any(layout.tensor_bytes is not None for layout in layouts)
-    header += ["tensors", "received"] if planned else []
-    rows = []
-    for layout in layouts:
-        scheme = layout.scheme if layout.replication == 1 else f"{layout.scheme} r={layout.replication}"
-        halo = "-" if layout.halo_rows is None else f"{layout.halo_rows:,}"
-        row = [str(layout.world_size), scheme, f"{layout.rows:,}", f"{layout.nnz:,}", percent(layout.edge_cut), halo]
-        known = (layout.tensor_bytes, layout.received_bytes)
-        rows.append(row + (["-" if count is None else num_bytes(count) for count in known] if planned else []))
+    columns = [Quantity("ranks", "world_size"), Quantity("scheme", "scheme"), Quantity("rows", "rows", COUNT)]
+    columns += [Quantity("non-zeros", "nnz", COUNT), Quantity("edge cut", "edge_cut", percent)]
+    columns += [Quantity("halo", "halo_rows", COUNT)]
+    if any(layout.tensor_bytes is not None for layout in layouts):
+        columns += [Quantity("tensors", "tensor_bytes", num_bytes), Quantity("received", "received_bytes", num_bytes)]
+    replicas = ["" if layout.replication == 1 else f" r={layout.replication}" for layout in layouts]
+    return _by_record(columns, [vars(at) | {"scheme": at.scheme + r} for at, r in zip(layouts, replicas)])
+
+
+def _by_record(columns: Sequence[Quantity], records: Sequence[Mapping[str, Any]]) -> Table:
+    """A row for each record."""
+    header, *rows = map(list, zip(*rows_of(columns, records, "-")))
     return header, rows
 
 

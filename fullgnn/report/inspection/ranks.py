@@ -22,7 +22,7 @@ from fullgnn.partition import Partition
 from fullgnn.partition.facts import BlockCounts, GraphFacts, NodeFacts, edge_cut
 from fullgnn.partition.partition import UsedMethods
 from fullgnn.partition.prepared import LazyArrays, Part, PreparedGraph
-from fullgnn.report.inspection.findings import Layout
+from fullgnn.report.inspection.findings import RankLoad
 from fullgnn.schemes.options import SchemeOptions, replications
 from fullgnn.schemes.product_layout import assign_stages, rank_sums, stage_nnz
 from fullgnn.tasks import lacks_examples, learns_labels, takes_links
@@ -31,7 +31,7 @@ WORLD_SIZES = (1, 2, 4, 8)
 _READS = ("reads", "reads_train")  # of a part, see ``SHARED`` in ``prepare/prepared.py``
 
 
-def layouts_of(graph: Graph, cfg: Config) -> tuple[tuple[Layout, ...], str]:
+def layouts_of(graph: Graph, cfg: Config) -> tuple[tuple[RankLoad, ...], str]:
     """What the rank with most would hold under each scheme, and why a training is not planned; empty if it is.
 
     Args:
@@ -57,12 +57,12 @@ def run_of(cfg: Config) -> str:
     return f"model={cfg.model['name']} task={cfg.task['name']} on {'GPUs' if _device(cfg) == 'cuda' else 'CPUs'}"
 
 
-def _layout(cfg: Config, world_size: int, prepared: PreparedGraph, hardware: Hardware | None) -> tuple[Layout, str]:
-    """One ``Layout``, and why it has no memory and bytes although there is ``hardware``."""
+def _layout(cfg: Config, world_size: int, prepared: PreparedGraph, hardware: Hardware | None) -> tuple[RankLoad, str]:
+    """One ``RankLoad``, and why it has no memory and bytes although there is ``hardware``."""
     facts, replication = prepared.facts, cfg.scheme["replication"]
     by_stage = stage_nnz(facts.block_nnz(cfg.self_loops), SchemeOptions.of(cfg.scheme).stage_order)
     several = facts.num_parts > 1
-    layout = Layout(
+    layout = RankLoad(
         scheme="1d" if replication == 1 else "1.5d",
         world_size=world_size,
         replication=replication,
@@ -144,19 +144,13 @@ class _Counted:
         graph, step = self.graph, self.partition.num_parts // num_parts
         partition, starts = Partition(self.partition.bounds[::step]), np.arange(0, self.partition.num_parts, step)
 
-        def joined(counts: np.ndarray, *axes: int) -> np.ndarray:
-            for axis in axes:
-                counts = np.add.reduceat(counts, starts, axis=axis)
+        def joined(counts: np.ndarray) -> np.ndarray:
+            for axis, length in enumerate(counts.shape):
+                if length == self.partition.num_parts:  # and not that of the three parts of the split
+                    counts = np.add.reduceat(counts, starts, axis=axis)
             return counts
 
-        counted = self.counts
-        counts = BlockCounts(
-            joined(counted.nnz, 0, 1),
-            joined(counted.train_nnz, 0, 1),
-            joined(counted.loops, 0),
-            joined(counted.train_loops, 0),
-            joined(counted.split, 0),
-        )
+        counts = BlockCounts(**{name: joined(array) for name, array in vars(self.counts).items()})
         facts = GraphFacts(
             nodes=self.nodes,
             num_nodes=graph.num_nodes,

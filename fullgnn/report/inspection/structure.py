@@ -3,15 +3,15 @@
 import numpy as np
 
 from fullgnn.graph import Graph
-from fullgnn.report.inspection.findings import Degrees, Structure
+from fullgnn.report.inspection.findings import Degrees, Topology
 from fullgnn.report.inspection.passes import Passes
 
 LARGEST = 5
 """How many components are named by their size."""
 
 
-def structure_of(graph: Graph, passes: Passes) -> Structure:
-    """The ``Structure`` of ``graph``."""
+def structure_of(graph: Graph, passes: Passes) -> Topology:
+    """The ``Topology`` of ``graph``."""
     from fullgnn.report.inspection._passes_cpu import component_sizes  # imported here, since it imports numba
 
     joined = (graph.indptr[1:] > graph.indptr[:-1]) | (passes.out_degree > 0)
@@ -19,7 +19,7 @@ def structure_of(graph: Graph, passes: Passes) -> Structure:
     sizes = component_sizes(graph.indptr, graph.indices, passes.symmetric, num_joined)
     largest = np.sort(np.partition(sizes, max(0, len(sizes) - LARGEST))[-LARGEST:])[::-1]
     weight = graph.weight
-    return Structure(
+    return Topology(
         in_degrees=degrees(np.diff(graph.indptr)),
         out_degrees=degrees(passes.out_degree),
         symmetric=passes.symmetric,

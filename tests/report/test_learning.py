@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fullgnn.report.losses import MAX_CELLS, difference
+from fullgnn.report.learning import MAX_CELLS, difference
 from tests.report.folders import page_of, record, write_run
 
 pytest.importorskip("matplotlib")

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from fullgnn.report.noise import Noise, best
-from fullgnn.report.spread import Mean
+from fullgnn.report.replicates import Mean, Noise, Quantity
+from fullgnn.report.summary import best
 from tests.report.folders import page_of, record, write_run
 
 
@@ -40,7 +40,8 @@ APART = [timed(10.0, 9.0, 11.0), timed(13.0, 11.5, 15.0)]
 )
 def test_best(values: list[Any], noise: Noise, choose, records: list[dict[str, Any]], place: int | None) -> None:
     texts = [f"{value:.3f}" if isinstance(value, float) else "–" for value in values]
-    assert best(values, texts, records, noise, choose) == place
+    told = [of_run | {"value": value} for of_run, value in zip(records, values)]
+    assert best(Quantity("a value", "value", best=choose, noise=noise), texts, told) == place
 
 
 def test_epoch_times_that_overlap_are_not_bold(undrawn, tmp_path: Path) -> None:

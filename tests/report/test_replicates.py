@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fullgnn.report.spread import Mean, high, low, merged, shown, std
+from fullgnn.report.replicates import Mean, high, low, merged, shown, std
 from fullgnn.telemetry.screen import num_bytes, percent
 
 
