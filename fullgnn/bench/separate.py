@@ -15,8 +15,9 @@ Both draw the same neighbours as the fused sampler with the same seed, so that n
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +26,8 @@ from fullgnn.kernels.dropout.philox import LOW
 from fullgnn.kernels.support.process import even_slices, parallel_for
 from fullgnn.sampling.neighbors import ALL, CHUNKS_PER_THREAD, SAMPLING
 from fullgnn.tasks.draws import stream_key
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +45,7 @@ class Pairs:
 
 
 @dataclass
-class Spent:
+class OperatorTimes:
     """What the operators have taken since the last ``Separate.spent`` was replaced."""
 
     sample_s: float = 0.0
@@ -50,10 +53,17 @@ class Spent:
     searches: int = 0  # of a hash table
     inserted: int = 0  # searches that found nothing, and so were needed
 
-    @property
-    def block_share(self) -> float:
-        """Share of ``toBlock`` in the time of both operators."""
-        return self.block_s / (self.sample_s + self.block_s)
+    def add(self, seconds: str, operator: Callable[..., T], *args: Any) -> T:
+        """The result of an operator, whose time counts in the field ``seconds``."""
+        begin = time.perf_counter()
+        result = operator(*args)
+        setattr(self, seconds, getattr(self, seconds) + time.perf_counter() - begin)
+        return result
+
+    def details(self) -> dict[str, float]:
+        """Shares of ``toBlock`` in the time of both operators, and of its searches that find a node that is known."""
+        redundant = {"redundant_share": 1 - self.inserted / self.searches} if self.searches else {}
+        return {"block_share": self.block_s / (self.sample_s + self.block_s), **redundant}
 
 
 @dataclass
@@ -71,7 +81,7 @@ class Separate:
     fanouts: Sequence[int]
     seed: int = 0
     fast: bool = False
-    spent: Spent = field(default_factory=Spent)
+    spent: OperatorTimes = field(default_factory=OperatorTimes)
 
     def __post_init__(self) -> None:
         num_words = -(-(len(self.indptr) - 1) // 64)
@@ -86,24 +96,19 @@ class Separate:
         Returns:
             one ``Pairs`` for each fan-out, from the targets outwards.
         """
-        made, table = list[Pairs](), None
+        hops, table = list[Pairs](), None
         nodes = targets
         for hop, fanout in enumerate(self.fanouts):
-            begin = time.perf_counter()
-            src, dst = self._sample_neighbors(nodes, fanout, hop, epoch)
-            middle = time.perf_counter()
+            src, dst = self.spent.add("sample_s", self._sample_neighbors, nodes, fanout, hop, epoch)
             if self.fast:
-                table = table or self._table_of(nodes)
-                pairs = self._to_block_fast(table, len(nodes), src, dst)
+                table = table or self.spent.add("block_s", self._table_of, nodes)
+                hops.append(self.spent.add("block_s", self._to_block_fast, table, len(nodes), src, dst))
             else:
-                pairs = self._to_block(nodes, src, dst)
-            self.spent.sample_s += middle - begin
-            self.spent.block_s += time.perf_counter() - middle
-            made.append(pairs)
-            nodes = pairs.sources
+                hops.append(self.spent.add("block_s", self._to_block, nodes, src, dst))
+            nodes = hops[-1].sources
         if table is not None:
             self._clear(nodes)
-        return made
+        return hops
 
     def _sample_neighbors(self, targets: np.ndarray, fanout: int, hop: int, epoch: int) -> tuple[np.ndarray, ...]:
         from fullgnn.bench._separate_cpu import sample_neighbors  # imports numba

@@ -1,13 +1,14 @@
 """Count with ncu what each sparse product reads from DRAM, L2 and L1, and how often it hits a cache.
 
-The job starts ncu over this same file as a program (``python -m fullgnn.bench.gpu.hits``), which multiplies once with
-each kernel and launches ``mark`` before each product, so that the launches between two marks belong to one kernel.
+The operation starts ncu over this same file as a program (``python -m fullgnn.bench.gpu.hits``), which multiplies once
+with each kernel and launches ``mark`` before each product, so that the launches between two marks belong to one kernel.
 ncu leaves the clocks of the GPU as they are.
 """
 
 import csv
 import io
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -18,11 +19,14 @@ from typing import Any
 
 import torch
 
-from fullgnn.bench.gpu.command import finished
+from fullgnn.bench.config import BenchConfig
 from fullgnn.bench.gpu.contestants import FIRST
 from fullgnn.bench.gpu.timing import rotated
-from fullgnn.bench.gpu.worker import Report, Task
+from fullgnn.bench.harness import Measurement, Method, Missing, Outcome, Results
+from fullgnn.bench.process import finished
+from fullgnn.distributed import World
 from fullgnn.graph.lookalikes import LOOKALIKES, generate
+from fullgnn.telemetry.timing import Times
 
 METRIC = "lts__t_sector_hit_rate.pct"
 METRICS = {
@@ -36,26 +40,32 @@ METRICS = {
 """By ncu's name, the key in the record."""
 
 WIDTHS = (128, 41)
+_SCALE, _START_S = 0.1, 12.0
 _UNIT = re.compile(r"([numKMGT]?)(?:byte|second|s)(?:/|$)")
 _PREFIX = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
-def run(task: Task, report: Report) -> None:
-    """Arguments of the task: ``graph`` and ``scale``."""
-
+def run(cfg: BenchConfig, world: World) -> Results:
+    """A row for each launch; its time is that under ncu."""
     ncu = shutil.which("ncu")
-    if ncu is None:
-        report.put(["hits"], {"reason": "ncu is not on the PATH"})
+    if world.device.type != "cuda" or ncu is None:
+        reason = "there is no GPU" if world.device.type != "cuda" else "ncu is not on the PATH"
+        yield Outcome(missing=[Missing("ncu", reason)])
         return
-
-    def count() -> None:
-        try:
-            found = counted(command(ncu, task.arguments, metrics=tuple(METRICS)), max(5.0, report.budget.left - 3))
-            report.put(["hits"], {"metrics": METRICS, "launches": found})
-        except ValueError as error:
-            report.put(["hits"], {"reason": str(error)})
-
-    report.item("ncu", count, limit_s=report.budget.left + 1)
+    arguments, rows = {"graph": cfg.graph, "scale": cfg.scale or _SCALE}, list[Measurement]()
+    try:
+        for launch in counted(command(ncu, arguments, metrics=tuple(METRICS)), max(5.0, cfg.limit_s - _START_S)):
+            case = {key: launch[key] for key in ("width", "launched")}
+            details = {key: value for key, value in launch.items() if key.endswith("percent")}
+            per_s = {key: value for key, value in launch.items() if key.endswith("bytes_per_second")}
+            details |= {
+                key.replace("bytes_per_second", "gb_per_s"): value and value / 1e9 for key, value in per_s.items()
+            }
+            ms = Times([1e3 * (launch.get("duration_seconds") or math.nan)])
+            rows.append(Measurement(Method(launch["kernel"], "kernel", None, case=case, details=details), [], ms, []))
+    except ValueError as error:
+        yield Outcome(missing=[Missing("ncu", str(error))])
+    yield Outcome(rows, problem=arguments)
 
 
 def command(
@@ -92,7 +102,7 @@ def launches(output: str, cases: list[tuple[str, int]]) -> list[dict[str, Any]]:
     begin = output.find('"ID"')
     if begin < 0:
         raise ValueError(next((line for line in output.splitlines() if "ERROR" in line), "ncu printed no table"))
-    found: dict[str, dict[str, Any]] = {}
+    counts: dict[str, dict[str, Any]] = {}  # by the launch
     marks: set[str] = set()
     for row in csv.DictReader(io.StringIO(output[begin:])):
         key = METRICS.get(row.get("Metric Name") or "")
@@ -101,10 +111,10 @@ def launches(output: str, cases: list[tuple[str, int]]) -> list[dict[str, Any]]:
         elif key is not None and 0 < len(marks) <= len(cases):
             kernel, width = cases[len(marks) - 1]
             about = {"kernel": kernel, "width": width, "launched": row["Kernel Name"][:60]}
-            found.setdefault(row["ID"], about)[key] = _value(row["Metric Value"], row.get("Metric Unit") or "")
-    if not found:
+            counts.setdefault(row["ID"], about)[key] = _value(row["Metric Value"], row.get("Metric Unit") or "")
+    if not counts:
         raise ValueError("ncu counted no launch")
-    return list(found.values())
+    return list(counts.values())
 
 
 def _value(text: str, unit: str) -> float | None:

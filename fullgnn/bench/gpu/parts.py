@@ -1,126 +1,172 @@
-"""The parts of the benchmark as lists of items, and how their time is shared.
+"""Runs the parts of the GPU benchmark: a command after the other, each in a process with a time limit.
 
-Each part is a generator of groups of items. The items of a group run side by side, as many as ``parallel`` says; the
-next group begins when they have ended, and may use what they have put into the record.
+What a command has measured is in its record as soon as it is known, and goes into ``<part>.json`` and ``<part>.md``
+twice a second, so that nothing is lost when it, or the benchmark, is ended.
 """
 
+import argparse
 import os
-import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import shlex
+import subprocess
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fullgnn.bench.gpu.compile_job import cases as compile_cases
-from fullgnn.bench.gpu.items import Runner
-from fullgnn.bench.gpu.kernel_tests import TOOLS
-from fullgnn.bench.gpu.record import NOT_MEASURED
-from fullgnn.bench.gpu.sweep import WIDTHS as SWEPT
-from fullgnn.bench.gpu.worker import Task
+import torch
 
-_MOST_PROCESSES = 16  # each holds a context of about half a GB on the GPU
-_RATES_MOST_S = 40.0
-_COMPILE_SHARE, _COMPILE_MOST_S = 0.2, 100.0
-_FIRST_GRAPH_SHARE = 0.36  # of the time that is left then; the others share the rest
-_OURS_SHARE = 0.65  # of the time of a graph, for our epochs; the peers have the rest
-_HITS_S = 70.0
-_WHOLE_S = 120.0
+from fullgnn.bench.cases import Budget
+from fullgnn.bench.gpu.__main__ import MINUTES
+from fullgnn.bench.gpu.commands import PARTS, START_S, Command, Plan
+from fullgnn.bench.gpu.page import make_headline, make_page
+from fullgnn.bench.gpu.tunables import TUNING_FILE, row_of, tuning_text
+from fullgnn.bench.process import run_or_raise
+from fullgnn.graph.lookalikes import TOYS
+from fullgnn.storage.folder import temporary_folder, write_text
+from fullgnn.storage.record import strict_json
+from fullgnn.telemetry.machine import git_commit, hardware, versions
 
+NOT_MEASURED = "not measured (interpreter)"
 
-@dataclass(frozen=True)
-class Part:
-    """What a part is given."""
+_TIMES = ("_ms", "_s", "ratio")
+"""Ends of the keys whose values are times, or are made from times."""
 
-    runner: Runner  # with the record and the time of the part
-    scratch: Path
-    toy: bool
-    graphs: list[str]
-    scale: float | None
+_ENVIRONMENT = {"TORCH_CPP_LOG_LEVEL": "ERROR", "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+"""Environment of all commands, where the user has set no other values. Collectives then stay on this machine."""
 
-    @property
-    def parallel(self) -> int:
-        """Processes at a time, where they need not have the GPU for themselves."""
-        return 1 if self.toy else max(1, min(len(os.sched_getaffinity(0)) - 1, _MOST_PROCESSES))
-
-    def item(self, name: str, module: str, seconds: float | None = None, **arguments: Any) -> Task:
-        """One item; ``seconds`` None, and in a toy: all the time that is left."""
-        seconds = self.runner.budget.left if seconds is None or self.toy else seconds
-        return Task(f"fullgnn.bench.gpu.{module}", seconds, self.toy, arguments, name)
-
-    def graph_items(self, reserved_s: float) -> Iterator[tuple[str, float, dict[str, Any]]]:
-        """For each graph: its name, seconds for it, and the arguments of ``MadeGraph``."""
-        for turn, name in enumerate(self.graphs):
-            remaining = len(self.graphs) - turn
-            share = max(_FIRST_GRAPH_SHARE if turn == 0 else 0.0, 1 / remaining)
-            seconds = self.runner.budget.part(share, reserved_s).seconds
-            yield name, seconds, {"graph": name, "scale": self.scale, "scratch": str(self.scratch)}
-
-    def scales(self) -> dict[str, float]:
-        """The scales of the graphs that have been made."""
-        graphs = self.runner.record.tree.get("graphs", {})
-        return {name: graph["scale"] for name, graph in graphs.items() if "scale" in graph}
+_MARGIN_S = 6.0  # for the start of Python and the end
+_TOY_MINUTES = 10.0  # that it never needs, however busy the machine is
 
 
-Groups = Iterator[list[Task]]
+def run(options: argparse.Namespace) -> None:
+    """The parts that were asked for, each with a budget and a record of its own."""
+    tuning = None if options.tuning is None else str(options.tuning.resolve())
+    for variable, value in _ENVIRONMENT.items():
+        os.environ.setdefault(variable, value)
+    options.out.mkdir(parents=True, exist_ok=True)
+    with temporary_folder() as scratch:
+        if not os.access(Path.home(), os.W_OK):  # where Triton would keep what it compiles
+            os.environ.setdefault("TRITON_CACHE_DIR", f"{scratch}/triton")
+        for name in options.part:
+            minutes = options.minutes or (_TOY_MINUTES if options.toy else MINUTES[name])
+            budget = Budget(60 * minutes - _MARGIN_S)
+            given = tuning if name == "epochs" else None
+            record = PartRecord(options.out, name, not options.toy, about(name, options.toy, minutes, given))
+            graphs = list(TOYS) if options.toy else options.graphs
+            plan = Plan(scratch / name, options.toy, graphs, options.scale, given, budget, record.result)
+            run_part(plan, record)
+            if name == "products" and tuning is None:
+                tuning = str((options.out / TUNING_FILE).resolve())
 
 
-def check_items(part: Part) -> Groups:
-    """The tests, then compute-sanitizer over a sample of them."""
-    yield [part.item("kernel_tests", "kernel_tests")]
-    if part.toy:
-        return
-    if shutil.which("compute-sanitizer"):
-        yield [part.item(tool, "kernel_tests", tool=tool) for tool in TOOLS]
-    else:
-        part.runner.note("compute-sanitizer", None, "missing", "it is not on the PATH")
+def run_part(plan: Plan, record: "PartRecord") -> None:
+    """The commands of a part, and its record whenever there are new results."""
+    try:
+        for command in PARTS[record.name](plan):
+            run_once(command, plan.budget, record)
+        record.tree["finished"] = True
+    finally:
+        record.tree["run"]["elapsed_s"] = round(plan.budget.elapsed, 1)
+        record.write()
+    if record.measured:
+        print(make_headline(record.tree), flush=True)
+    record.say(plan.budget, f"{record.folder / record.name}.md and {record.name}.json are written")
 
 
-def product_items(part: Part) -> Groups:
-    """Rates, then everything compiled at once, then one graph after the other, with the GPU to itself; ncu last."""
-    yield [part.item("rates", "rates", _RATES_MOST_S)]
-    if not part.toy:
-        seconds = part.runner.budget.part(_COMPILE_SHARE, most_s=_COMPILE_MOST_S).seconds
-        cases = compile_cases([width for name in part.graphs for width in SWEPT[name]])
-        count = min(len(cases), part.parallel)
-        yield [part.item("compile", "compile_job", seconds, cases=cases[turn::count]) for turn in range(count)]
-    for name, seconds, arguments in part.graph_items(_HITS_S):
-        rates = part.runner.record.tree.get("rates", {}).get("gather", [])
-        yield [part.item(name, "product", seconds, rates=rates, **arguments)]
-    if part.toy:
-        part.runner.record.put(["hits"], {"reason": NOT_MEASURED})
-    else:
-        name = part.graphs[0]
-        yield [part.item("hits", "hits", graph=name, scale=part.scales().get(name, 0.1))]
+def run_once(command: Command, budget: Budget, record: "PartRecord") -> None:
+    """One command. Nothing that it does ends the part."""
+    entry = record.add(command)
+    seconds, begin = min(command.seconds, budget.left), Budget(0.0)
+
+    def look() -> None:
+        result = command.read(command.out)
+        if result != entry["result"]:
+            entry["result"] = result
+            record.write()
+
+    try:
+        if seconds < START_S:
+            entry |= {"state": "left out", "reason": f"{seconds:.0f} s are left"}
+        else:
+            record.say(budget, f"{command.title}: begun, {seconds:.0f} s")
+            run_or_raise(command.arguments, seconds, look)
+            entry["state"] = "done"
+    except subprocess.TimeoutExpired:
+        entry |= {"state": "left out", "reason": f"its time of {seconds:.0f} s was over"}
+    except RuntimeError as error:
+        entry |= {"state": "failed", "reason": str(error)}
+    finally:
+        entry["took_s"] = round(begin.elapsed, 1)
+        look()
+        record.write()
+    why = f": {entry['reason']}" if "reason" in entry else ""
+    record.say(budget, f"{command.title} {entry['state']} ({entry['took_s']} s){why}")
 
 
-def epoch_items(part: Part) -> Groups:
-    """One graph after the other, ours and the peers in a process each; then whole tables and plans."""
-    for name, seconds, arguments in part.graph_items(
-        0.0 if part.toy else min(_WHOLE_S, 0.25 * part.runner.budget.left)
-    ):
-        yield [part.item(name, "epoch", _OURS_SHARE * seconds, presets="ours", keep=True, **arguments)]
-        yield [part.item(name, "epoch", (1 - _OURS_SHARE) * seconds, presets="peers", **arguments)]
-    yield [part.item("whole", "whole", scratch=str(part.scratch), scales=part.scales())]
+class PartRecord:
+    """The results of a part, in ``<part>.json`` and, as a page, in ``<part>.md``; the part ``products`` also writes the
+    tuning file of the sweep's winners.
+
+    Args:
+        folder: where the files go.
+        measured: whether times mean anything; otherwise every time is written as not measured.
+        run: what was asked for, and where.
+    """
+
+    def __init__(self, folder: Path, name: str, measured: bool, run: dict[str, Any]):
+        self.folder, self.name, self.measured = folder, name, measured
+        self.tree: dict[str, Any] = {"finished": False, "run": run, "commands": []}
+        self.write()
+
+    def add(self, command: Command) -> dict[str, Any]:
+        """The entry of a command that begins."""
+        text = shlex.join(["python", *command.arguments[1:]])
+        self.tree["commands"].append({"title": command.title, "command": text, "state": "begun", "result": {}})
+        return self.tree["commands"][-1]
+
+    def result(self, title: str) -> dict[str, Any]:
+        """What a command has left so far; empty: nothing."""
+        return next((entry["result"] for entry in self.tree["commands"] if entry["title"] == title), {})
+
+    def say(self, budget: Budget, line: str) -> None:
+        """Tell the user."""
+        print(f"[{self.name}, {budget.left:4.0f} s left] {line}", flush=True)
+
+    def write(self) -> None:
+        """Write all files, each in one step: they are whole whenever the program ends."""
+        tree = self.tree if self.measured else without_times(self.tree)
+        texts = {f"{self.name}.json": strict_json(tree, indent=1) + "\n", f"{self.name}.md": make_page(tree)}
+        if self.name == "products":
+            results = [entry["result"] for entry in tree["commands"]]
+            rows = [row_of(row) for one in results if one.get("op") == "sweep" for row in one["measurements"]]
+            gpu = next((result["gpu"]["name"] for result in results if result.get("gpu")), None)
+            texts[TUNING_FILE] = tuning_text(rows, gpu)
+        for name, text in texts.items():
+            write_text(self.folder / name, text)
 
 
-def model_items(part: Part) -> Groups:
-    """Models and trainings that the other parts leave out, one after the other."""
-    yield [part.item("models", "models", scratch=str(part.scratch))]
+def without_times(node: Any) -> Any:
+    """The tree of a record with words in the place of every time."""
+    if isinstance(node, list):
+        return [without_times(child) for child in node]
+    if not isinstance(node, dict):
+        return node
+    return {key: NOT_MEASURED if key.endswith(_TIMES) else without_times(child) for key, child in node.items()}
 
 
-def rank_items(part: Part) -> Groups:
-    """Jobs of several ranks, one after the other."""
-    yield [part.item("ranks", "ranks", scratch=str(part.scratch))]
-
-
-PARTS: dict[str, Callable[[Part], Groups]] = {
-    "checks": check_items,
-    "products": product_items,
-    "epochs": epoch_items,
-    "models": model_items,
-    "ranks": rank_items,
-}
-"""In the order in which they make sense."""
-
-MINUTES = {"checks": 2.5, "products": 9.3, "epochs": 9.3, "models": 8.0, "ranks": 8.0}
-"""Time that each part takes at most."""
+def about(name: str, toy: bool, minutes: float, tuning: str | None) -> dict[str, Any]:
+    """What was asked for, and the machine as far as it is known without its GPU, which a command describes."""
+    machine = hardware(torch.device("cpu"))
+    del machine["gpu"]
+    return {
+        "part": name,
+        "command": shlex.join(["./launch/gpu_bench", *sys.argv[1:]]),
+        "times": NOT_MEASURED if toy else "measured, medians",
+        "minutes": minutes,
+        "tuning": "none given" if tuning is None else Path(tuning).read_text(),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        **machine,
+        "num_gpus": torch.cuda.device_count(),
+        "git_commit": git_commit(),
+        "versions": versions("triton", "torch_geometric"),
+    }
