@@ -10,6 +10,7 @@ in the memory of the device.
 """
 
 import gc
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -57,38 +58,36 @@ _HOST_S_PER_ENTRY = 3e-8  # each preset shards the adjacency on the host
 _LEAST_S, _MOST_S = 6.0, 150.0  # of one method on a graph that is made on the device
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A training that may be set up."""
-
-    name: str
-    kind: str
-    make: Callable[[], Step]
-    case: dict[str, Any]
-
-
 @dataclass
 class Ready:
-    """The trainings that are set up, and those that cannot be."""
+    """The trainings of this process that are set up, and those that cannot be."""
 
     methods: list[Method] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
     steps: dict[str, Step] = field(default_factory=dict)  # by the label of the method
 
-    def add(self, candidates: Iterable[Candidate], cfg: BenchConfig, world: World) -> None:
-        """Set trainings up: ours on all ranks of ``world``, peers on this one."""
+    def add(self, candidates: Iterable[Method], cfg: BenchConfig, device: torch.device) -> None:
+        """Set up what the candidates make, whose ``run`` makes a step. Every rank has the same of ours."""
         for candidate in candidates:
-            ours = candidate.kind == "ours"
-            step, setup_s, reason = attempt(candidate.make, FullGNNError if ours else Exception)
-            size = world.size if ours else 1
-            if reason:  # the same on every rank
-                processes = {"processes": size} if size > 1 else {}
+            step, setup_s, reason = attempt(candidate.run, FullGNNError if candidate.kind == "ours" else Exception)
+            if reason:
+                processes = {"processes": candidate.processes} if candidate.processes > 1 else {}
                 self.missing.append(Missing(candidate.name, reason, candidate.case | processes))
-                continue
-            run, details = timed(step, world.device, cfg.at_once), {"setup_s": setup_s}
-            method = Method(candidate.name, candidate.kind, run, size, case=candidate.case, details=details)
-            self.methods.append(method)
-            self.steps[method.label] = step
+            else:
+                run, self.steps[candidate.label] = timed(step, device, cfg.at_once), step
+                self.methods.append(replace(candidate, run=run, details={"setup_s": setup_s}))
+
+    def listed(self) -> tuple[list[Method], list[Missing]]:
+        """The methods, without what runs them, and what is missing."""
+        return [replace(method, run=None) for method in self.methods], self.missing
+
+    def run(self, number: int) -> tuple[float, list[float]]:
+        """Run a method once; the process takes the time itself."""
+        return self.methods[number].run()
+
+    def peak_bytes(self) -> int | None:
+        """The peak memory of the process since the trainings were set up."""
+        return peak_process_bytes()
 
     def describe(self, measurements: list[Measurement], cfg: BenchConfig, device: torch.device) -> None:
         """Add what is known after the epochs to the details: settings of ours, and the launches of one epoch."""
@@ -116,7 +115,7 @@ def in_rounds(cfg: BenchConfig, world: World) -> Results:
     statistics = problem.statistics() if problem else None
     ready = Ready()
     if world.size > 1 or not cfg.separate:
-        ready.add(ours(cfg, world, graph, *sizes), cfg, world)
+        ready.add(ours(cfg, world, graph, *sizes), cfg, world.device)
     workers: dict[Worker, list[str]] = {}  # with the labels of their methods
     if world.size > 1 or cfg.separate:
         del problem, graph  # they are made again in the processes
@@ -126,7 +125,7 @@ def in_rounds(cfg: BenchConfig, world: World) -> Results:
             ready.methods += [replace(one, run=partial(worker.ask, "run", n)) for n, one in enumerate(methods)]
             ready.missing += [one for one in missing if one not in ready.missing]  # each process reports the same
     elif problem is not None:
-        ready.add(peers(cfg, problem), cfg, world)
+        ready.add(peers(cfg, problem), cfg, world.device)
     from_rank0(lambda: check_baseline(ready.methods, cfg.baseline))
 
     forget_peak_process_bytes()
@@ -157,23 +156,19 @@ def one_after_the_other(cfg: BenchConfig, world: World) -> Results:
     del made
     first: dict[str, Measurement] = {}  # by the case
     own = replace(cfg, overrides=["scheme.replication=1", "self_loops=false", *cfg.overrides])  # A + I has its loops
-    for case in dropout_cases(cfg):
-        for candidate in [
-            *ours(own, world, None, problem.widths, False, problem, [case]),
-            *peers(own, problem, [case]),
-        ]:
-            train = partial(_alone, candidate, cfg, world, problem)
-            least_s = 0.0 if cfg.graph in TOYS else _LEAST_S
-            outcome, missing = cases.run(candidate.name, train, case, least_s, _MOST_S)
-            for measured in outcome.measurements if outcome else []:
-                base = first.setdefault(str(case), measured)
-                measured.compare_with(base)
-                comparable = candidate.kind == "ours" or not any(case.values())  # peers draw other masks
-                measured.details["loss_error"] = loss_error(measured, base) if comparable else None
-            yield outcome or Outcome(missing=missing)
+    candidates = [*ours(own, world, None, problem.widths, False, problem), *peers(own, problem)]
+    for candidate in sorted(candidates, key=lambda candidate: candidate.case.get("dropout", 0.0)):
+        train, least_s = partial(_alone, candidate, cfg, world, problem), 0.0 if cfg.graph in TOYS else _LEAST_S
+        outcome, missing = cases.run(candidate.name, train, candidate.case, least_s, _MOST_S)
+        for measured in outcome.measurements if outcome else []:
+            base = first.setdefault(str(candidate.case), measured)
+            measured.compare_with(base)
+            comparable = candidate.kind == "ours" or not any(candidate.case.values())  # peers draw other masks
+            measured.details["loss_error"] = loss_error(measured, base) if comparable else None
+        yield outcome or Outcome(missing=missing)
 
 
-def _alone(candidate: Candidate, cfg: BenchConfig, world: World, problem: Problem) -> Outcome:
+def _alone(candidate: Method, cfg: BenchConfig, world: World, problem: Problem) -> Outcome:
     """Set up one training, time its epochs, and count the bytes that a process would hold that runs it alone."""
     device, ready = world.device, Ready()
     before = start_memory(device)
@@ -184,7 +179,7 @@ def _alone(candidate: Candidate, cfg: BenchConfig, world: World, problem: Proble
         peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
         return {} if peak is None else {"peak_mb": (peak - before + shared) / 1e6}
 
-    ready.add([candidate], cfg, world)
+    ready.add([candidate], cfg, device)
     setup = {f"setup_{key}": mb for key, mb in peak_mb().items()}
     start_memory(device)
     measurements, failed = measure(ready.methods, world, cfg.epochs - cfg.warmup, cfg.warmup, cfg.budget_s)
@@ -221,48 +216,39 @@ def parts_alone(cfg: BenchConfig) -> list[BenchConfig]:
 
 
 def ours(
-    cfg: BenchConfig,
-    world: World,
-    graph: Graph | None,
-    widths: list[int],
-    bipartite: bool,
-    problem: Problem | None = None,
-    cases: list[dict[str, float]] | None = None,
-) -> list[Candidate]:
+    cfg: BenchConfig, world: World, graph: Graph | None, widths: list[int], bipartite: bool, own: Problem | None = None
+) -> list[Method]:
     """The presets, on all ranks of ``world``; a preset that this number of processes cannot run is missing.
 
     Args:
         graph: the whole graph on rank 0, None elsewhere.
         widths: of the layers: features, hidden, classes.
         bipartite: whether the nodes are users and items.
-        problem: whose graph takes the place of ``graph``.
-        cases: see ``dropout_cases``; None: all.
+        own: the problem whose graph takes the place of ``graph``.
+
+    Returns:
+        methods whose ``run`` makes the ``Step``, as :func:`peers` does.
     """
 
     def make(preset: str, dropout: float = 0.0) -> Step:
         run_cfg = preset_config(cfg, preset, widths[1], bipartite, dropout)
-        in_order = prepared(problem, num_parts(run_cfg.scheme, world.size)) if problem else None
+        in_order = prepared(own, num_parts(run_cfg.scheme, world.size)) if own else None
         return Epochs(run_cfg, graph, world, first_weights(widths, cfg.seed, cfg.gnn), in_order)
 
-    chosen = presets() if cfg.presets is None else cfg.presets
-    return [
-        Candidate(preset, "ours", partial(make, preset, **case), case)
-        for case in (dropout_cases(cfg) if cases is None else cases)
-        for preset in chosen
-    ]
+    chosen = itertools.product(dropout_cases(cfg), presets() if cfg.presets is None else cfg.presets)
+    return [Method(preset, "ours", partial(make, preset, **case), world.size, case=case) for case, preset in chosen]
 
 
-def peers(cfg: BenchConfig, problem: Problem, cases: list[dict[str, float]] | None = None) -> list[Candidate]:
+def peers(cfg: BenchConfig, problem: Problem) -> list[Method]:
     """The peers of the chosen libraries, on this process."""
     weights, makers = peer_weights(problem, cfg.seed, cfg.gnn), dict[str, Callable[..., Step]]()
     for library in cfg.peers:
         attempt(partial(import_module, MODULE.get(library, library)))  # not a part of any set-up time
         makers |= EPOCH[cfg.gnn][library]
+    chosen = [name for name in makers if cfg.methods is None or name in cfg.methods]
     return [
-        Candidate(name, "peer", partial(make, problem, weights, **case), case)
-        for case in (dropout_cases(cfg) if cases is None else cases)
-        for name, make in makers.items()
-        if cfg.methods is None or name in cfg.methods
+        Method(name, "peer", partial(makers[name], problem, weights, **case), case=case)
+        for case, name in itertools.product(dropout_cases(cfg), chosen)
     ]
 
 
@@ -274,36 +260,17 @@ def dropout_cases(cfg: BenchConfig) -> list[dict[str, float]]:
 def single_process(cfg: BenchConfig, world: World) -> Ready:
     """Our presets and the peers in a process that was started for them; the graph is in the cache by now."""
     problem, ready = as_problem(cfg, load_graph(cfg), world.device), Ready()
-    ready.add(ours(cfg, world, problem.graph, problem.widths, problem.is_bipartite), cfg, world)
-    ready.add(peers(cfg, problem), cfg, world)
+    own = ours(cfg, world, problem.graph, problem.widths, problem.is_bipartite)
+    ready.add([*own, *peers(cfg, problem)], cfg, world.device)
+    forget_peak_process_bytes()
     return ready
 
 
-class Alone:
-    """What a process beside the job holds: a job of one rank, in which our training runs as it always does."""
-
-    def __init__(self, cfg: BenchConfig, world: World):
-        self._ready = single_process(cfg, world)
-        forget_peak_process_bytes()
-
-    def listed(self) -> tuple[list[Method], list[Missing]]:
-        """The methods, without what runs them, and what is missing."""
-        return [replace(method, run=None) for method in self._ready.methods], self._ready.missing
-
-    def run(self, number: int) -> tuple[float, list[float]]:
-        """Run a method once. The process takes the time itself; rank 0 sleeps meanwhile."""
-        return self._ready.methods[number].run()
-
-    def peak_bytes(self) -> int | None:
-        """The peak memory since the methods were set up."""
-        return peak_process_bytes()
-
-
 @contextmanager
-def alone(cfg: BenchConfig) -> Iterator[Alone]:
-    """In a new process: what it holds."""
+def alone(cfg: BenchConfig) -> Iterator[Ready]:
+    """What a process beside the job holds: a job of one rank, in which our training runs as it always does."""
     with world_of_one(run_config(cfg).runtime) as world:
-        yield Alone(cfg, world)
+        yield single_process(cfg, world)
 
 
 def _start(cfg: BenchConfig) -> Worker:

@@ -1,7 +1,7 @@
 """The rates of copies, of gathered rows and of dense products on the device, with which times are compared."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ _TILES = ((2048, 4), (4096, 4), (4096, 8))
 """Elements and warps of a program that are tried; the best counts."""
 
 Case = dict[str, Any]
+Rate = tuple[bool, float, float]
+"""Whether the table lay in the L2, the bytes of a row, and the GB/s."""
 
 
 def run(cfg: BenchConfig, world: World) -> Results:
@@ -83,18 +85,14 @@ def gemm(world: World, case: Case, toy: bool) -> Measurement:
     return measured
 
 
-def gather_rates(record: str | None) -> Iterator[tuple[bool, float, float]]:
-    """Of a ``record.json`` of op=rates: whether the table lay in the L2, the bytes of a row, and the GB/s."""
+def gather_rates(record: str | None) -> Iterator[Rate]:
+    """The rates of gathered rows in a ``record.json`` of op=rates."""
     for row in json.loads(Path(record).read_text())["measurements"] if record else []:
         if row["method"] == "gather":
             yield row["case"]["table"] == "L2", row["case"]["row_bytes"], row["details"]["gb_per_s"]
 
 
-def rate_at(rates: list[tuple[bool, float, float]], row_bytes: float, in_l2: bool) -> float | None:
-    """GB/s measured for rows of ``row_bytes``, between the measured sizes in proportion; None: not measured.
-
-    Args:
-        rates: see ``gather_rates``.
-    """
+def rate_at(rates: Iterable[Rate], row_bytes: float, in_l2: bool) -> float | None:
+    """GB/s measured for rows of ``row_bytes``, between the measured sizes in proportion; None: not measured."""
     points = sorted((size, rate) for place, size, rate in rates if place == in_l2)
     return float(np.interp(row_bytes, *np.array(points, float).T)) if points else None

@@ -17,13 +17,13 @@ from fullgnn.bench.config import BenchConfig
 from fullgnn.bench.exact import error_of
 from fullgnn.bench.gpu.contestants import CONTESTANTS, CSR, FLOAT32, PACKED
 from fullgnn.bench.gpu.made_graph import make_graph
-from fullgnn.bench.gpu.products import Products
+from fullgnn.bench.gpu.products import Product
 from fullgnn.bench.gpu.timing import compile_ahead, is_toy, rotated, time_on_device
 from fullgnn.bench.gpu.tunables import Changed, descent, row_of, single_changes
 from fullgnn.bench.harness import Measurement, Outcome, Results
 from fullgnn.distributed import World
 from fullgnn.kernels.dense.dense import linear_gradients, matmul
-from fullgnn.kernels.spmm import Epilogue
+from fullgnn.kernels.spmm import Epilogue, LocalCSR
 from fullgnn.kernels.support import tuning
 from fullgnn.kernels.support.tuning import tuning_of
 
@@ -56,31 +56,37 @@ def run(cfg: BenchConfig, world: World) -> Results:
     toy, cases = is_toy(world.device), Cases(cfg.limit_s, world.device)
     made = make_graph(cfg, cases.budget, world.device)
     yield Outcome(problem=made.facts)
-    trials = Trials(Products(made.block, world, []), world)
-    del made
-    yield from sweep(trials, cases, cfg.graph, _TOY_S if toy else _SECONDS, 1 if toy else None)
+    yield from sweep(made.block, cases, world, cfg.graph, _TOY_S if toy else _SECONDS, 1 if toy else None)
 
 
-def sweep(trials: "Trials", cases: Cases, graph: str, seconds: float, most: int | None = None) -> Results:
+def sweep(block: LocalCSR, cases: Cases, world: World, graph: str, seconds: float, most: int | None = None) -> Results:
     """The rows of a graph.
 
     Args:
         seconds: for the runs of one row.
         most: constants that are changed alone; None: all.
     """
+
+    def launch(kernel: str, width: int, changed: Changed) -> None:
+        with _changed(kernel, changed):
+            trial(kernel, width, block, world.device).launch(width)
+
+    def time(kernel: str, width: int, changed: Changed) -> Measurement:
+        with _changed(kernel, changed):
+            return trial(kernel, width, block, world.device).time(width, world, seconds)
+
     for width, (kernel, section) in itertools.product(WIDTHS[graph], SECTIONS.items()):
-        if kernel != DENSE and CONTESTANTS[kernel].missing(trials.device) is not None:
+        if kernel != DENSE and CONTESTANTS[kernel].missing(world.device) is not None:
             continue
         single, rows = [{}, *single_changes(section)[:most]], list[Measurement]()
-        compile_ahead([partial(trials.launch, kernel, width, changed) for changed in single], trials.device)
+        compile_ahead([partial(launch, kernel, width, changed) for changed in single], world.device)
         for changed in _to_try(single, rows):
             what = ", ".join(f"{name}={value}" for name, value in changed.items()) or "defaults"
             case = {"graph": graph, "width": width, "constants": f"{section}: {what}"}
-            once = partial(trials.time, kernel, width, changed, seconds)
-            measured, missing = cases.run(kernel, once, case, predicted_s=1.5, limit_s=40)
+            measured, missing = cases.run(kernel, partial(time, kernel, width, changed), case, 1.5, 40)
             if measured:
                 measured.method.case.update(case)
-                measured.details.update({"section": section, "changed": changed})
+                measured.details.update(section=section, changed=changed)
                 rows.append(measured)
                 measured.compare_with(rows[0])
             yield Outcome([measured] if measured else [], missing)
@@ -92,44 +98,16 @@ def _to_try(single: list[Changed], rows: list[Measurement]) -> Iterator[Changed]
     yield from descent([row_of(measured.record()) for measured in rows])
 
 
-class Trials:
-    """Times kernels with constants that differ from the defaults.
-
-    Args:
-        products: of a graph.
-    """
-
-    def __init__(self, products: Products, world: World):
-        self._products, self._world, self.device = products, world, world.device
-        self._dense: DenseLayer | None = None
-
-    def time(self, kernel: str, width: int, changed: Changed, seconds: float) -> Measurement:
-        """The times, and in the details whether the result was ``correct``. The other constants are the defaults,
-        whatever file there is for this GPU."""
-        with _changed(kernel, changed):
-            if kernel != DENSE:
-                self._dense = None  # its memory is free for the product
-                return self._products.time(CONTESTANTS[kernel], width, seconds, keep=False)
-            return self._layer(width).time(seconds, self._world)
-
-    def launch(self, kernel: str, width: int, changed: Changed) -> None:
-        """Launch once what :meth:`time` times."""
-        with _changed(kernel, changed):
-            if kernel == DENSE:
-                self._layer(width).run_once()
-            else:
-                self._products.launch(CONTESTANTS[kernel], width, keep=False)
-
-    def _layer(self, width: int) -> "DenseLayer":
-        if self._dense is None or self._dense.width != width:
-            self._products.release()
-            self._dense = DenseLayer(self._products.num_rows, DEPTHS.get(width, width), width, self.device)
-        return self._dense
+def trial(kernel: str, width: int, block: LocalCSR, device: torch.device) -> "Product | DenseLayer":
+    """What is timed, with the constants of this moment."""
+    if kernel != DENSE:
+        return Product(CONTESTANTS[kernel], block, device)
+    return DenseLayer(block.num_rows, DEPTHS.get(width, width), width, device)
 
 
 @contextmanager
 def _changed(kernel: str, changed: Changed) -> Iterator[None]:
-    """Inside, the constants of ``kernel`` are ``changed``."""
+    """Inside, the constants of ``kernel`` are ``changed``, the others the defaults, whatever file this GPU has."""
     tuning.use(tuning_of({SECTIONS[kernel]: changed}))
     try:
         yield
@@ -145,7 +123,6 @@ class DenseLayer:
     """
 
     def __init__(self, num_rows: int, depth: int, width: int, device: torch.device):
-        self.width, self._device = width, device
         self._inputs = rotated(num_rows, depth, device)
         self._gradient = rotated(num_rows, width, device, seed=1)[0]
         weight = torch.randn(depth, width, device=device) / depth**0.5
@@ -157,13 +134,13 @@ class DenseLayer:
         """X^T G'."""
         return linear_gradients(x, self._gradient, self._output, 1.0, keep_masked=True)[0]
 
-    def run_once(self) -> Tensor:
+    def launch(self, width: int) -> Tensor:
         """X^T G' of the first input."""
         return self.run(self._inputs[0])
 
-    def time(self, seconds: float, world: World) -> Measurement:
+    def time(self, width: int, world: World, seconds: float) -> Measurement:
         """The times, and in the details whether the gradient is ``correct``."""
-        error = error_of(self.run_once(), self._exact, self._magnitude)
+        error = error_of(self.launch(width), self._exact, self._magnitude)
         measured = time_on_device(DENSE, self.run, self._inputs, world, seconds)
         measured.details["correct"] = error <= FLOAT32
         return measured
