@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -64,46 +64,51 @@ def make_table(record: dict[str, Any]) -> str:
     """Markdown: the command, the problem and the machine, one row for each measurement, and what is missing."""
     where = f"{record['hardware']['gpu'] or record['hardware']['cpu']}, commit {record['git_commit']}"
     parts = [f"`{record['command']}`", words(record["problem"] or {}), where, results([record])]
-    if record["missing"]:
-        parts.append("Missing:\n\n" + "\n".join(f"- {line}" for line in missing_lines(record)))
+    cases = [f" ({words(missing['case'])})" if missing["case"] else "" for missing in record["missing"]]
+    lines = [f"- {one['method']}{case}: {one['reason']}" for one, case in zip(record["missing"], cases)]
+    parts += ["Missing:", "\n".join(lines)] if lines else []
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def results(records: Iterable[dict[str, Any]]) -> str:
+def results(records: list[dict[str, Any]]) -> str:
     """Markdown of what records of one operation have measured and checked.
 
     Where several have measured the same methods, on different numbers of processes, the table has the speed-up over the
     first.
     """
-    records = list(records)
-    rows = [row for record in records for row in record["measurements"]]
-    parts = [_checked([check for record in records for check in record["checks"]])]
-    if rows:
-        known = COLUMNS.get(records[0]["op"], {})
-        columns = {key: head for key, head in known.items() if any(row["details"].get(key) is not None for row in rows)}
-        cases = list(dict.fromkeys(case for row in rows for case in row["case"]))
-        first = {row["method"]: row["median_ms"] for row in reversed(rows)}
-        header = ["method", "processes x threads", *(case.replace("_", " ") for case in cases)]
-        header += ["median ms", "p20", "p80", "rounds", "ratio", *columns.values()]
-        header += ["speed-up"] if len(records) > 1 else []
-        cells = [
-            [row["method"], f"{row['processes']} x {row['threads']}"]
-            + [cell(row["case"].get(case)) for case in cases]
-            + [cell(row[key]) for key in ("median_ms", "p20_ms", "p80_ms", "rounds", "ratio")]
-            + [cell(row["details"].get(key)) for key in columns]
-            + ([ratio(first[row["method"]], row["median_ms"])] if len(records) > 1 else [])
-            for row in rows
-        ]
-        parts.append(format_table(header, cells))
-        parts.append(_baselines(dict.fromkeys(row["baseline"] for row in rows if row["baseline"])))
-    parts += [_launched(row) for row in rows if row["details"].get("launches")]
+    checks = [check for record in records for check in record["checks"]]
+    measured = [row for record in records for row in record["measurements"]]
+    columns, first = COLUMNS.get(records[0]["op"], {}), {row["method"]: row["median_ms"] for row in reversed(measured)}
+    shown = [
+        {"method": row["method"], "processes x threads": f"{row['processes']} x {row['threads']}"}
+        | {case.replace("_", " "): value for case, value in row["case"].items()}
+        | {key.removesuffix("_ms"): row[key] for key in ("median_ms", "p20_ms", "p80_ms", "rounds", "ratio")}
+        | {head: row["details"].get(key) for key, head in columns.items()}
+        | ({"speed-up": ratio(first[row["method"]], row["median_ms"])} if len(records) > 1 else {})
+        for row in measured
+    ]
+    parts = [f"{sum(check['passed'] for check in checks)} of {len(checks)} passed." if checks else ""]
+    parts += [table(checks), table(shown)]
+    if names := dict.fromkeys(row["baseline"] for row in measured if row["baseline"]):
+        lines = ["A ratio is the median over the baseline's: above 1 is slower.", *(f"Baseline: {n}." for n in names)]
+        parts.append("\n".join(lines))
+    for row in measured:
+        if launches := row["details"].get("launches"):  # what the GPU did in an epoch, see telemetry/launches.py
+            case = f" ({words(row['case'])})" if row["case"] else ""
+            parts.append(f"One epoch of {row['method']}{case}: {cell(launches['busy_ms'])} ms at work and "
+                         f"{cell(launches['idle_ms'])} ms idle.")  # fmt: skip
+            parts += [table(launches[key][:15]) for key in ("kernels", "gaps")]
     return "\n\n".join(filter(None, parts))
 
 
-def missing_lines(record: dict[str, Any]) -> list[str]:
-    """A line for each method without times."""
-    cases = [f" ({words(missing['case'])})" if missing["case"] else "" for missing in record["missing"]]
-    return [f"{one['method']}{case}: {one['reason']}" for one, case in zip(record["missing"], cases)]
+def table(rows: list[dict[str, Any]]) -> str:
+    """A table in Markdown with a column for each key for which any row has a value; empty: there are no rows."""
+    heads = [
+        key
+        for key in dict.fromkeys(key for row in rows for key in row)
+        if any(row.get(key) not in (None, "") for row in rows)
+    ]
+    return format_table(heads, [[cell(row.get(key)) for key in heads] for row in rows]) if rows else ""
 
 
 def write(folder: Path, record: dict[str, Any], table: str) -> None:
@@ -112,46 +117,18 @@ def write(folder: Path, record: dict[str, Any], table: str) -> None:
     write_text(folder / "table.md", table)
 
 
-def _checked(checks: list[dict[str, Any]]) -> str:
-    rows = [[check["subject"], check["what"], "yes" if check["passed"] else "no", check["case"]] for check in checks]
-    failed = [", ".join(filter(None, (c["subject"], c["what"], c["case"]))) for c in checks if not c["passed"]]
-    lines = [
-        f"- FAILED: {name}: {check['said']}" for name, check in zip(failed, (c for c in checks if not c["passed"]))
-    ]
-    passed = f"{len(checks) - len(failed)} of {len(checks)} passed."
-    return "\n\n".join([passed, format_table(["subject", "check", "passed", "of"], rows), *lines]) if checks else ""
-
-
-def _launched(row: Mapping[str, Any]) -> str:
-    """What the GPU did in an epoch, see ``telemetry/launches.py``."""
-    table, tables = row["details"]["launches"], []
-    for key, heads in (
-        ("kernels", ("kernel", "launches", "total_ms")),
-        ("gaps", ("after", "before", "gaps", "total_ms")),
-    ):
-        tables.append(format_table(heads, [[cell(entry[head]) for head in heads] for entry in table[key][:15]]))
-    case = f" ({words(row['case'])})" if row["case"] else ""
-    busy = f"{cell(table['busy_ms'])} ms at work and {cell(table['idle_ms'])} ms idle"
-    return "\n\n".join([f"One epoch of {row['method']}{case}: {busy}.", *tables])
-
-
-def _baselines(names: Iterable[str]) -> str:
-    lines = [f"Baseline: {name}." for name in names]
-    return "\n".join(["A ratio is the median over the baseline's: above 1 is slower.", *lines]) if lines else ""
-
-
 def words(values: Mapping[str, Any]) -> str:
     """The values with their names, in a sentence."""
     return ", ".join(f"{key} {cell(value) if isinstance(value, float) else value}" for key, value in values.items())
 
 
-def ratio(value: Any, base: Any) -> str:
-    """One number over another; a dash if there are words in the place of one."""
-    return cell(value / base) if all(isinstance(number, (int, float)) for number in (value, base)) else "-"
+def ratio(value: Any, base: Any) -> float | None:
+    """One number over another; None if there are words in the place of one."""
+    return value / base if all(isinstance(number, (int, float)) for number in (value, base)) else None
 
 
 def cell(value: Any) -> str:
     """A value as a cell of a table."""
     if isinstance(value, float):
         return f"{value:.2e}" if 0 < abs(value) < 1e-3 else f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
-    return "-" if value is None else str(value)
+    return "-" if value in (None, "") else str(value)

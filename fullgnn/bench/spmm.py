@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fullgnn.bench.config import BenchConfig, run_config
-from fullgnn.bench.exact import exact_rows
+from fullgnn.bench.exact import exact_rows, sample_rows
 from fullgnn.bench.harness import Method, Missing, Outcome, Results, attempt, check_baseline, compare, measure, timed
 from fullgnn.bench.ours import product
 from fullgnn.bench.peers import SPMM, Made, Makers, set_up
@@ -29,7 +29,6 @@ from fullgnn.graph import Graph
 from fullgnn.partition import Partition
 from fullgnn.partition.counts import bandwidth, edge_cut
 
-_NUM_SAMPLES = 256
 _WRONG = 0.02  # relative; a kernel that gathers bfloat16 stays below
 
 
@@ -40,7 +39,8 @@ def run(cfg: BenchConfig, world: World) -> Results:
     yield Outcome(missing=missing, problem=problem.statistics())
     for width in cfg.widths:
         x, case = operand(problem, width, cfg.seed), {"width": width}
-        rows, expected = reference(problem, x, cfg.seed)
+        rows = sample_rows(problem.block)
+        expected = exact_rows(problem.block, x, rows)
         methods, missing = [], []
         for name, (multiply, setup_s) in products.items():
             error, _, reason = attempt(functools.partial(relative_error, multiply, x, rows, expected))
@@ -95,9 +95,7 @@ def make_products(cfg: BenchConfig, problem: Problem, peers: Makers) -> tuple[di
     return set_up({"fullgnn": ours, **peers}, problem)
 
 
-def product_method(
-    name: str, multiply: Callable[..., Any], x: Tensor, case: dict[str, Any], details: dict[str, Any]
-) -> Method:
+def product_method(name: str, multiply: Any, x: Tensor, case: dict[str, Any], details: dict[str, Any]) -> Method:
     """One call of ``multiply`` with ``x``."""
     kind = "ours" if name.startswith("kernel=") else "peer"
     return Method(name, kind, timed(functools.partial(multiply, x), x.device), case=case, details=details)
@@ -107,13 +105,6 @@ def operand(problem: Problem, width: int, seed: int) -> Tensor:
     """(num_nodes, width) float32 random X."""
     x = torch.randn(problem.num_nodes, width, generator=torch.Generator().manual_seed(seed + width))
     return x.to(problem.indices.device)
-
-
-def reference(problem: Problem, x: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Ids of some random rows, (num_rows,), and these rows of the product in float64, (num_rows, width)."""
-    rows = np.random.default_rng(seed).choice(problem.num_nodes, min(_NUM_SAMPLES, problem.num_nodes), replace=False)
-    chosen = torch.from_numpy(rows).to(x.device)
-    return chosen, exact_rows(problem.block, x, chosen)
 
 
 def order_quality(graph: Graph, num_parts: int) -> dict[str, float | int]:

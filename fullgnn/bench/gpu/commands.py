@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -56,6 +57,10 @@ _WHOLE_S = 120.0
 _MOST_CHARACTERS = 20_000
 
 
+Read = Callable[[Path], dict[str, Any]]
+"""What is kept of the folder of a command."""
+
+
 @dataclass(frozen=True)
 class Command:
     """A command of a part."""
@@ -64,7 +69,7 @@ class Command:
     arguments: list[str]
     seconds: float  # it is ended then
     out: Path  # its folder
-    read: Callable[[Path], dict[str, Any]]  # what is kept of the folder
+    read: Read
 
 
 @dataclass(frozen=True)
@@ -80,27 +85,33 @@ class Plan:
     results: Callable[[str], dict[str, Any]]  # title -> what a command has left so far
     numbers: Iterator[int] = field(default_factory=itertools.count)  # of the folders
 
-    def bench(self, title: str, keys: str, seconds: float | None = None, *more: str) -> Command:
-        """``python -m fullgnn.bench``; ``seconds`` None, and in a toy: all the time that is left."""
-        seconds = self.budget.left if seconds is None or self.toy else min(seconds, self.budget.left)
+    def command(
+        self,
+        title: str,
+        keys: str,
+        seconds: float = math.inf,
+        *more: str,
+        module: str = "bench",
+        read: Read | None = None,
+    ) -> Command:
+        """A command of fullgnn; in a toy, and where ``seconds`` is infinite, it has all the time that is left."""
+        seconds, out = (
+            self.budget.left if self.toy else min(seconds, self.budget.left),
+            self.scratch / f"{next(self.numbers)}",
+        )
         own = [
             f"device={'cpu' if self.toy else 'cuda'}",
             f"warmup={WARMUP}",
-            f"limit_s={max(0.0, seconds - START_S):.0f}",
+            f"cache_dir={quote(f'{self.scratch}/cache')}",
         ]
-        own += [f"cache_dir={quote(str(self.scratch / 'cache'))}"]
-        return self._command(title, "bench", [*own, *shlex.split(keys), *more], seconds, kept)
+        own += [f"limit_s={max(0.0, seconds - START_S):.0f}"]
+        keys_of = [*(own if module == "bench" else []), *shlex.split(keys), *more, f"out={quote(str(out))}"]
+        return Command(title, [sys.executable, "-m", f"fullgnn.{module}", *keys_of], seconds, out, read or kept)
 
     def on_graph(self, graph: str, what: str, keys: str, seconds: float, *more: str) -> Command:
-        """The same on a look-alike that is made on the device."""
+        """A benchmark of a look-alike that is made on the device."""
         scale = [] if self.scale is None else [f"scale={self.scale:g}"]
-        return self.bench(f"{graph}: {what}", f"{keys} graph={graph} backend=gloo", seconds, *scale, *more)
-
-    def other(
-        self, title: str, module: str, keys: str, read: Callable[[Path], dict[str, Any]], seconds: float
-    ) -> Command:
-        """Another command of fullgnn."""
-        return self._command(title, module, shlex.split(keys), min(seconds, self.budget.left), read)
+        return self.command(f"{graph}: {what}", f"{keys} graph={graph} backend=gloo", seconds, *scale, *more)
 
     def seconds_by_graph(self, reserved_s: float) -> Iterator[tuple[str, float]]:
         """Each graph, and the seconds for it."""
@@ -112,25 +123,18 @@ class Plan:
         """The scale of the graph that a command has made."""
         return (self.results(title).get("problem") or {}).get("scale")
 
-    def _command(
-        self, title: str, module: str, keys: list[str], seconds: float, read: Callable[[Path], dict[str, Any]]
-    ) -> Command:
-        out = self.scratch / f"{next(self.numbers)}"
-        arguments = [sys.executable, "-m", f"fullgnn.{module}", *keys, f"out={quote(str(out))}"]
-        return Command(title, arguments, seconds, out, read)
-
 
 Commands = Iterator[Command]
 
 
 def check_commands(plan: Plan) -> Commands:
     """The tests, then compute-sanitizer over a sample of them."""
-    yield plan.bench("Checks", "op=checks backend=gloo")
+    yield plan.command("Checks", "op=checks backend=gloo")
 
 
 def product_commands(plan: Plan) -> Commands:
     """Rates; then products and the sweep of one graph after the other; ncu last."""
-    rates = plan.bench("Rates", "op=rates backend=gloo", _RATES_S)
+    rates = plan.command("Rates", "op=rates backend=gloo", _RATES_S)
     yield rates
     given = [f"rates={quote(str(rates.out / 'record.json'))}"] if plan.results("Rates") else []
     for name, seconds in plan.seconds_by_graph(_HITS_S):
@@ -139,7 +143,7 @@ def product_commands(plan: Plan) -> Commands:
         yield plan.on_graph(name, "products", f"op=products {widths}", _PRODUCTS_SHARE * seconds, *given)
         yield plan.on_graph(name, "sweep", "op=sweep", of_graph.left)
     scale = plan.made_scale(f"{plan.graphs[0]}: products") or 0.1
-    yield plan.bench("Memory traffic by ncu", f"op=hits graph={plan.graphs[0]} scale={scale:g} backend=gloo")
+    yield plan.command("Memory traffic by ncu", f"op=hits graph={plan.graphs[0]} scale={scale:g} backend=gloo")
 
 
 def epoch_commands(plan: Plan) -> Commands:
@@ -151,11 +155,11 @@ def epoch_commands(plan: Plan) -> Commands:
         yield plan.on_graph(name, "epochs", EPOCHS, seconds, *own)
     for name in plan.graphs:
         if scale := plan.made_scale(f"{name}: epochs"):
-            keys, seconds = plan_keys({**LOOKALIKES, **TOYS}[name], scale), 5 * _PLAN_S if plan.toy else _PLAN_S
-            yield plan.other(f"{name}: the plan", "plan", keys, planned, seconds)
+            keys = plan_keys({**LOOKALIKES, **TOYS}[name], scale)
+            yield plan.command(f"{name}: the plan", keys, _PLAN_S, module="plan", read=planned)
     for target in () if plan.toy else TARGETS:
         keys = f"target={target} device=cuda"
-        yield plan.other(f"Reproduced: {target}", "reproduce", keys, reproduced, plan.budget.left)
+        yield plan.command(f"Reproduced: {target}", keys, module="reproduce", read=reproduced)
 
 
 def plan_keys(shape: Lookalike, scale: float) -> str:
@@ -169,17 +173,17 @@ def plan_keys(shape: Lookalike, scale: float) -> str:
 def model_commands(plan: Plan) -> Commands:
     """Models and trainings that the other parts leave out."""
     for title, keys in (TOY_MODELS if plan.toy else MODELS).items():
-        yield plan.bench(title, keys, _MODEL_S)
+        yield plan.command(title, keys, _MODEL_S)
 
 
 def rank_commands(plan: Plan) -> Commands:
     """How a job ends whose rank fails; then epochs of our presets by the number of GPUs, where there are several."""
-    yield plan.bench("How a job ends", "op=drill backend=gloo")
+    yield plan.command("How a job ends", "op=drill backend=gloo")
     num_gpus = 2 if plan.toy else torch.cuda.device_count()
     for graph in ("tiny epochs=9 threads=1",) if plan.toy else ("products-mini", "reddit-mini"):
         for count in [count for count in COUNTS if count <= num_gpus > 1]:
             keys = f"op=epoch graph={graph} nproc={count} alone=[] peers=[] presets=[default,full]"
-            yield plan.bench(f"Epochs by number of ranks: {graph.split()[0]}", keys, _RANKS_S)
+            yield plan.command(f"Epochs by number of ranks: {graph.split()[0]}", keys, _RANKS_S)
 
 
 PARTS: dict[str, Callable[[Plan], Commands]] = {

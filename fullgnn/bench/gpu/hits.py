@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -21,8 +21,8 @@ import torch
 
 from fullgnn.bench.config import BenchConfig
 from fullgnn.bench.gpu.contestants import FIRST
-from fullgnn.bench.gpu.timing import rotated
-from fullgnn.bench.harness import Measurement, Method, Missing, Outcome, Results
+from fullgnn.bench.gpu.products import Product
+from fullgnn.bench.harness import Measurement, Method, Missing, Outcome, Results, attempt
 from fullgnn.bench.process import finished
 from fullgnn.distributed import World
 from fullgnn.graph.lookalikes import LOOKALIKES, generate
@@ -47,25 +47,28 @@ _PREFIX = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "K": 1e3, "M": 1e6, "G": 1e
 
 def run(cfg: BenchConfig, world: World) -> Results:
     """A row for each launch; its time is that under ncu."""
-    ncu = shutil.which("ncu")
-    if world.device.type != "cuda" or ncu is None:
-        reason = "there is no GPU" if world.device.type != "cuda" else "ncu is not on the PATH"
-        yield Outcome(missing=[Missing("ncu", reason)])
-        return
-    arguments, rows = {"graph": cfg.graph, "scale": cfg.scale or _SCALE}, list[Measurement]()
-    try:
-        for launch in counted(command(ncu, arguments, metrics=tuple(METRICS)), max(5.0, cfg.limit_s - _START_S)):
-            case = {key: launch[key] for key in ("width", "launched")}
-            details = {key: value for key, value in launch.items() if key.endswith("percent")}
-            per_s = {key: value for key, value in launch.items() if key.endswith("bytes_per_second")}
-            details |= {
-                key.replace("bytes_per_second", "gb_per_s"): value and value / 1e9 for key, value in per_s.items()
-            }
-            ms = Times([1e3 * (launch.get("duration_seconds") or math.nan)])
-            rows.append(Measurement(Method(launch["kernel"], "kernel", None, case=case, details=details), [], ms, []))
-    except ValueError as error:
-        yield Outcome(missing=[Missing("ncu", str(error))])
-    yield Outcome(rows, problem=arguments)
+    ncu, arguments = shutil.which("ncu"), {"graph": cfg.graph, "scale": cfg.scale or _SCALE}
+
+    def count() -> list[Measurement]:
+        if world.device.type != "cuda" or ncu is None:
+            raise ValueError("there is no GPU" if world.device.type != "cuda" else "ncu is not on the PATH")
+        return list(
+            map(_row, counted(command(ncu, arguments, metrics=tuple(METRICS)), max(5.0, cfg.limit_s - _START_S)))
+        )
+
+    rows, _, reason = attempt(count, ValueError)
+    yield Outcome(rows or [], [Missing("ncu", reason)] if reason else [], arguments)
+
+
+def _row(launch: dict[str, Any]) -> Measurement:
+    """The measurement of a launch; bytes a second become GB/s."""
+    details = {key: value for key, value in launch.items() if key.endswith("percent")}
+    for key, value in launch.items():
+        if key.endswith("bytes_per_second"):
+            details[key.replace("bytes_per_second", "gb_per_s")] = value and value / 1e9
+    case = {key: launch[key] for key in ("width", "launched")}
+    ms = Times([1e3 * (launch.get("duration_seconds") or math.nan)])
+    return Measurement(Method(launch["kernel"], "kernel", None, case=case, details=details), [], ms, [])
 
 
 def command(
@@ -148,21 +151,17 @@ def watched(cases: Iterable[tuple[str, int, Callable[[], object]]]) -> None:
     print(f"cases: {json.dumps(ran)}", file=sys.stderr)
 
 
-def products(graph: str, scale: float) -> Iterable[tuple[str, int, Callable[[], object]]]:
+def products(graph: str, scale: float) -> Iterator[tuple[str, int, Callable[[], object]]]:
     """One product of each kernel and width."""
     device = torch.device("cuda", 0)
     made = generate(LOOKALIKES[graph], scale, 0, device)
     block = made.csr(made.perm)
     del made
-    for one in FIRST:
-        if one.missing(device) is not None:
-            continue
-        kernel = one.make()
-        prepared = kernel.prepare(block, torch.float32)
-        for width in WIDTHS:
-            x, out = rotated(block.num_cols, width, device)[0], torch.empty(block.num_rows, width, device=device)
-            yield one.name, width, partial(kernel.spmm, prepared, x, out, accumulate=False)
-        del prepared
+    for contestant in FIRST:
+        if contestant.missing(device) is None:
+            product = Product(contestant, block, device)
+            for width in WIDTHS:
+                yield contestant.name, width, partial(product.launch, width)
 
 
 if __name__ == "__main__":
