@@ -156,7 +156,7 @@ def one_after_the_other(cfg: BenchConfig, world: World) -> Results:
     del made
     first: dict[str, Measurement] = {}  # by the case
     own = replace(cfg, overrides=["scheme.replication=1", "self_loops=false", *cfg.overrides])  # A + I has its loops
-    candidates = [*ours(own, world, None, problem.widths, False, problem), *peers(own, problem)]
+    candidates = [*ours(own, world, None, problem.widths, False, problem.graph), *peers(own, problem)]
     for candidate in sorted(candidates, key=lambda candidate: candidate.case.get("dropout", 0.0)):
         train, least_s = partial(_alone, candidate, cfg, world, problem), 0.0 if cfg.graph in TOYS else _LEAST_S
         outcome, missing = cases.run(candidate.name, train, candidate.case, least_s, _MOST_S)
@@ -216,7 +216,7 @@ def parts_alone(cfg: BenchConfig) -> list[BenchConfig]:
 
 
 def ours(
-    cfg: BenchConfig, world: World, graph: Graph | None, widths: list[int], bipartite: bool, own: Problem | None = None
+    cfg: BenchConfig, world: World, graph: Graph | None, widths: list[int], bipartite: bool, own: Graph | None = None
 ) -> list[Method]:
     """The presets, on all ranks of ``world``; a preset that this number of processes cannot run is missing.
 
@@ -224,7 +224,7 @@ def ours(
         graph: the whole graph on rank 0, None elsewhere.
         widths: of the layers: features, hidden, classes.
         bipartite: whether the nodes are users and items.
-        own: the problem whose graph takes the place of ``graph``.
+        own: a graph that takes the place of ``graph``, in its own order and with self-loops.
 
     Returns:
         methods whose ``run`` makes the ``Step``, as :func:`peers` does.

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgnn.bench.problem import Problem
-from fullgnn.config import Config, build
+from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine.checks import replay_for
 from fullgnn.engine.run import set_up
@@ -65,20 +64,3 @@ def set_weights(model: torch.nn.Module, weights: list[Tensor]) -> None:
         for matrix in [parameter] if parameter.dim() == 2 else parameter if parameter.dim() == 3 else []:
             matrix.copy_(next(remaining))
     assert next(remaining, None) is None
-
-
-def product(cfg: Config, problem: Problem) -> Callable[[Tensor], Tensor]:
-    """x -> (A + I) @ x by ``cfg.kernel``, in float32, all entries of A + I being 1.
-
-    As in training, the result is written where that of the last call of the same width was.
-    """
-    kernel = build(cfg.kernel)
-    prepared = kernel.prepare(problem.block, torch.float32)
-    out: dict[int, Tensor] = {}
-
-    def multiply(x: Tensor) -> Tensor:
-        y = out.setdefault(x.shape[1], torch.empty_like(x))
-        kernel.spmm(prepared, x, y, accumulate=False)
-        return y
-
-    return multiply

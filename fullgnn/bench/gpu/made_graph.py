@@ -1,8 +1,7 @@
 """Look-alikes that are made on the device: their size is chosen, and they are made and ordered."""
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
@@ -82,9 +81,12 @@ def make_graph(
         allowed_s = _SCALE_SHARE * budget.left
         scale = largest_scale(lambda scale: scale * whole_s <= allowed_s and fits_memory(scale))
         facts["scale_reason"] = f"{scale * whole_s:.0f} s predicted for set-up, {allowed_s:.0f} s allowed"
-    begin = time.perf_counter()
-    graph = generate(shape, scale, 0, device)
-    facts |= {"scale": scale, "generate_s": time.perf_counter() - begin}
+    graphs = list[RandomGraph]()
+    facts |= {
+        "scale": scale,
+        "generate_s": wall_ms(lambda: graphs.append(generate(shape, scale, 0, device)), device) / 1e3,
+    }
+    graph = graphs.pop()
     perm, ordered = _order(graph, _METIS_SHARE * budget.left)
     block = graph.csr(perm)
     facts |= {**ordered, "num_nodes": block.num_rows, "nnz": block.nnz}
@@ -95,8 +97,7 @@ def make_graph(
 def make_problem(made: MadeGraph) -> Problem:
     """What is trained on a look-alike: features are the centre of the node's class, which is its community, plus noise.
 
-    The training nodes are drawn at random. The tensors of the problem are on the device; its ``graph`` has the nodes
-    alone, without edges.
+    The training nodes are drawn at random. The edges of the graph are those of A + I.
     """
     shape, block, device = made.shape, made.block, made.perm.device
     n, generator = block.num_rows, torch.Generator(device).manual_seed(0)
@@ -106,19 +107,17 @@ def make_problem(made: MadeGraph) -> Problem:
     features = torch.randn(n, shape.num_features, device=device, generator=generator)
     features += centre[labels]
     train_mask = torch.rand(n, device=device, generator=generator) < COMMON["train_fraction"]
-    indptr, indices, nobody = np.zeros(n + 1, np.int64), np.empty(0, np.int32), np.zeros(n, bool)
-    host_features, host_labels, host_mask = (tensor.cpu().numpy() for tensor in (features, labels, train_mask))
-    nodes = Graph(indptr, indices, host_features, host_labels, host_mask, nobody, nobody, num_classes=len(centre))
+    tensors, nobody = (block.indptr, block.indices, features, labels, train_mask), np.zeros(n, bool)
+    indptr, indices, *of_nodes = (tensor.cpu().numpy() for tensor in tensors)
+    graph = Graph(indptr, indices, of_nodes[0], of_nodes[1], of_nodes[2], nobody, nobody, num_classes=len(centre))
     train_index = train_mask.nonzero().squeeze(1)
-    return Problem(nodes, shape.hidden, block.indptr, block.indices, features, labels, train_index)
+    return Problem(graph, shape.hidden, block.indptr, block.indices, features, labels, train_index)
 
 
-def prepared(problem: Problem, num_parts: int) -> PreparedGraph:
+def prepared(graph: Graph, num_parts: int) -> PreparedGraph:
     """The graph in its own order, without the host's work on a hundred million entries to find out about them."""
-    n, structure = problem.num_nodes, (problem.indptr.cpu().numpy(), problem.indices.cpu().numpy())
-    graph = replace(problem.graph, indptr=structure[0], indices=structure[1])
-    order = NodeOrder(np.arange(n), Partition.equal(n, num_parts), UsedMethods("contiguous", "none", num_parts))
-    return cut(graph, order, NodeFacts.of(graph))
+    n, methods = graph.num_nodes, UsedMethods("contiguous", "none", num_parts)
+    return cut(graph, NodeOrder(np.arange(n), Partition.equal(n, num_parts), methods), NodeFacts.of(graph))
 
 
 def densities(block: LocalCSR) -> str:

@@ -5,10 +5,15 @@ twice a second, so that nothing is lost when it, or the benchmark, is ended.
 """
 
 import argparse
+import itertools
+import json
+import math
 import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,10 +22,11 @@ import torch
 
 from fullgnn.bench.cases import Budget
 from fullgnn.bench.gpu.__main__ import MINUTES
-from fullgnn.bench.gpu.commands import PARTS, START_S, Command, Plan
+from fullgnn.bench.gpu.commands import PARTS
 from fullgnn.bench.gpu.page import make_headline, make_page
 from fullgnn.bench.gpu.tunables import TUNING_FILE, row_of, tuning_text
 from fullgnn.bench.process import run_or_raise
+from fullgnn.config.overrides import quote
 from fullgnn.graph.lookalikes import TOYS
 from fullgnn.storage.folder import temporary_folder, write_text
 from fullgnn.storage.record import strict_json
@@ -34,13 +40,20 @@ _TIMES = ("_ms", "_s", "ratio")
 _ENVIRONMENT = {"TORCH_CPP_LOG_LEVEL": "ERROR", "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 """Environment of all commands, where the user has set no other values. Collectives then stay on this machine."""
 
+WARMUP = 6
+"""Rounds of a benchmark that do not count: epochs are replayed as a CUDA graph from the fifth one on."""
+
+START_S = 15.0
+"""Time that a command needs before its first case: one with less time is left out."""
+
+_FIRST_GRAPH_SHARE = 0.36  # of the time that is left then; the others share the rest
+_MOST_CHARACTERS = 20_000
 _MARGIN_S = 6.0  # for the start of Python and the end
 _TOY_MINUTES = 10.0  # that it never needs, however busy the machine is
 
 
 def run(options: argparse.Namespace) -> None:
     """The parts that were asked for, each with a budget and a record of its own."""
-    tuning = None if options.tuning is None else str(options.tuning.resolve())
     for variable, value in _ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -48,93 +61,138 @@ def run(options: argparse.Namespace) -> None:
         if not os.access(Path.home(), os.W_OK):  # where Triton would keep what it compiles
             os.environ.setdefault("TRITON_CACHE_DIR", f"{scratch}/triton")
         for name in options.part:
-            minutes = options.minutes or (_TOY_MINUTES if options.toy else MINUTES[name])
-            budget = Budget(60 * minutes - _MARGIN_S)
-            given = tuning if name == "epochs" else None
-            record = PartRecord(options.out, name, not options.toy, about(name, options.toy, minutes, given))
-            graphs = list(TOYS) if options.toy else options.graphs
-            plan = Plan(scratch / name, options.toy, graphs, options.scale, given, budget, record.result)
-            run_part(plan, record)
-            if name == "products" and tuning is None:
-                tuning = str((options.out / TUNING_FILE).resolve())
+            BenchPart(name, options, scratch / name).run()
+            if name == "products" and options.tuning is None:
+                options.tuning = options.out / TUNING_FILE
 
 
-def run_part(plan: Plan, record: "PartRecord") -> None:
-    """The commands of a part, and its record whenever there are new results."""
-    try:
-        for command in PARTS[record.name](plan):
-            run_once(command, plan.budget, record)
-        record.tree["finished"] = True
-    finally:
-        record.tree["run"]["elapsed_s"] = round(plan.budget.elapsed, 1)
-        record.write()
-    if record.measured:
-        print(make_headline(record.tree), flush=True)
-    record.say(plan.budget, f"{record.folder / record.name}.md and {record.name}.json are written")
+@dataclass(frozen=True)
+class Command:
+    """A command of a part."""
+
+    title: str  # of its results on the page
+    arguments: list[str]
+    seconds: float  # it is ended then
+    out: Path  # its folder
 
 
-def run_once(command: Command, budget: Budget, record: "PartRecord") -> None:
-    """One command. Nothing that it does ends the part."""
-    entry = record.add(command)
-    seconds, begin = min(command.seconds, budget.left), Budget(0.0)
-
-    def look() -> None:
-        result = command.read(command.out)
-        if result != entry["result"]:
-            entry["result"] = result
-            record.write()
-
-    try:
-        if seconds < START_S:
-            entry |= {"state": "left out", "reason": f"{seconds:.0f} s are left"}
-        else:
-            record.say(budget, f"{command.title}: begun, {seconds:.0f} s")
-            run_or_raise(command.arguments, seconds, look)
-            entry["state"] = "done"
-    except subprocess.TimeoutExpired:
-        entry |= {"state": "left out", "reason": f"its time of {seconds:.0f} s was over"}
-    except RuntimeError as error:
-        entry |= {"state": "failed", "reason": str(error)}
-    finally:
-        entry["took_s"] = round(begin.elapsed, 1)
-        look()
-        record.write()
-    why = f": {entry['reason']}" if "reason" in entry else ""
-    record.say(budget, f"{command.title} {entry['state']} ({entry['took_s']} s){why}")
-
-
-class PartRecord:
-    """The results of a part, in ``<part>.json`` and, as a page, in ``<part>.md``; the part ``products`` also writes the
-    tuning file of the sweep's winners.
+class BenchPart:
+    """A part: its commands, its time, and its results in ``<name>.json`` and, as a page, in ``<name>.md``; the part
+    ``products`` also writes the tuning file of the sweep's winners.
 
     Args:
-        folder: where the files go.
-        measured: whether times mean anything; otherwise every time is written as not measured.
-        run: what was asked for, and where.
+        options: of the command line.
+        scratch: a folder for what is not kept.
     """
 
-    def __init__(self, folder: Path, name: str, measured: bool, run: dict[str, Any]):
-        self.folder, self.name, self.measured = folder, name, measured
+    def __init__(self, name: str, options: argparse.Namespace, scratch: Path):
+        minutes = options.minutes or (_TOY_MINUTES if options.toy else MINUTES[name])
+        self.name, self.toy, self.scale, self.scratch, self._out = (
+            name,
+            options.toy,
+            options.scale,
+            scratch,
+            options.out,
+        )
+        self.graphs = list(TOYS) if options.toy else options.graphs
+        self.tuning = options.tuning.resolve() if options.tuning and name == "epochs" else None
+        self.budget, self._numbers = Budget(60 * minutes - _MARGIN_S), itertools.count()
+        machine = hardware(torch.device("cpu"))  # as far as it is known without its GPU, which a command describes
+        run = {
+            "part": name,
+            "command": shlex.join(["./launch/gpu_bench", *sys.argv[1:]]),
+            "times": NOT_MEASURED if self.toy else "measured, medians",
+            "minutes": minutes,
+            "tuning": "none given" if self.tuning is None else self.tuning.read_text(),
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "cpu": machine["cpu"],
+            "num_cores": machine["num_cores"],
+            "num_gpus": torch.cuda.device_count(),
+            "git_commit": git_commit(),
+            "versions": versions("triton", "torch_geometric"),
+        }
         self.tree: dict[str, Any] = {"finished": False, "run": run, "commands": []}
         self.write()
 
-    def add(self, command: Command) -> dict[str, Any]:
-        """The entry of a command that begins."""
-        text = shlex.join(["python", *command.arguments[1:]])
-        self.tree["commands"].append({"title": command.title, "command": text, "state": "begun", "result": {}})
-        return self.tree["commands"][-1]
+    def run(self) -> None:
+        """Run the commands, and keep their results whenever there are new ones."""
+        try:
+            for command in PARTS[self.name](self):
+                self.run_once(command)
+            self.tree["finished"] = True
+        finally:
+            self.tree["run"]["elapsed_s"] = round(self.budget.elapsed, 1)
+            self.write()
+        if not self.toy:
+            print(make_headline(self.tree), flush=True)
+        self._say(f"{self._out / self.name}.md and {self.name}.json are written")
+
+    def run_once(self, command: Command) -> None:
+        """Run one command. Nothing that it does ends the part."""
+        text, begin = shlex.join(["python", *command.arguments[1:]]), self.budget.elapsed
+        entry: dict[str, Any] = {"title": command.title, "command": text, "state": "begun", "result": {}}
+        self.tree["commands"].append(entry)
+
+        def look() -> None:
+            if (result := kept(command.out)) != entry["result"]:
+                entry["result"] = result
+                self.write()
+
+        try:
+            if command.seconds < START_S:
+                entry |= {"state": "left out", "reason": f"{command.seconds:.0f} s are left"}
+            else:
+                self._say(f"{command.title}: begun, {command.seconds:.0f} s")
+                run_or_raise(command.arguments, command.seconds, look)
+                entry["state"] = "done"
+        except subprocess.TimeoutExpired:
+            entry |= {"state": "left out", "reason": f"its time of {command.seconds:.0f} s was over"}
+        except RuntimeError as error:
+            entry |= {"state": "failed", "reason": str(error)}
+        finally:
+            entry["took_s"] = round(self.budget.elapsed - begin, 1)
+            look()
+            self.write()
+        why = f": {entry['reason']}" if "reason" in entry else ""
+        self._say(f"{command.title} {entry['state']} ({entry['took_s']} s){why}")
+
+    def command(self, title: str, keys: str, seconds: float = math.inf, *more: str, module: str = "bench") -> Command:
+        """A command of fullgnn; in a toy, and where ``seconds`` is infinite, it has all the time that is left."""
+        seconds, out = (
+            self.budget.left if self.toy else min(seconds, self.budget.left),
+            self.scratch / f"{next(self._numbers)}",
+        )
+        own = [
+            f"device={'cpu' if self.toy else 'cuda'}",
+            f"warmup={WARMUP}",
+            f"cache_dir={quote(f'{self.scratch}/cache')}",
+        ]
+        own = [*own, f"limit_s={max(0.0, seconds - START_S):.0f}"] if module == "bench" else []
+        keys_of = [*own, *shlex.split(keys), *more, f"out={quote(str(out))}"]
+        return Command(title, [sys.executable, "-m", f"fullgnn.{module}", *keys_of], seconds, out)
+
+    def on_graph(self, graph: str, what: str, keys: str, seconds: float, *more: str) -> Command:
+        """A benchmark of a look-alike that is made on the device."""
+        scale = [] if self.scale is None else [f"scale={self.scale:g}"]
+        return self.command(f"{graph}: {what}", f"{keys} graph={graph} backend=gloo", seconds, *scale, *more)
+
+    def seconds_by_graph(self, reserved_s: float) -> Iterator[tuple[str, float]]:
+        """Each graph, and the seconds for it."""
+        for turn, name in enumerate(self.graphs):
+            share = max(_FIRST_GRAPH_SHARE if turn == 0 else 0.0, 1 / (len(self.graphs) - turn))
+            yield name, self.budget.part(share, reserved_s)
 
     def result(self, title: str) -> dict[str, Any]:
         """What a command has left so far; empty: nothing."""
         return next((entry["result"] for entry in self.tree["commands"] if entry["title"] == title), {})
 
-    def say(self, budget: Budget, line: str) -> None:
-        """Tell the user."""
-        print(f"[{self.name}, {budget.left:4.0f} s left] {line}", flush=True)
+    def made_scale(self, title: str) -> float | None:
+        """The scale of the graph that a command has made."""
+        return (self.result(title).get("problem") or {}).get("scale")
 
     def write(self) -> None:
         """Write all files, each in one step: they are whole whenever the program ends."""
-        tree = self.tree if self.measured else without_times(self.tree)
+        tree = without_times(self.tree) if self.toy else self.tree
         texts = {f"{self.name}.json": strict_json(tree, indent=1) + "\n", f"{self.name}.md": make_page(tree)}
         if self.name == "products":
             results = [entry["result"] for entry in tree["commands"]]
@@ -142,7 +200,33 @@ class PartRecord:
             gpu = next((result["gpu"]["name"] for result in results if result.get("gpu")), None)
             texts[TUNING_FILE] = tuning_text(rows, gpu)
         for name, text in texts.items():
-            write_text(self.folder / name, text)
+            write_text(self._out / name, text)
+
+    def _say(self, line: str) -> None:
+        print(f"[{self.name}, {self.budget.left:4.0f} s left] {line}", flush=True)
+
+
+def kept(out: Path) -> dict[str, Any]:
+    """What is kept of the folder of a command: results of a benchmark, a plan, or the page of a target."""
+    record, plan = (
+        (out / name).read_text() if (out / name).exists() else "{}" for name in ("record.json", "plan.json")
+    )
+    if "op" in (fields := json.loads(record)):
+        return {key: fields[key] for key in ("op", "problem", "measurements", "checks", "missing", "gpu")}
+    if options := json.loads(plan):
+        return {"plan": planned(options)}
+    pages = sorted(out.glob("*.md"))[:1]
+    return {"page": pages[0].read_text()[:_MOST_CHARACTERS]} if pages else {}
+
+
+def planned(options: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The fastest option of a plan that fits the memory, for each number of ranks."""
+    best: dict[int, float] = {}
+    for option in options:
+        size, ms, needs = option["world_size"], option["epoch_time_ms"], option["prediction"]
+        if needs["peak_tensor_bytes"] <= needs["memory_bytes"]:
+            best[size] = min(ms, best.get(size, ms))
+    return [{"world_size": size, "predicted_epoch": f"{best[size]:.3g} ms"} for size in sorted(best)]
 
 
 def without_times(node: Any) -> Any:
@@ -152,21 +236,3 @@ def without_times(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     return {key: NOT_MEASURED if key.endswith(_TIMES) else without_times(child) for key, child in node.items()}
-
-
-def about(name: str, toy: bool, minutes: float, tuning: str | None) -> dict[str, Any]:
-    """What was asked for, and the machine as far as it is known without its GPU, which a command describes."""
-    machine = hardware(torch.device("cpu"))
-    del machine["gpu"]
-    return {
-        "part": name,
-        "command": shlex.join(["./launch/gpu_bench", *sys.argv[1:]]),
-        "times": NOT_MEASURED if toy else "measured, medians",
-        "minutes": minutes,
-        "tuning": "none given" if tuning is None else Path(tuning).read_text(),
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        **machine,
-        "num_gpus": torch.cuda.device_count(),
-        "git_commit": git_commit(),
-        "versions": versions("triton", "torch_geometric"),
-    }

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fullgnn.bench.cases import Cases
 from fullgnn.bench.config import BenchConfig
@@ -68,14 +69,17 @@ class Product:
         own = {block.indptr.data_ptr(), block.indices.data_ptr()}
         held = sum(tensor.nbytes for tensor in kernel.tensors(blocks[0]) if tensor.data_ptr() not in own)
         self._setup = {"setup_s": ms / 1e3, "beside_mb": held / 1e6}
-        self._multiply = partial(kernel.spmm, blocks[0], accumulate=False)
+        self._multiply, self._out = partial(kernel.spmm, blocks[0], accumulate=False), dict[int, Tensor]()
+
+    def multiply(self, x: Tensor) -> Tensor:
+        """The product with X; as in training, it is written where that of the last X of this width was."""
+        out = self._out.setdefault(x.shape[1], x.new_empty(self._block.num_rows, x.shape[1]))
+        self._multiply(x, out)
+        return out
 
     def launch(self, width: int) -> None:
         """Multiply once."""
-        x, out = (
-            torch.empty(rows, width, device=self._device) for rows in (self._block.num_cols, self._block.num_rows)
-        )
-        self._multiply(x, out)
+        self.multiply(torch.empty(self._block.num_cols, width, device=self._device))
 
     def time(self, width: int, world: World, seconds: float, rates: Sequence[Rate] = ()) -> Measurement:
         """The times, error and rates of the product.

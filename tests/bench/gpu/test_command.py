@@ -7,19 +7,17 @@ import shlex
 import subprocess
 import sys
 import time
-from dataclasses import replace
 
 import pytest
 import torch
 
-from fullgnn.bench.cases import Budget
 from fullgnn.bench.config import load_bench
 from fullgnn.bench.gpu.__main__ import MINUTES, check_options, parse
 from fullgnn.bench.gpu.checks import NAMED
-from fullgnn.bench.gpu.commands import PARTS, WARMUP, Plan, plan_keys, planned
+from fullgnn.bench.gpu.commands import PARTS, plan_keys
 from fullgnn.bench.gpu.contestants import CONTESTANTS, FIRST
 from fullgnn.bench.gpu.drill import WAYS
-from fullgnn.bench.gpu.parts import NOT_MEASURED
+from fullgnn.bench.gpu.parts import NOT_MEASURED, WARMUP, BenchPart, kept
 from fullgnn.bench.gpu.tunables import TUNING_FILE
 from fullgnn.costs.config import load_plan
 from fullgnn.errors import FullGNNError
@@ -192,11 +190,11 @@ def test_without_hydra_it_says_so(tmp_path):
 def test_every_command_of_a_part_is_known_and_has_time(tmp_path, monkeypatch, name):
     """The commands are those of a machine with eight GPUs, in order, within the time of their part."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
-    budget = Budget(60 * MINUTES[name])
-    made = {"problem": {"scale": 0.5}}
-    plan = Plan(tmp_path, False, list(LOOKALIKES), None, "tuning.yaml", budget, lambda title: made)
-    commands = list(PARTS[name](plan))
-    assert all(0 < command.seconds <= budget.seconds for command in commands)
+    monkeypatch.setattr(BenchPart, "result", lambda self, title: {"problem": {"scale": 0.5}})
+    (tmp_path / "tuning.yaml").touch()
+    options = parse(["--out", str(tmp_path), "--tuning", str(tmp_path / "tuning.yaml")])
+    commands = list(PARTS[name](BenchPart(name, options, tmp_path)))
+    assert all(0 < command.seconds <= 60 * MINUTES[name] for command in commands)
     titles = [command.title for command in commands]
     benchmarks = [command.arguments[3:] for command in commands if command.arguments[2] == "fullgnn.bench"]
     configurations = [load_bench(*keys) for keys in benchmarks]
@@ -211,13 +209,14 @@ def test_every_command_of_a_part_is_known_and_has_time(tmp_path, monkeypatch, na
         assert configurations[1].rates == str(commands[0].out / "record.json")
     elif name == "epochs":
         assert graphs == [*LOOKALIKES, *LOOKALIKES] and titles[-1] == "Reproduced: fused_fig7"
-        assert configurations[0].tuning == "tuning.yaml" and configurations[0].presets == PRESETS
+        assert configurations[0].tuning == str(tmp_path / "tuning.yaml") and configurations[0].presets == PRESETS
         assert "device=cuda" in commands[-1].arguments and "target=fused_fig7" in commands[-1].arguments
     else:
         assert all(cfg.warmup == WARMUP > 5 for cfg in configurations)
         assert [cfg.nproc for cfg in configurations] == ([1] * 5 if name == "models" else [1, 1, 2, 4, 8, 1, 2, 4, 8])
-    alone = replace(plan, toy=True, graphs=["toy"])
-    assert all(load_bench(*c.arguments[3:]).device == "cpu" for c in PARTS[name](alone) if c.read.__name__ == "kept")
+    options.toy = True
+    toys = [command.arguments for command in PARTS[name](BenchPart(name, options, tmp_path))]
+    assert all(load_bench(*words[3:]).device == "cpu" for words in toys if words[2] == "fullgnn.bench")
 
 
 @pytest.mark.sample(4)
@@ -245,10 +244,10 @@ def test_the_plan_is_asked_and_read(tmp_path):
         {"world_size": size, "epoch_time_ms": ms, "prediction": {"peak_tensor_bytes": peak, "memory_bytes": 10}}
         for size, ms, peak in ((1, 8.0, 5), (2, 4.0, 5), (2, 3.0, 50), (2, 5.0, 5))
     ]
-    assert planned(tmp_path) == {"plan": []}
+    assert kept(tmp_path) == {}
     (tmp_path / "plan.json").write_text(json.dumps(options))
     rows = [{"world_size": 1, "predicted_epoch": "8 ms"}, {"world_size": 2, "predicted_epoch": "4 ms"}]
-    assert planned(tmp_path) == {"plan": rows}
+    assert kept(tmp_path) == {"plan": rows}
     words = shlex.split(plan_keys(LOOKALIKES["reddit-like"], 1.0))
     assert {"num_nodes=232965", "num_edges=114615892", "hardware=h200x8", "experiment=full"} <= set(words)
     plan, runs, graph = load_plan([*words, f"out={tmp_path}"])  # every key is known

@@ -1,13 +1,13 @@
 """The record and the page of a part, complete or partial."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
-from fullgnn.bench.cases import Budget
-from fullgnn.bench.gpu.commands import Command
+from fullgnn.bench.gpu.__main__ import parse
 from fullgnn.bench.gpu.page import make_headline, make_page
-from fullgnn.bench.gpu.parts import NOT_MEASURED, PartRecord, run_once
+from fullgnn.bench.gpu.parts import NOT_MEASURED, BenchPart, Command
 from fullgnn.bench.harness import Measurement, Method
 from fullgnn.bench.record import results
 from fullgnn.telemetry.timing import Times
@@ -113,7 +113,7 @@ def test_records_of_several_numbers_of_ranks_have_speed_ups() -> None:
 
 
 def test_times_of_an_interpreter_are_not_written(tmp_path: Path) -> None:
-    record = PartRecord(tmp_path, "products", False, tree([])["run"])
+    record = BenchPart("products", parse(["--out", str(tmp_path), "--toy"]), tmp_path)
     record.tree["commands"] += json.loads(json.dumps(COMMANDS))
     record.write()
     products = json.loads((tmp_path / "products.json").read_text())["commands"][2]["result"]["measurements"][0]
@@ -125,7 +125,7 @@ def test_times_of_an_interpreter_are_not_written(tmp_path: Path) -> None:
 
 
 def test_the_winners_of_the_sweep_are_a_file(tmp_path: Path) -> None:
-    record = PartRecord(tmp_path, "products", True, tree([])["run"])
+    record = BenchPart("products", parse(["--out", str(tmp_path)]), tmp_path)
     record.tree["commands"] += COMMANDS
     record.write()
     text = (tmp_path / "tuning.yaml").read_text()
@@ -134,29 +134,19 @@ def test_the_winners_of_the_sweep_are_a_file(tmp_path: Path) -> None:
 
 def test_what_a_killed_command_has_measured_is_kept(tmp_path: Path) -> None:
     """A command is read while it runs; one that fails, or for which there is no time, stops no other."""
-    record, out = PartRecord(tmp_path, "epochs", True, tree([])["run"]), tmp_path / "out"
+    part, out = BenchPart("epochs", parse(["--out", str(tmp_path)]), tmp_path), tmp_path / "out"
     out.mkdir()
-    left = json.dumps(entry("", "epoch", measurements=[row("full", 6.0)])["result"])
-    slow = [
-        "python",
-        "-c",
-        f"import pathlib, time; pathlib.Path({str(out)!r}, 'record.json').write_text({left!r}); time.sleep(600)",
-    ]
+    left = json.dumps(entry("", "epoch", measurements=[row("full", 6.0)], gpu={})["result"])
+    program = f"import pathlib, time; pathlib.Path({str(out)!r}, 'record.json').write_text({left!r}); time.sleep(600)"
 
-    def once(title: str, arguments: list[str], seconds: float) -> dict:
-        import sys
+    def once(title: str, program: str, seconds: float, folder: Path = tmp_path / "none") -> dict:
+        part.run_once(Command(title, [sys.executable, "-c", program], seconds, folder))
+        return part.tree["commands"][-1]
 
-        def read(folder: Path) -> dict:
-            path = folder / "record.json"
-            return json.loads(path.read_text()) if path.exists() and title == "slow" else {}
-
-        run_once(Command(title, [sys.executable, *arguments[1:]], seconds, out, read), Budget(600), record)
-        return record.tree["commands"][-1]
-
-    begun = once("slow", slow, 16)
+    begun = once("slow", program, 16, out)
     assert begun["state"] == "left out" and begun["reason"] == "its time of 16 s was over"
     assert begun["result"]["measurements"][0]["median_ms"] == 6.0
     assert "full" in (tmp_path / "epochs.md").read_text()
-    failed = once("fails", ["python", "-c", "raise SystemExit('a reason')"], 60)
+    failed = once("fails", "raise SystemExit('a reason')", 60)
     assert failed["state"] == "failed" and failed["reason"] == "status 1: a reason"
-    assert once("short", slow, 1)["reason"] == "1 s are left"
+    assert once("short", program, 1)["reason"] == "1 s are left"
