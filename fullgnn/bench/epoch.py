@@ -122,8 +122,10 @@ def in_rounds(cfg: BenchConfig, world: World) -> Results:
         for worker in from_rank0(lambda: [_start(part) for part in parts_alone(cfg)]) or []:
             methods, missing = worker.ask("listed")
             workers[worker] = [method.label for method in methods]
-            ready.methods += [replace(one, run=partial(worker.ask, "run", n)) for n, one in enumerate(methods)]
-            ready.missing += [one for one in missing if one not in ready.missing]  # each process reports the same
+            ready.methods += [replace(own, run=partial(worker.ask, "run", n)) for n, own in enumerate(methods)]
+            ready.missing += [
+                absent for absent in missing if absent not in ready.missing
+            ]  # each process reports the same
     elif problem is not None:
         ready.add(peers(cfg, problem), cfg, world.device)
     from_rank0(lambda: check_baseline(ready.methods, cfg.baseline))

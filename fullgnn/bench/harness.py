@@ -219,7 +219,7 @@ def interleaved(
     methods = [Method(name, "ours", timed(step, device)) for name, step in steps.items()]
     with world_of_one(device) as world:
         measurements, _ = measure(methods, world, rounds, warmup, budget_s=60)
-    return {one.name: one for one in measurements}
+    return {measured.name: measured for measured in measurements}
 
 
 def check_baseline(methods: list[Method], name: str | None) -> None:
@@ -239,13 +239,14 @@ def compare(measurements: list[Measurement], name: str | None) -> Measurement | 
     Returns:
         that measurement; None if there is none.
     """
-    candidates = [one for one in measurements if (one.name == name if name else one.method.kind == "ours")]
-    base = min(candidates, key=lambda one: one.median_ms, default=None)
-    for one in measurements:
-        one.compare_with(base)
+    ours = name is None
+    candidates = [m for m in measurements if (m.method.kind == "ours" if ours else m.name == name)]
+    base = min(candidates, key=lambda measured: measured.median_ms, default=None)
+    for measured in measurements:
+        measured.compare_with(base)
     return base
 
 
-def loss_error(one: Measurement, base: Measurement) -> float:
+def loss_error(measured: Measurement, base: Measurement) -> float:
     """Largest difference of the losses over the epochs that both ran."""
-    return max(abs(a - b) for a, b in zip(one.values, base.values))
+    return max(abs(a - b) for a, b in zip(measured.values, base.values))

@@ -65,7 +65,7 @@ def make_table(record: dict[str, Any]) -> str:
     where = f"{record['hardware']['gpu'] or record['hardware']['cpu']}, commit {record['git_commit']}"
     parts = [f"`{record['command']}`", words(record["problem"] or {}), where, results([record])]
     cases = [f" ({words(missing['case'])})" if missing["case"] else "" for missing in record["missing"]]
-    lines = [f"- {one['method']}{case}: {one['reason']}" for one, case in zip(record["missing"], cases)]
+    lines = [f"- {absent['method']}{case}: {absent['reason']}" for absent, case in zip(record["missing"], cases)]
     parts += ["Missing:", "\n".join(lines)] if lines else []
     return "\n\n".join(filter(None, parts)) + "\n"
 

@@ -19,7 +19,6 @@ from fullgnn.bench.peers.sampled import DGL_SAMPLERS, STEPS, Setting, Step
 from fullgnn.bench.problem import load_graph
 from fullgnn.bench.separate import OperatorTimes, Separate
 from fullgnn.config import MinibatchConfig
-from fullgnn.config.compose import compose, load_config
 from fullgnn.costs.trace import Operations
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0
 from fullgnn.graph import Graph
@@ -192,17 +191,11 @@ def minibatch_config(
     experiment = [] if name == DEFAULT_PRESET else [f"experiment={name}"]
     has_sampler = any(key.startswith("sampler=") for key in own)  # which has keys of its own
     draws = [] if has_sampler else [f"sampler.fanouts={list(setting.fanouts)}".replace(" ", "")]
-    runtime = [f"runtime.{key}={value}" for key, value in vars(run_config(cfg).runtime).items() if key in _RUNTIME]
-    given = [key for key in cfg.overrides if not key.startswith("dataset")]  # the graph is there
     model = ["model=sage", f"model.num_layers={len(setting.fanouts)}", f"model.hidden_channels={setting.hidden}"]
-    model += ["model.dropout=0", *TASK, f"seed={setting.seed}"]
     loader = [f"loader.batch_size={setting.batch_size * num_ranks}", f"loader.num_workers={setting.workers}"]
-    run = load_config(compose(*experiment, *given, *model, *draws, *loader, *runtime, *own, name="minibatch"))
+    run = run_config(cfg, *experiment, *model, "model.dropout=0", *TASK, *draws, *loader, *own)
     assert isinstance(run, MinibatchConfig)
     return run
-
-
-_RUNTIME = "device", "backend", "nproc"
 
 
 def _method(name: str, kind: str, step: Step, cfg: BenchConfig, world: World, workers: int | None = None) -> Method:

@@ -130,10 +130,10 @@ class Separate:
         from fullgnn.bench._separate_cpu import insert, look_up
 
         of_targets, of_nodes = _Table.of(len(targets)), _Table.of(len(targets) + len(src))
-        found = np.empty(len(targets) + len(src), np.int32)
-        num_targets = insert(targets, of_targets.keys, of_targets.values, found, 0)
-        count = insert(targets, of_nodes.keys, of_nodes.values, found, 0)
-        count = insert(src, of_nodes.keys, of_nodes.values, found, count)
+        nodes = np.empty(len(targets) + len(src), np.int32)
+        num_targets = insert(targets, of_targets.keys, of_targets.values, nodes, 0)
+        count = insert(targets, of_nodes.keys, of_nodes.values, nodes, 0)
+        count = insert(src, of_nodes.keys, of_nodes.values, nodes, count)
         local_src, local_dst = np.empty_like(src), np.empty_like(dst)
         ends = [(src, of_nodes, local_src), (dst, of_targets, local_dst)]
 
@@ -144,7 +144,7 @@ class Separate:
         parallel_for(run, [(edges, *end) for end in ends for edges in _parts(len(src))])
         self.spent.searches += 2 * len(targets) + 3 * len(src)
         self.spent.inserted += num_targets + count
-        return Pairs(found[:count], num_targets, local_src, local_dst)
+        return Pairs(nodes[:count], num_targets, local_src, local_dst)
 
     def _table_of(self, targets: np.ndarray) -> "_Table":
         """The table and the bitmaps of a batch, with its targets."""
@@ -156,9 +156,9 @@ class Separate:
             reached *= 1 + (mean if fanout == ALL else fanout)
             most = int(min(len(self.indptr) - 1, reached))
         table = _Table.of(most)
-        table.found = np.empty(most, np.int32)
+        table.nodes = np.empty(most, np.int32)
         local = np.empty(len(targets), np.int32)
-        table.count = insert_by_bitmap(targets, table.keys, table.values, self._bits_1, table.found, 0, local)
+        table.count = insert_by_bitmap(targets, table.keys, table.values, self._bits_1, table.nodes, 0, local)
         self._bits_2[:] = self._bits_1
         return table
 
@@ -169,13 +169,13 @@ class Separate:
 
         def sources() -> None:
             table.count = insert_by_bitmap(
-                src, table.keys, table.values, self._bits_2, table.found, before, local_src
+                src, table.keys, table.values, self._bits_2, table.nodes, before, local_src
             )  # only this one writes to the table, and never to a slot in use
 
         parallel_for(lambda run: run(), [sources, lambda: look_up(dst, table.keys, table.values, local_dst)])
         self.spent.searches += len(dst) + len(src)
         self.spent.inserted += table.count - before
-        return Pairs(table.found[: table.count], num_targets, local_src, local_dst)
+        return Pairs(table.nodes[: table.count], num_targets, local_src, local_dst)
 
     def _clear(self, nodes: np.ndarray) -> None:
         from fullgnn.bench._separate_cpu import clear_bits
@@ -190,7 +190,7 @@ class _Table:
 
     keys: np.ndarray
     values: np.ndarray
-    found: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))  # its keys, in the order of their values
+    nodes: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))  # its keys, in the order of their values
     count: int = 0
 
     @classmethod

@@ -196,7 +196,7 @@ class BenchPart:
         texts = {f"{self.name}.json": strict_json(tree, indent=1) + "\n", f"{self.name}.md": make_page(tree)}
         if self.name == "products":
             results = [entry["result"] for entry in tree["commands"]]
-            rows = [row_of(row) for one in results if one.get("op") == "sweep" for row in one["measurements"]]
+            rows = [row_of(row) for left in results if left.get("op") == "sweep" for row in left["measurements"]]
             gpu = next((result["gpu"]["name"] for result in results if result.get("gpu")), None)
             texts[TUNING_FILE] = tuning_text(rows, gpu)
         for name, text in texts.items():

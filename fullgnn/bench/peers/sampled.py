@@ -43,7 +43,7 @@ def dgl_graph(graph: Graph, dtype: torch.dtype = torch.int64) -> Any:
     """The graph with ids of ``dtype``; DGL 1.1.3 draws wrong neighbours by its fused sampler with int32 ids."""
     import dgl
 
-    arrays = (*(torch.tensor(one, dtype=dtype) for one in (graph.indptr, graph.indices)), torch.empty(0, dtype=dtype))
+    arrays = (*(torch.tensor(ids, dtype=dtype) for ids in (graph.indptr, graph.indices)), torch.empty(0, dtype=dtype))
     return dgl.graph(("csc", arrays), num_nodes=graph.num_nodes, idtype=dtype).formats(["csc"])
 
 
@@ -223,6 +223,6 @@ def _trained(
 
     def step(num_batches: int) -> float:
         made = itertools.islice(stream, num_batches)
-        return sum(update(functools.partial(loss_of, one)).item() for one in made) / num_batches
+        return sum(update(functools.partial(loss_of, batch)).item() for batch in made) / num_batches
 
     return model, step
