@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fullgnn.bench.harness import Missing, attempt
+from fullgnn.bench.harness import Missing, Outcome, attempt
 
 
 class Budget:
@@ -42,21 +42,17 @@ class Cases:
         self.budget, self._device = Budget(limit_s), device
 
     def run(
-        self,
-        name: str,
-        make: Callable[[], Any],
-        case: dict[str, Any] | None = None,
-        predicted_s: float = 1.0,
-        limit_s: float = 60.0,
-    ) -> tuple[Any, list[Missing]]:
-        """What ``make`` returns; or None, and the reason: it raised an error, or the time that is left is too short.
+        self, name: str, make: Callable[[], Any], case: dict[str, Any], predicted_s: float = 1.0, limit_s: float = 60.0
+    ) -> Outcome:
+        """What ``make`` returns, an outcome or one of its measurements; or the reason why there is none: it raised an
+        error, or the time that is left is too short.
 
         Args:
             predicted_s: what it will take at least.
             limit_s: time after which SIGALRM ends this process.
         """
         if predicted_s > self.budget.left:
-            return None, [Missing(name, f"left out: {self.budget.left:.0f} s are left", case or {})]
+            return Outcome(missing=[Missing(name, f"left out: {self.budget.left:.0f} s are left", case)])
         signal.alarm(math.ceil(limit_s))
         try:
             made, _, reason = attempt(make)
@@ -65,4 +61,6 @@ class Cases:
                 torch.cuda.synchronize()  # raises, and so ends this process, if the GPU can no longer be used
         finally:
             signal.alarm(0)
-        return made, [Missing(name, reason, case or {})] if reason else []
+        if reason:
+            return Outcome(missing=[Missing(name, reason, case)])
+        return made if isinstance(made, Outcome) else Outcome([made])

@@ -161,13 +161,13 @@ def one_after_the_other(cfg: BenchConfig, world: World) -> Results:
     candidates = [*ours(own, world, None, problem.widths, False, problem.graph), *peers(own, problem)]
     for candidate in sorted(candidates, key=lambda candidate: candidate.case.get("dropout", 0.0)):
         train, least_s = partial(_alone, candidate, cfg, world, problem), 0.0 if cfg.graph in TOYS else _LEAST_S
-        outcome, missing = cases.run(candidate.name, train, candidate.case, least_s, _MOST_S)
-        for measured in outcome.measurements if outcome else []:
+        outcome = cases.run(candidate.name, train, candidate.case, least_s, _MOST_S)
+        for measured in outcome.measurements:
             base = first.setdefault(str(candidate.case), measured)
             measured.compare_with(base)
             comparable = candidate.kind == "ours" or not any(candidate.case.values())  # peers draw other masks
             measured.details["loss_error"] = loss_error(measured, base) if comparable else None
-        yield outcome or Outcome(missing=missing)
+        yield outcome
 
 
 def _alone(candidate: Method, cfg: BenchConfig, world: World, problem: Problem) -> Outcome:

@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from fullgnn.bench.cases import Cases
-from fullgnn.bench.harness import Missing
+from fullgnn.bench.harness import Measurement, Method, Missing, Outcome
 from fullgnn.bench.process import Worker, finished, run_or_raise
 from fullgnn.errors import UnsupportedError
+from fullgnn.telemetry.timing import Times
 from tests.trainings import is_running, wait
 
 CPU = torch.device("cpu")
@@ -54,16 +55,18 @@ def test_a_worker_answers_until_it_dies() -> None:
 
 def test_a_case_costs_itself_alone() -> None:
     cases = Cases(100, CPU)
-    assert cases.run("works", lambda: 7) == (7, [])
-    made, missing = cases.run("raises", lambda: 1 / 0, {"width": 8})
-    assert made is None and missing == [Missing("raises", "ZeroDivisionError: division by zero", {"width": 8})]
-    made, (left_out,) = cases.run("long", lambda: 7, predicted_s=1e6)
-    assert made is None and left_out.reason.startswith("left out: ") and left_out.reason.endswith(" s are left")
+    measured = Measurement(Method("works", "ours", None), [], Times([1.0]), [])
+    assert cases.run("works", lambda: measured, {}).measurements == [measured]
+    assert cases.run("works", lambda: Outcome(problem={"nnz": 7}), {}).problem == {"nnz": 7}
+    raised = cases.run("raises", lambda: 1 / 0, {"width": 8})
+    assert raised == Outcome(missing=[Missing("raises", "ZeroDivisionError: division by zero", {"width": 8})])
+    (left_out,) = cases.run("long", lambda: measured, {}, predicted_s=1e6).missing
+    assert left_out.reason.startswith("left out: ") and left_out.reason.endswith(" s are left")
 
 
 def test_a_case_that_hangs_ends_its_process() -> None:
     program = "import time, torch; from fullgnn.bench.cases import Cases; "
-    program += "Cases(100, torch.device('cpu')).run('hangs', lambda: time.sleep(600), limit_s=1)"
+    program += "Cases(100, torch.device('cpu')).run('hangs', lambda: time.sleep(600), {}, limit_s=1)"
     assert finished([sys.executable, "-c", program], 100)[2] == -signal.SIGALRM
 
 

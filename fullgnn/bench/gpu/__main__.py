@@ -74,7 +74,7 @@ def main() -> None:
     options = parse(sys.argv[1:])
     try:
         check_options(options)
-        from fullgnn.bench.gpu.parts import run  # imports Hydra
+        from fullgnn.bench.gpu.commands import run  # imports Hydra
 
         run(options)
     except FullGNNError as error:

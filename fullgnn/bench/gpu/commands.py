@@ -1,16 +1,21 @@
 """The commands of each part of the GPU benchmark, the most wanted first, and how the part's time is shared."""
 
+import argparse
+import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import torch
 
 from fullgnn.bench.cases import Budget
+from fullgnn.bench.gpu.parts import BenchPart, Command
+from fullgnn.bench.gpu.tunables import TUNING_FILE
 from fullgnn.config.overrides import quote
 from fullgnn.graph.lookalikes import LOOKALIKES, TOYS, Lookalike
+from fullgnn.storage.folder import temporary_folder
 
-if TYPE_CHECKING:
-    from fullgnn.bench.gpu.parts import BenchPart, Command
+_ENVIRONMENT = {"TORCH_CPP_LOG_LEVEL": "ERROR", "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+"""Environment of all commands, where the user has set no other values. Collectives then stay on this machine."""
 
 COUNTS = (1, 2, 4, 8)
 """Numbers of ranks, each with a GPU of its own."""
@@ -44,15 +49,15 @@ _RATES_S, _HITS_S, _PLAN_S, _MODEL_S, _RANKS_S = 50.0, 70.0, 40.0, 150.0, 100.0
 _PRODUCTS_SHARE = 0.55  # of the time of a graph; the sweep has the rest
 _WHOLE_S = 120.0
 
-Commands = Iterator["Command"]
+Commands = Iterator[Command]
 
 
-def check_commands(part: "BenchPart") -> Commands:
+def check_commands(part: BenchPart) -> Commands:
     """The tests, then compute-sanitizer over a sample of them."""
     yield part.command("Checks", "op=checks backend=gloo")
 
 
-def product_commands(part: "BenchPart") -> Commands:
+def product_commands(part: BenchPart) -> Commands:
     """Rates; then products and the sweep of one graph after the other; ncu last."""
     rates = part.command("Rates", "op=rates backend=gloo", _RATES_S)
     yield rates
@@ -66,7 +71,7 @@ def product_commands(part: "BenchPart") -> Commands:
     yield part.command("Memory traffic by ncu", f"op=hits graph={part.graphs[0]} scale={scale:g} backend=gloo")
 
 
-def epoch_commands(part: "BenchPart") -> Commands:
+def epoch_commands(part: BenchPart) -> Commands:
     """The epochs of one graph after the other, ours and then the peers; then whole tables and plans."""
     own = ["at_once=2", "epochs=4"] if part.toy else ["at_once=10", "epochs=13"]
     own += [f"overrides=[{quote(f'runtime.cache_dir={part.scratch}/kernels')}]"]
@@ -90,13 +95,13 @@ def plan_keys(shape: Lookalike, scale: float) -> str:
     return f"{sizes} {model} hardware={HARDWARE} nproc=1,2,4,8"
 
 
-def model_commands(part: "BenchPart") -> Commands:
+def model_commands(part: BenchPart) -> Commands:
     """Models and trainings that the other parts leave out."""
     for title, keys in (TOY_MODELS if part.toy else MODELS).items():
         yield part.command(title, keys, _MODEL_S)
 
 
-def rank_commands(part: "BenchPart") -> Commands:
+def rank_commands(part: BenchPart) -> Commands:
     """How a job ends whose rank fails; then epochs of our presets by the number of GPUs, where there are several."""
     yield part.command("How a job ends", "op=drill backend=gloo")
     num_gpus = 2 if part.toy else torch.cuda.device_count()
@@ -106,10 +111,25 @@ def rank_commands(part: "BenchPart") -> Commands:
             yield part.command(f"Epochs by number of ranks: {graph.split()[0]}", keys, _RANKS_S)
 
 
-PARTS: dict[str, Callable[["BenchPart"], Commands]] = {
+PARTS: dict[str, Callable[[BenchPart], Commands]] = {
     "checks": check_commands,
     "products": product_commands,
     "epochs": epoch_commands,
     "models": model_commands,
     "ranks": rank_commands,
 }
+
+
+def run(options: argparse.Namespace) -> None:
+    """The parts that were asked for, each with a budget and a record of its own."""
+    for variable, value in _ENVIRONMENT.items():
+        os.environ.setdefault(variable, value)
+    options.out.mkdir(parents=True, exist_ok=True)
+    with temporary_folder() as scratch:
+        if not os.access(Path.home(), os.W_OK):  # where Triton would keep what it compiles
+            os.environ.setdefault("TRITON_CACHE_DIR", f"{scratch}/triton")
+        for name in options.part:
+            part = BenchPart(name, options, scratch / name)
+            part.run(PARTS[name](part))
+            if name == "products" and options.tuning is None:
+                options.tuning = options.out / TUNING_FILE

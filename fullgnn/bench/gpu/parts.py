@@ -8,11 +8,10 @@ import argparse
 import itertools
 import json
 import math
-import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,13 +21,12 @@ import torch
 
 from fullgnn.bench.cases import Budget
 from fullgnn.bench.gpu.__main__ import MINUTES
-from fullgnn.bench.gpu.commands import PARTS
 from fullgnn.bench.gpu.page import make_headline, make_page
 from fullgnn.bench.gpu.tunables import TUNING_FILE, row_of, tuning_text
 from fullgnn.bench.process import run_or_raise
 from fullgnn.config.overrides import quote
 from fullgnn.graph.lookalikes import TOYS
-from fullgnn.storage.folder import temporary_folder, write_text
+from fullgnn.storage.folder import write_text
 from fullgnn.storage.record import strict_json
 from fullgnn.telemetry.machine import git_commit, hardware, versions
 
@@ -36,9 +34,6 @@ NOT_MEASURED = "not measured (interpreter)"
 
 _TIMES = ("_ms", "_s", "ratio")
 """Ends of the keys whose values are times, or are made from times."""
-
-_ENVIRONMENT = {"TORCH_CPP_LOG_LEVEL": "ERROR", "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
-"""Environment of all commands, where the user has set no other values. Collectives then stay on this machine."""
 
 WARMUP = 6
 """Rounds of a benchmark that do not count: epochs are replayed as a CUDA graph from the fifth one on."""
@@ -50,20 +45,6 @@ _FIRST_GRAPH_SHARE = 0.36  # of the time that is left then; the others share the
 _MOST_CHARACTERS = 20_000
 _MARGIN_S = 6.0  # for the start of Python and the end
 _TOY_MINUTES = 10.0  # that it never needs, however busy the machine is
-
-
-def run(options: argparse.Namespace) -> None:
-    """The parts that were asked for, each with a budget and a record of its own."""
-    for variable, value in _ENVIRONMENT.items():
-        os.environ.setdefault(variable, value)
-    options.out.mkdir(parents=True, exist_ok=True)
-    with temporary_folder() as scratch:
-        if not os.access(Path.home(), os.W_OK):  # where Triton would keep what it compiles
-            os.environ.setdefault("TRITON_CACHE_DIR", f"{scratch}/triton")
-        for name in options.part:
-            BenchPart(name, options, scratch / name).run()
-            if name == "products" and options.tuning is None:
-                options.tuning = options.out / TUNING_FILE
 
 
 @dataclass(frozen=True)
@@ -114,10 +95,10 @@ class BenchPart:
         self.tree: dict[str, Any] = {"finished": False, "run": run, "commands": []}
         self.write()
 
-    def run(self) -> None:
+    def run(self, commands: Iterable[Command]) -> None:
         """Run the commands, and keep their results whenever there are new ones."""
         try:
-            for command in PARTS[self.name](self):
+            for command in commands:
                 self.run_once(command)
             self.tree["finished"] = True
         finally:

@@ -1,8 +1,7 @@
 """The products (A + I) X of a look-alike on the device: every kernel at every width, timed against its error."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -44,26 +43,28 @@ def run(cfg: BenchConfig, world: World) -> Results:
     rounded = [] if toy or ROUNDED.missing(device) is not None else [(ROUNDED, block, first)]
     groups = [*((contestant, block, first) for contestant in able), (BASELINE, shuffled, first[:1])]
     base: dict[int, Measurement] = {}
+
     for contestant, of_graph, widths in [*groups, *((contestant, block, others) for contestant in able), *rounded]:
         name = f"{contestant.name}{', shuffled graph' if of_graph is shuffled else ''}"
-        product, missing = cases.run(name, partial(Product, contestant, of_graph, device), predicted_s=1.5)
-        yield Outcome(missing=missing)
-        if product is not None:
-            compile_ahead([partial(product.launch, width) for width in widths], device)
-            for width in widths:
-                once = partial(product.time, width, world, _TOY_S if toy else _SECONDS, rates)
-                measured, missing = cases.run(name, once, {"width": width}, 1.5)
-                if measured:
-                    measured.method = replace(measured.method, name=name)
-                    measured.compare_with(base.setdefault(width, measured))
-                yield Outcome([measured] if measured else [], missing)
+        product = cache(partial(Product, contestant, of_graph, device, name))  # prepared in the time of its first case
+
+        def time(width: int, product: Callable[[], Product] = product) -> Measurement:
+            measured = product().time(width, world, _TOY_S if toy else _SECONDS, rates)
+            measured.compare_with(base.setdefault(width, measured))
+            return measured
+
+        compile_ahead(
+            [partial(lambda product, width: product().launch(width), product, width) for width in widths], device
+        )
+        for width in widths:
+            yield cases.run(name, partial(time, width), {"width": width}, 1.5)
 
 
 class Product:
     """(A + I) X of a whole graph by one kernel, which is prepared with the constants of this moment."""
 
-    def __init__(self, contestant: Contestant, block: LocalCSR, device: torch.device):
-        self._contestant, self._block, self._device = contestant, block, device
+    def __init__(self, contestant: Contestant, block: LocalCSR, device: torch.device, name: str = ""):
+        self._contestant, self._block, self._device, self._name = contestant, block, device, name or contestant.name
         kernel, blocks = contestant.make(), list[Any]()
         ms = wall_ms(lambda: blocks.append(kernel.prepare(block, torch.float32)), device)
         own = {block.indptr.data_ptr(), block.indices.data_ptr()}
@@ -97,8 +98,8 @@ class Product:
             self._contestant == BASELINE and not inputs[0].is_contiguous()
         ):  # as its users have it; the better one counts
             layouts["contiguous"] = [x.contiguous() for x in inputs]
-        run, name, case = partial(self._multiply, out=out), self._contestant.name, {"width": width}
-        times = {layout: time_on_device(name, run, xs, world, seconds, case) for layout, xs in layouts.items()}
+        run, case = partial(self._multiply, out=out), {"width": width}
+        times = {layout: time_on_device(self._name, run, xs, world, seconds, case) for layout, xs in layouts.items()}
         layout = min(times, key=lambda layout: times[layout].median_ms)
         gathered = block.nnz * width * 4 / times[layout].median_ms / 1e6
         row_bytes = inputs[0].stride(0) * 4

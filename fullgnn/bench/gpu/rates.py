@@ -12,7 +12,7 @@ import torch
 from fullgnn.bench.cases import Cases
 from fullgnn.bench.config import BenchConfig
 from fullgnn.bench.gpu.timing import is_toy, l2_bytes, time_on_device
-from fullgnn.bench.harness import Measurement, Outcome, Results
+from fullgnn.bench.harness import Measurement, Results
 from fullgnn.distributed import World
 
 ROW_BYTES = (64, 128, 192, 256, 512)
@@ -34,8 +34,7 @@ def run(cfg: BenchConfig, world: World) -> Results:
     every: list[tuple[Any, Case]] = [(copy, {}), *((gather, case) for case in places)]
     every += [(gemm, {"precision": precision}) for precision in PRECISIONS]
     for measure, case in every:
-        measured, missing = cases.run(measure.__name__, partial(measure, world, case, toy), case)
-        yield Outcome([measured] if measured else [], missing)
+        yield cases.run(measure.__name__, partial(measure, world, case, toy), case)
 
 
 def copy(world: World, case: Case, toy: bool) -> Measurement:

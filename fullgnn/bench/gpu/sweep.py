@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -71,9 +72,14 @@ def sweep(block: LocalCSR, cases: Cases, world: World, graph: str, seconds: floa
         with _changed(kernel, changed):
             trial(kernel, width, block, world.device).launch(width)
 
-    def time(kernel: str, width: int, changed: Changed) -> Measurement:
+    def time(kernel: str, changed: Changed, case: dict[str, Any], rows: list[Measurement]) -> Measurement:
         with _changed(kernel, changed):
-            return trial(kernel, width, block, world.device).time(width, world, seconds)
+            measured = trial(kernel, case["width"], block, world.device).time(case["width"], world, seconds)
+        measured.method.case.update(case)
+        measured.details.update(section=SECTIONS[kernel], changed=changed)
+        rows.append(measured)
+        measured.compare_with(rows[0])
+        return measured
 
     for width, (kernel, section) in itertools.product(WIDTHS[graph], SECTIONS.items()):
         if kernel != DENSE and CONTESTANTS[kernel].missing(world.device) is not None:
@@ -83,13 +89,7 @@ def sweep(block: LocalCSR, cases: Cases, world: World, graph: str, seconds: floa
         for changed in _to_try(single, rows):
             what = ", ".join(f"{name}={value}" for name, value in changed.items()) or "defaults"
             case = {"graph": graph, "width": width, "constants": f"{section}: {what}"}
-            measured, missing = cases.run(kernel, partial(time, kernel, width, changed), case, 1.5, 40)
-            if measured:
-                measured.method.case.update(case)
-                measured.details.update(section=section, changed=changed)
-                rows.append(measured)
-                measured.compare_with(rows[0])
-            yield Outcome([measured] if measured else [], missing)
+            yield cases.run(kernel, partial(time, kernel, changed, case, rows), case, 1.5, 40)
 
 
 def _to_try(single: list[Changed], rows: list[Measurement]) -> Iterator[Changed]:
