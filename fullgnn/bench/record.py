@@ -35,6 +35,9 @@ COLUMNS = {
 }  # fmt: skip
 """By operation: key of ``details`` -> its head in the table, where any method has it."""
 
+NUMBERS = {"median_ms": "median ms", "p20_ms": "p20", "p80_ms": "p80", "rounds": "rounds", "ratio": "ratio"}
+"""Key of a measurement -> its head in every table."""
+
 _PEERS = ("triton", "torch_geometric", "torch_sparse", "dgl")
 
 
@@ -82,7 +85,7 @@ def results(records: list[dict[str, Any]]) -> str:
     shown = [
         {"method": row["method"], "processes x threads": f"{row['processes']} x {row['threads']}"}
         | {case.replace("_", " "): value for case, value in row["case"].items()}
-        | {key.removesuffix("_ms"): row[key] for key in ("median_ms", "p20_ms", "p80_ms", "rounds", "ratio")}
+        | {head: row[key] for key, head in NUMBERS.items()}
         | {head: row["details"].get(key) for key, head in columns.items()}
         | ({"speed-up": ratio(first[row["method"]], row["median_ms"])} if len(records) > 1 else {})
         for row in measured

@@ -84,6 +84,9 @@ class Separate:
     spent: OperatorTimes = field(default_factory=OperatorTimes)
 
     def __post_init__(self) -> None:
+        from fullgnn.bench import _separate_cpu  # imports numba
+
+        self._cpu = _separate_cpu
         num_words = -(-(len(self.indptr) - 1) // 64)
         self._bits_1, self._bits_2 = np.zeros(num_words, np.uint64), np.zeros(num_words, np.uint64)
 
@@ -111,8 +114,6 @@ class Separate:
         return hops
 
     def _sample_neighbors(self, targets: np.ndarray, fanout: int, hop: int, epoch: int) -> tuple[np.ndarray, ...]:
-        from fullgnn.bench._separate_cpu import sample_neighbors  # imports numba
-
         degree = self.indptr[targets + 1] - self.indptr[targets]
         counts = degree if fanout == ALL else np.minimum(degree, fanout)
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
@@ -121,25 +122,23 @@ class Separate:
         drawn = hop, *words, starts, src, dst
 
         def run(rows: slice) -> None:
-            sample_neighbors(self.indptr, self.indices, targets, rows.start, rows.stop, fanout, *drawn)
+            self._cpu.sample_neighbors(self.indptr, self.indices, targets, rows.start, rows.stop, fanout, *drawn)
 
         parallel_for(run, _parts(len(targets)))
         return src, dst
 
     def _to_block(self, targets: np.ndarray, src: np.ndarray, dst: np.ndarray) -> Pairs:
-        from fullgnn.bench._separate_cpu import insert, look_up
-
         of_targets, of_nodes = _Table.of(len(targets)), _Table.of(len(targets) + len(src))
         nodes = np.empty(len(targets) + len(src), np.int32)
-        num_targets = insert(targets, of_targets.keys, of_targets.values, nodes, 0)
-        count = insert(targets, of_nodes.keys, of_nodes.values, nodes, 0)
-        count = insert(src, of_nodes.keys, of_nodes.values, nodes, count)
+        num_targets = self._cpu.insert(targets, of_targets.keys, of_targets.values, nodes, 0)
+        count = self._cpu.insert(targets, of_nodes.keys, of_nodes.values, nodes, 0)
+        count = self._cpu.insert(src, of_nodes.keys, of_nodes.values, nodes, count)
         local_src, local_dst = np.empty_like(src), np.empty_like(dst)
         ends = [(src, of_nodes, local_src), (dst, of_targets, local_dst)]
 
         def run(task: tuple[slice, np.ndarray, "_Table", np.ndarray]) -> None:
             edges, ids, table, local = task
-            look_up(ids[edges], table.keys, table.values, local[edges])
+            self._cpu.look_up(ids[edges], table.keys, table.values, local[edges])
 
         parallel_for(run, [(edges, *end) for end in ends for edges in _parts(len(src))])
         self.spent.searches += 2 * len(targets) + 3 * len(src)
@@ -148,8 +147,6 @@ class Separate:
 
     def _table_of(self, targets: np.ndarray) -> "_Table":
         """The table and the bitmaps of a batch, with its targets."""
-        from fullgnn.bench._separate_cpu import insert_by_bitmap
-
         most, reached = len(targets), float(len(targets))
         mean = len(self.indices) / max(1, len(self.indptr) - 1)
         for fanout in self.fanouts:
@@ -158,30 +155,26 @@ class Separate:
         table = _Table.of(most)
         table.nodes = np.empty(most, np.int32)
         local = np.empty(len(targets), np.int32)
-        table.count = insert_by_bitmap(targets, table.keys, table.values, self._bits_1, table.nodes, 0, local)
+        table.count = self._cpu.insert_by_bitmap(targets, table.keys, table.values, self._bits_1, table.nodes, 0, local)
         self._bits_2[:] = self._bits_1
         return table
 
     def _to_block_fast(self, table: "_Table", num_targets: int, src: np.ndarray, dst: np.ndarray) -> Pairs:
-        from fullgnn.bench._separate_cpu import insert_by_bitmap, look_up
-
         local_src, local_dst, before = np.empty_like(src), np.empty_like(dst), table.count
 
         def sources() -> None:
-            table.count = insert_by_bitmap(
+            table.count = self._cpu.insert_by_bitmap(
                 src, table.keys, table.values, self._bits_2, table.nodes, before, local_src
             )  # only this one writes to the table, and never to a slot in use
 
-        parallel_for(lambda run: run(), [sources, lambda: look_up(dst, table.keys, table.values, local_dst)])
+        parallel_for(lambda run: run(), [sources, lambda: self._cpu.look_up(dst, table.keys, table.values, local_dst)])
         self.spent.searches += len(dst) + len(src)
         self.spent.inserted += table.count - before
         return Pairs(table.nodes[: table.count], num_targets, local_src, local_dst)
 
     def _clear(self, nodes: np.ndarray) -> None:
-        from fullgnn.bench._separate_cpu import clear_bits
-
-        clear_bits(nodes, self._bits_1)
-        clear_bits(nodes, self._bits_2)
+        self._cpu.clear_bits(nodes, self._bits_1)
+        self._cpu.clear_bits(nodes, self._bits_2)
 
 
 @dataclass

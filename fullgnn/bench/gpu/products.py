@@ -14,7 +14,7 @@ from fullgnn.bench.gpu.contestants import BASELINE, FIRST, ROUNDED, Contestant
 from fullgnn.bench.gpu.made_graph import densities, make_graph
 from fullgnn.bench.gpu.rates import Rate, gather_rates, rate_at
 from fullgnn.bench.gpu.timing import compile_ahead, is_toy, l2_bytes, rotated, time_on_device
-from fullgnn.bench.harness import Measurement, Outcome, Results
+from fullgnn.bench.harness import Measurement, Outcome, Results, attempt
 from fullgnn.distributed import World
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.kernels.support.aligned import SECTOR_BYTES
@@ -46,16 +46,17 @@ def run(cfg: BenchConfig, world: World) -> Results:
 
     for contestant, of_graph, widths in [*groups, *((contestant, block, others) for contestant in able), *rounded]:
         name = f"{contestant.name}{', shuffled graph' if of_graph is shuffled else ''}"
-        product = cache(partial(Product, contestant, of_graph, device, name))  # prepared in the time of its first case
+        product = cache(partial(Product, contestant, of_graph, device, name))
 
         def time(width: int, product: Callable[[], Product] = product) -> Measurement:
             measured = product().time(width, world, _TOY_S if toy else _SECONDS, rates)
             measured.compare_with(base.setdefault(width, measured))
             return measured
 
-        compile_ahead(
-            [partial(lambda product, width: product().launch(width), product, width) for width in widths], device
-        )
+        prepared, _, _ = attempt(product)  # not in a rehearsal, in which no kernel is launched
+        if prepared is not None:
+            compile_ahead([partial(prepared.launch, width) for width in widths], device)
+        del prepared
         for width in widths:
             yield cases.run(name, partial(time, width), {"width": width}, 1.5)
 

@@ -17,12 +17,13 @@ from fullgnn.bench.cases import Cases
 from fullgnn.bench.config import BenchConfig
 from fullgnn.bench.exact import error_of
 from fullgnn.bench.gpu.contestants import CONTESTANTS, CSR, FLOAT32, PACKED
-from fullgnn.bench.gpu.made_graph import make_graph
+from fullgnn.bench.gpu.made_graph import SCALES, make_graph
 from fullgnn.bench.gpu.products import Product
 from fullgnn.bench.gpu.timing import compile_ahead, is_toy, rotated, time_on_device
 from fullgnn.bench.gpu.tunables import Changed, descent, row_of, single_changes
 from fullgnn.bench.harness import Measurement, Outcome, Results
 from fullgnn.distributed import World
+from fullgnn.graph.lookalikes import generate
 from fullgnn.kernels.dense.dense import linear_gradients, matmul
 from fullgnn.kernels.spmm import Epilogue, LocalCSR
 from fullgnn.kernels.support import tuning
@@ -57,20 +58,25 @@ def run(cfg: BenchConfig, world: World) -> Results:
     toy, cases = is_toy(world.device), Cases(cfg.limit_s, world.device)
     made = make_graph(cfg, cases.budget, world.device)
     yield Outcome(problem=made.facts)
-    yield from sweep(made.block, cases, world, cfg.graph, _TOY_S if toy else _SECONDS, 1 if toy else None)
+    small = made.graph if toy else generate(made.shape, SCALES[-1], 0, world.device)
+    seconds, most = (_TOY_S, 1) if toy else (_SECONDS, None)
+    yield from sweep(made.block, small.csr(small.perm), cases, world, cfg.graph, seconds, most)
 
 
-def sweep(block: LocalCSR, cases: Cases, world: World, graph: str, seconds: float, most: int | None = None) -> Results:
+def sweep(
+    block: LocalCSR, small: LocalCSR, cases: Cases, world: World, graph: str, seconds: float, most: int | None = None
+) -> Results:
     """The rows of a graph.
 
     Args:
+        small: a small graph, with which the kernels are compiled beforehand.
         seconds: for the runs of one row.
         most: constants that are changed alone; None: all.
     """
 
     def launch(kernel: str, width: int, changed: Changed) -> None:
         with _changed(kernel, changed):
-            trial(kernel, width, block, world.device).launch(width)
+            trial(kernel, width, small, world.device).launch(width)
 
     def time(kernel: str, changed: Changed, case: dict[str, Any], rows: list[Measurement]) -> Measurement:
         with _changed(kernel, changed):

@@ -108,7 +108,7 @@ def test_the_sweep_gives_the_kernels_its_constants(monkeypatch, triton_on_cpu, e
 
     monkeypatch.setattr(sweep_module, "trial", stand_in)
     with world_of_one(CPU) as world:
-        parts = list(sweep(ragged(), Cases(600, CPU), world, "toy", 0.0))
+        parts = list(sweep(ragged(), ragged(), Cases(600, CPU), world, "toy", 0.0))
     assert tuning_for(CPU) == Tuning() and not any(part.missing for part in parts)
     rows = [row_of(measured.record()) for part in parts for measured in part.measurements]
     csr = [one for one in rows if one["section"] == "csr"]
