@@ -82,6 +82,8 @@ def epoch_commands(part: BenchPart) -> Commands:
         if scale := part.made_scale(f"{name}: epochs"):
             keys = plan_keys({**LOOKALIKES, **TOYS}[name], scale)
             yield part.command(f"{name}: the plan", keys, _PLAN_S, module="plan")
+    if part.toy:
+        part.add("Reproduced", state="left out", reason="a toy has no GPU")
     for target in () if part.toy else TARGETS:
         keys = f"target={target} device=cuda"
         yield part.command(f"Reproduced: {target}", keys, module="reproduce")
@@ -105,6 +107,8 @@ def rank_commands(part: BenchPart) -> Commands:
     """How a job ends whose rank fails; then epochs of our presets by the number of GPUs, where there are several."""
     yield part.command("How a job ends", "op=drill backend=gloo")
     num_gpus = 2 if part.toy else torch.cuda.device_count()
+    if num_gpus < 2:
+        part.add("Epochs by number of ranks", state="left out", reason="there is one GPU here")
     for graph in ("tiny epochs=9 threads=1",) if part.toy else ("products-mini", "reddit-mini"):
         for count in [count for count in COUNTS if count <= num_gpus > 1]:
             keys = f"op=epoch graph={graph} nproc={count} alone=[] peers=[] presets=[default,full]"

@@ -111,8 +111,7 @@ class BenchPart:
     def run_once(self, command: Command) -> None:
         """Run one command. Nothing that it does ends the part."""
         text, begin = shlex.join(["python", *command.arguments[1:]]), self.budget.elapsed
-        entry: dict[str, Any] = {"title": command.title, "command": text, "state": "begun", "result": {}}
-        self.tree["commands"].append(entry)
+        entry = self.add(command.title, command=text, state="begun")
 
         def look() -> None:
             if (result := kept(command.out)) != entry["result"]:
@@ -136,6 +135,11 @@ class BenchPart:
             self.write()
         why = f": {entry['reason']}" if "reason" in entry else ""
         self._say(f"{command.title} {entry['state']} ({entry['took_s']} s){why}")
+
+    def add(self, title: str, **fields: Any) -> dict[str, Any]:
+        """The entry of a command, or of what cannot be measured, in the record."""
+        self.tree["commands"].append({"title": title, "result": {}, **fields})
+        return self.tree["commands"][-1]
 
     def command(self, title: str, keys: str, seconds: float = math.inf, *more: str, module: str = "bench") -> Command:
         """A command of fullgnn; in a toy, and where ``seconds`` is infinite, it has all the time that is left."""
