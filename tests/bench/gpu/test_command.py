@@ -178,7 +178,7 @@ def test_a_toy_run_measures_models_and_ranks(toy):
     losses = [row["details"]["last_loss"] for row in rows]
     assert [row["processes"] for row in rows] == [1, 1, 2, 2] and max(losses) < 1.001 * min(losses)
     page = (toy[0] / "ranks.md").read_text()
-    assert page.count(f"## {title}") == 1 and "speed-up" in page
+    assert page.count(f"## {title}") == 1
 
 
 def test_without_hydra_it_says_so(tmp_path):
