@@ -4,6 +4,7 @@
     python -m fullgnn.bench op=epoch 'presets=[full,hetu]' nproc=2 threads=1
     python -m fullgnn.bench op=sampling graph=products-mini 'fanouts=[15,10,5]'
     torchrun --nproc-per-node 2 -m fullgnn.bench op=collectives
+    python -m fullgnn.bench op=products graph=reddit-like device=cuda
 
 Without torchrun the command starts its ranks itself, each of them this same command. ``conf/bench.yaml`` explains
 every key.
@@ -12,28 +13,23 @@ every key.
 import logging
 import os
 import re
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
-from fullgnn.bench import collectives, epoch, sampling, spmm
-from fullgnn.bench.config import DEFAULT_PRESET, BenchConfig, load_bench, preset_config, presets, run_config
+from fullgnn.bench.config import DEFAULT_PRESET, OPERATIONS, BenchConfig, load_bench, preset_config, presets, run_config
 from fullgnn.bench.environment import check_threads, restart_unless, variables
+from fullgnn.bench.harness import Outcome, Results
 from fullgnn.bench.record import make_record, make_table, write
 from fullgnn.config.keys import help_with_keys
 from fullgnn.config.overrides import quote
-from fullgnn.distributed import check_tasks, from_rank0, init_world, launch_workers, under_torchrun
+from fullgnn.distributed import World, check_tasks, from_rank0, init_world, launch_workers, under_torchrun
 from fullgnn.distributed.command import run_command
 from fullgnn.distributed.launch import environment
+from fullgnn.kernels.support import tuning
+from fullgnn.kernels.support.tuning import read_tuning
 from fullgnn.storage.folder import make_folder, writing_to
 from fullgnn.telemetry.machine import warn_if_busy
-
-OPERATIONS = {
-    "spmm": spmm.run,
-    "epoch": epoch.run,
-    "collectives": collectives.run,
-    "reorder": spmm.run_orders,
-    "sampling": sampling.run_sampling,
-    "minibatch": sampling.run_minibatch,
-}
 
 log = logging.getLogger("fullgnn.bench")
 
@@ -55,8 +51,10 @@ def start(cfg: BenchConfig, arguments: list[str]) -> None:
         for preset in cfg.presets or presets():
             preset_config(cfg, preset, hidden=1)  # refuses a user error before anything is started
     if cfg.op == "minibatch":
+        from fullgnn.bench.sampling import minibatch_config, setting_of
+
         for preset in cfg.presets or (DEFAULT_PRESET,):
-            sampling.minibatch_config(cfg, sampling.setting_of(cfg), cfg.nproc, preset)
+            minibatch_config(cfg, setting_of(cfg), cfg.nproc, preset)
     kept = [argument for argument in arguments if not argument.startswith("out=")]
     out = cfg.out if re.fullmatch(r"[\w./-]+", cfg.out) else quote(cfg.out)  # records show it: quoted only if needed
     with environment(variables(cfg, cfg.nproc)):
@@ -65,21 +63,32 @@ def start(cfg: BenchConfig, arguments: list[str]) -> None:
 
 def run_rank(cfg: BenchConfig) -> None:
     """One benchmark, called on every rank of the job that torchrun's environment describes."""
+    if cfg.tuning is not None:
+        tuning.use(read_tuning(Path(cfg.tuning)))
     with init_world(run_config(cfg).runtime) as world:
         from_rank0(lambda: make_folder(cfg.out))
-        load = from_rank0(warn_if_busy)
-        outcome = OPERATIONS[cfg.op](cfg, world)
+        load, table = from_rank0(warn_if_busy), ""
+        outcome = Outcome()
+        for part in operation(cfg)(cfg, world):
+            outcome.add(part)
+            table = from_rank0(lambda: keep(cfg, world, outcome, load)) or ""
         check_threads(cfg, world.local_size)
+        from_rank0(lambda: log.info("\n%s\n%s", table, cfg.out))
 
-        def keep() -> None:
-            record = make_record(cfg, world, outcome) | {"load_before": load}
-            table = make_table(record)
-            log.info("\n%s", table)
-            with writing_to("out", cfg.out):
-                write(Path(cfg.out), record, table)
-            log.info("%s", cfg.out)
 
-        from_rank0(keep)
+def operation(cfg: BenchConfig) -> Callable[[BenchConfig, World], Results]:
+    """The function that measures ``cfg.op``."""
+    module, _, function = OPERATIONS[cfg.op].rpartition(".")
+    return getattr(import_module(f"fullgnn.bench.{module}"), function)
+
+
+def keep(cfg: BenchConfig, world: World, outcome: Outcome, load: float | None) -> str:
+    """Write what there is so far, and return it as a table."""
+    record = make_record(cfg, world, outcome) | {"load_before": load}
+    table = make_table(record)
+    with writing_to("out", cfg.out):
+        write(Path(cfg.out), record, table)
+    return table
 
 
 if __name__ == "__main__":

@@ -65,9 +65,9 @@ def _slot_of(keys, key):
 
 
 @compiled()
-def insert(ids, keys, values, found, count):
+def insert(ids, keys, values, nodes, count):
     """Give each of ``ids`` that the table does not have yet the next number, from ``count`` on, and note it in
-    ``found``.
+    ``nodes``.
 
     Returns:
         the number of different ids.
@@ -75,7 +75,7 @@ def insert(ids, keys, values, found, count):
     for e in range(len(ids)):
         slot = _slot_of(keys, ids[e])
         if keys[slot] < 0:
-            keys[slot], values[slot], found[count] = ids[e], count, ids[e]
+            keys[slot], values[slot], nodes[count] = ids[e], count, ids[e]
             count += 1
     return count
 
@@ -88,7 +88,7 @@ def look_up(ids, keys, values, local):
 
 
 @compiled()
-def insert_by_bitmap(ids, keys, values, bits, found, count, local):
+def insert_by_bitmap(ids, keys, values, bits, nodes, count, local):
     """The numbers of ``ids``. Where the bit of an id is set, the table has it already; otherwise it gets the next
     number, from ``count`` on, without a search for it.
 
@@ -105,7 +105,7 @@ def insert_by_bitmap(ids, keys, values, bits, found, count, local):
         slot = (u * GOLDEN >> SHIFT) & mask
         while keys[slot] >= 0:
             slot = (slot + ONE) & mask
-        keys[slot], values[slot], found[count], local[e] = ids[e], count, ids[e], count
+        keys[slot], values[slot], nodes[count], local[e] = ids[e], count, ids[e], count
         count += 1
     return count
 

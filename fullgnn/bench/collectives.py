@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fullgnn.bench.config import BenchConfig
-from fullgnn.bench.harness import Method, Outcome, measure, timed
+from fullgnn.bench.harness import Method, Outcome, Results, measure, timed
 from fullgnn.distributed import World
 
 # The collectives on one tensor, which torch 2.13 renamed.
@@ -19,21 +19,18 @@ _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_t
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
-def run(cfg: BenchConfig, world: World) -> Outcome:
+def run(cfg: BenchConfig, world: World) -> Results:
     """Time every collective at every size of ``cfg.sizes_mb``; called on every rank."""
-    measurements, missing = [], []
     for size_mb in cfg.sizes_mb:
         num_floats = max(1, int(size_mb * 2**18) // world.size) * world.size
         methods = [
             Method(name, "collective", timed(call, world.device), world.size, case={"size_mb": size_mb})
             for name, call in collectives(world, num_floats).items()
         ]
-        found, failed = measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
-        for one in found:
-            one.method.details["gb_per_s"] = 4 * num_floats / one.median_ms / 1e6
-        measurements.extend(found)
-        missing.extend(failed)
-    return Outcome(measurements, missing)
+        measurements, failed = measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
+        for measured in measurements:
+            measured.details["gb_per_s"] = 4 * num_floats / measured.median_ms / 1e6
+        yield Outcome(measurements, failed)
 
 
 def collectives(world: World, num_floats: int) -> dict[str, Callable[[], object]]:

@@ -1,5 +1,6 @@
 """The benchmark's command line: its schema here, its values in ``conf/bench.yaml``."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Optional
 
@@ -9,8 +10,31 @@ from fullgnn.config.compose import compose, load_config
 from fullgnn.config.keys import check_choices, check_minima, choices, load_keys
 from fullgnn.config.overrides import quote
 from fullgnn.errors import ConfigError
+from fullgnn.graph.lookalikes import LOOKALIKES, TOYS
 from fullgnn.graph.workloads import WORKLOADS
 from fullgnn.sampling.neighbors import check_fanouts
+
+OPERATIONS = {
+    "spmm": "spmm.run",
+    "epoch": "epoch.run",
+    "collectives": "collectives.run",
+    "reorder": "spmm.run_orders",
+    "sampling": "sampling.run_sampling",
+    "minibatch": "sampling.run_minibatch",
+    "rates": "gpu.rates.run",
+    "products": "gpu.products.run",
+    "sweep": "gpu.sweep.run",
+    "hits": "gpu.hits.run",
+    "checks": "gpu.checks.run",
+    "drill": "gpu.drill.run",
+}
+"""Operation -> the function (cfg, world) -> ``Results`` that measures it, in this package."""
+
+ON_MADE = ("products", "sweep", "hits")
+"""Operations whose graph is made on the device."""
+
+OF_JOBS = ("epoch", "collectives", "minibatch")
+"""Operations that may run on several ranks."""
 
 DEFAULT_PRESET = "default"
 """The preset that is ``conf/config.yaml`` alone, without an experiment."""
@@ -38,13 +62,18 @@ class BenchConfig:
     order: str
     hidden: Optional[int] = field(metadata=COUNT)
     batch_size: Optional[int] = field(metadata=COUNT)
+    made: bool
+    scale: Optional[float] = field(metadata={"least": 1e-3})
     seed: int = field(metadata=FROM_0)
     presets: Optional[list[str]]
     alone: Optional[list[str]]
     separate: bool
+    dropouts: list[float] = field(metadata=FROM_0)
+    launches: Optional[str]
     kernels: Optional[list[str]]
     orders: Optional[list[str]]
     peers: list[str]
+    methods: Optional[list[str]]
     baseline: Optional[str]
     overrides: list[str]
     fanouts: list[int]
@@ -56,7 +85,11 @@ class BenchConfig:
     rounds: int = field(metadata=COUNT)
     epochs: int = field(metadata=COUNT)
     warmup: int = field(metadata=FROM_0)
+    at_once: int = field(metadata=COUNT)
     budget_s: float = field(metadata=FROM_0)
+    limit_s: float = field(metadata=FROM_0)
+    rates: Optional[str]
+    tuning: Optional[str]
     nproc: int = field(metadata=COUNT)
     threads: Optional[int] = field(metadata=COUNT)
     alone_threads: Optional[list[int]] = field(metadata=COUNT)
@@ -86,7 +119,7 @@ def presets() -> list[str]:
 
 def run_config(cfg: BenchConfig, *overrides: str) -> Config:
     """The configuration of a training run on the benchmark's graph, processes and threads."""
-    dataset = [] if cfg.graph in WORKLOADS else [f"dataset={cfg.graph}"]
+    dataset = [] if cfg.graph in (*WORKLOADS, *TOYS) else [f"dataset={cfg.graph}"]
     keys = {key: getattr(cfg, key) for key in ("nproc", "threads", "device", "backend")}
     runtime = [f"runtime.{key}={'null' if value is None else value}" for key, value in keys.items()]
     common = [f"run_dir={quote(cfg.out)}", f"seed={cfg.seed}", "runtime.dtype=float32"]
@@ -94,13 +127,14 @@ def run_config(cfg: BenchConfig, *overrides: str) -> Config:
     return load_config(compose(*dataset, *cfg.overrides, *overrides, *runtime, *common, name=name))
 
 
-def preset_config(cfg: BenchConfig, preset: str, hidden: int, bipartite: bool = False) -> Config:
-    """The configuration of one preset for the benchmark's task: Adam, learning rate 0.01, no dropout, no weight decay.
+def preset_config(cfg: BenchConfig, preset: str, hidden: int, bipartite: bool = False, dropout: float = 0.0) -> Config:
+    """The configuration of one preset for the benchmark's task: Adam, learning rate 0.01, no weight decay.
 
     Keys behind the preset's name come last, also where they change the task: ``loss_error`` then shows it.
 
     Args:
         bipartite: whether the graph has users and items, which a model that finds links then ranks.
+        dropout: rate on the hidden layers.
     """
     name, *own = preset.split()
     experiment = [] if name == DEFAULT_PRESET else [f"experiment={name}"]
@@ -109,15 +143,17 @@ def preset_config(cfg: BenchConfig, preset: str, hidden: int, bipartite: bool = 
     if model.finds_links:
         size = "null" if cfg.batch_size is None else cfg.batch_size
         task = [*(RANKS_LINKS if bipartite else PREDICTS_LINKS), f"task.batch_size={size}"]
-    return run_config(cfg, *experiment, *task, *model.keys(hidden), *TASK, *own)
+    if dropout:
+        task.append(f"model.dropout={dropout}")
+    return run_config(cfg, *experiment, *model.keys(hidden), *task, *TASK, *own)
 
 
 def _check(cfg: BenchConfig) -> None:
     """Refuse values that no key can have, and combinations that measure nothing."""
-    known = {
-        "op": ("spmm", "epoch", "collectives", "reorder", "sampling", "minibatch"),
-        "gnn": tuple(MODELS),
-        "graph": (*WORKLOADS, *choices("dataset")),
+    known: dict[str, Iterable[str]] = {
+        "op": OPERATIONS,
+        "gnn": MODELS,
+        "graph": (*LOOKALIKES, *TOYS) if cfg.made or cfg.op in ON_MADE else (*WORKLOADS, *choices("dataset")),
         "order": choices("reorder"),
         "malloc": ("tuned", "default"),
         "device": ("cpu", "cuda", "auto"),
@@ -135,7 +171,18 @@ def _check(cfg: BenchConfig) -> None:
     check_choices("alone", cfg.alone or (), cfg.presets or presets())
     check_minima(cfg, {key.name: key.metadata["least"] for key in fields(cfg) if key.metadata})
     check_fanouts(cfg.fanouts)
-    for key in ("fanouts", "widths", "sizes_mb", "presets", "kernels", "orders", "alone_threads"):
+    check_choices("launches", [cfg.launches] if cfg.launches else (), cfg.presets or [*presets(), DEFAULT_PRESET])
+    for key in (
+        "fanouts",
+        "widths",
+        "sizes_mb",
+        "presets",
+        "kernels",
+        "orders",
+        "alone_threads",
+        "dropouts",
+        "methods",
+    ):
         if getattr(cfg, key) == []:
             raise ConfigError(f"{key}=[] leaves nothing to measure: give one or more")
     for key, value in vars(cfg).items():
@@ -150,7 +197,11 @@ def _check(cfg: BenchConfig) -> None:
         raise ConfigError(f"batch_size is for gnn=lightgcn, and gnn={cfg.gnn} has one step an epoch: leave it out")
     if cfg.op == "collectives" and cfg.nproc < 2:
         raise ConfigError("op=collectives moves data between processes: give nproc=2 or more")
-    if cfg.op in ("spmm", "reorder", "sampling") and cfg.nproc > 1:
+    if cfg.op not in OF_JOBS and cfg.nproc > 1:
         raise ConfigError(f"op={cfg.op} runs in one process: leave out nproc={cfg.nproc}")
+    if cfg.made and (cfg.op != "epoch" or cfg.gnn != "gcn" or cfg.nproc > 1 or cfg.separate):
+        raise ConfigError("made=true is for op=epoch gnn=gcn in one process: leave it out")
+    if any(cfg.dropouts) and (cfg.gnn != "gcn" or max(cfg.dropouts) >= 1):
+        raise ConfigError("dropouts are rates below 1, and for gnn=gcn: leave them out")
     if cfg.nproc == 1 and (cfg.alone or cfg.alone_threads):
         raise ConfigError("alone and alone_threads are for nproc of 2 or more: leave them out, or give nproc=2")

@@ -1,68 +1,205 @@
 """One training epoch, forward, backward and Adam, of a model on the whole graph, by our presets and by peers.
 
-Every method starts from the same weights and uses no dropout, so all of them must report the same losses:
+Every method starts from the same weights, so that without dropout all of them must report the same losses:
 ``loss_error`` is the largest difference from the baseline's. In a job of several processes our presets run on all of
 them; on one process, our presets and the peers run in processes of their own, in the same rounds.
 With ``separate``, each preset on one process and each library has a process to itself, and its peak memory is known.
+
+With ``made``, the graph is a look-alike that is made on the device, and the methods run one after the other, each alone
+in the memory of the device.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import replace
+import gc
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import torch
 
+from fullgnn.bench.cases import Cases
 from fullgnn.bench.config import BenchConfig, preset_config, presets, run_config
 from fullgnn.bench.environment import variables
-from fullgnn.bench.harness import Method, Missing, Outcome, attempt, check_baseline, compare, loss_error, measure, timed
-from fullgnn.bench.ours import trainer
-from fullgnn.bench.peers import EPOCH, set_up
+from fullgnn.bench.gpu.made_graph import make_graph, make_problem, prepared
+from fullgnn.bench.harness import (
+    Measurement,
+    Method,
+    Missing,
+    Outcome,
+    Results,
+    attempt,
+    check_baseline,
+    compare,
+    loss_error,
+    measure,
+    timed,
+)
+from fullgnn.bench.ours import Epochs
+from fullgnn.bench.peers import EPOCH, MODULE
 from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph, peer_weights
-from fullgnn.bench.process import Child
+from fullgnn.bench.process import Worker
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0, world_of_one
 from fullgnn.distributed.launch import environment
 from fullgnn.errors import FullGNNError, UnsupportedError
 from fullgnn.graph import Graph
-from fullgnn.telemetry.log import setup_logging
+from fullgnn.graph.lookalikes import TOYS
+from fullgnn.schemes.options import num_parts
+from fullgnn.telemetry.launches import launch_table, profiled
 from fullgnn.telemetry.machine import forget_peak_process_bytes, peak_process_bytes
 
-Found = tuple[list[Method], list[Missing]]
+Step = Callable[[], Callable[[], float]]
+"""Launches one epoch; what it returns waits for the loss before the update, and reads it."""
+
+_PROFILED_EPOCHS = 5
+_HOST_S_PER_ENTRY = 3e-8  # each preset shards the adjacency on the host
+_LEAST_S, _MOST_S = 6.0, 150.0  # of one method on a graph that is made on the device
 
 
-def run(cfg: BenchConfig, world: World) -> Outcome:
+@dataclass
+class Ready:
+    """The trainings of this process that are set up, and those that cannot be."""
+
+    methods: list[Method] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+    steps: dict[str, Step] = field(default_factory=dict)  # by the label of the method
+
+    def add(self, candidates: Iterable[Method], cfg: BenchConfig, device: torch.device) -> None:
+        """Set up what the candidates make, whose ``run`` makes a step. Every rank has the same of ours."""
+        for candidate in candidates:
+            step, setup_s, reason = attempt(candidate.run, FullGNNError if candidate.kind == "ours" else Exception)
+            if reason:
+                processes = {"processes": candidate.processes} if candidate.processes > 1 else {}
+                self.missing.append(Missing(candidate.name, reason, candidate.case | processes))
+            else:
+                run, self.steps[candidate.label] = timed(step, device, cfg.at_once), step
+                self.methods.append(replace(candidate, run=run, details={"setup_s": setup_s}))
+
+    def listed(self) -> tuple[list[Method], list[Missing]]:
+        """The methods, without what runs them, and what is missing."""
+        return [replace(method, run=None) for method in self.methods], self.missing
+
+    def run(self, number: int) -> tuple[float, list[float]]:
+        """Run a method once; the process takes the time itself."""
+        return self.methods[number].run()
+
+    def peak_bytes(self) -> int | None:
+        """The peak memory of the process since the trainings were set up."""
+        return peak_process_bytes()
+
+    def describe(self, measurements: list[Measurement], cfg: BenchConfig, device: torch.device) -> None:
+        """Add what is known after the epochs to the details: settings of ours, and the launches of one epoch."""
+        for measured in measurements:
+            step, details = self.steps.get(measured.method.label), measured.details
+            details["last_loss"] = measured.values[-1]
+            if isinstance(step, Epochs):
+                settings = step.settings()
+                details |= {"settings": settings, **{key: settings[key] for key in ("kernel", "cuda_graph")}}
+            if step is not None and measured.name == cfg.launches:
+                launched = profiled(step, device, _PROFILED_EPOCHS)
+                details["launches"] = launch_table(launched, _PROFILED_EPOCHS)
+
+
+def run(cfg: BenchConfig, world: World) -> Results:
     """Time the epochs of all methods; called on every rank."""
+    return one_after_the_other(cfg, world) if cfg.made else in_rounds(cfg, world)
+
+
+def in_rounds(cfg: BenchConfig, world: World) -> Results:
+    """Time all methods in the same rounds."""
     graph = from_rank0(lambda: load_graph(cfg))
     problem = as_problem(cfg, graph, world.device) if graph is not None else None
     sizes = broadcast_object((problem.widths, problem.is_bipartite) if problem else None)
     statistics = problem.statistics() if problem else None
-    methods, missing = ours(cfg, world, graph, *sizes) if world.size > 1 or not cfg.separate else ([], [])
-    processes: list[Alone] = []
+    ready = Ready()
+    if world.size > 1 or not cfg.separate:
+        ready.add(ours(cfg, world, graph, *sizes), cfg, world.device)
+    workers: dict[Worker, list[str]] = {}  # with the labels of their methods
     if world.size > 1 or cfg.separate:
         del problem, graph  # they are made again in the processes
-        processes = from_rank0(lambda: [Alone(part) for part in parts_alone(cfg)]) or []
-        for process in processes:
-            methods += process.methods
-            missing += [one for one in process.missing if one not in missing]  # each process reports the same
+        for worker in from_rank0(lambda: [_start(part) for part in parts_alone(cfg)]) or []:
+            methods, missing = worker.ask("listed")
+            workers[worker] = [method.label for method in methods]
+            ready.methods += [replace(own, run=partial(worker.ask, "run", n)) for n, own in enumerate(methods)]
+            ready.missing += [
+                absent for absent in missing if absent not in ready.missing
+            ]  # each process reports the same
     elif problem is not None:
-        found, absent = peers(cfg, problem)
-        methods, missing = methods + found, missing + absent
-    from_rank0(lambda: check_baseline(methods, cfg.baseline))
+        ready.add(peers(cfg, problem), cfg, world.device)
+    from_rank0(lambda: check_baseline(ready.methods, cfg.baseline))
 
     forget_peak_process_bytes()
-    measurements, failed = measure(methods, world, cfg.epochs - cfg.warmup, cfg.warmup, cfg.budget_s)
+    measurements, failed = measure(ready.methods, world, cfg.epochs - cfg.warmup, cfg.warmup, cfg.budget_s)
     peak_bytes: int | None = max(all_gather_objects(peak_process_bytes()))
-    peak_of = dict.fromkeys((method.label for method in methods), peak_bytes)
-    for process in processes:
-        peak_of |= dict.fromkeys((method.label for method in process.methods), process.stop())
+    peak_of = dict.fromkeys((method.label for method in ready.methods), peak_bytes)
+    for worker, labels in workers.items():
+        peak_bytes = None
+        with suppress(OSError, UnsupportedError):
+            peak_bytes = worker.ask("peak_bytes")
+        worker.stop()
+        peak_of |= dict.fromkeys(labels, peak_bytes)
     base = compare(measurements, cfg.baseline)
-    for one in measurements:
-        if cfg.separate and (peak := peak_of[one.method.label]) is not None:
-            one.method.details["peak_mb"] = peak / 1e6
-        one.method.details["last_loss"] = one.values[-1]
-        one.method.details["loss_error"] = loss_error(one, base) if base else None
-    return Outcome(measurements, missing + failed, statistics)
+    ready.describe(measurements, cfg, world.device)
+    for measured in measurements:
+        if cfg.separate and (peak := peak_of[measured.method.label]) is not None:
+            measured.details["peak_mb"] = peak / 1e6
+        measured.details["loss_error"] = loss_error(measured, base) if base else None
+    yield Outcome(measurements, ready.missing + failed, statistics)
+
+
+def one_after_the_other(cfg: BenchConfig, world: World) -> Results:
+    """Time each method alone, on a look-alike that is made on the device."""
+    cases, num_ours = Cases(cfg.limit_s, world.device), len(cfg.presets or presets()) * len(cfg.dropouts)
+    made = make_graph(cfg, cases.budget, world.device, host_s_per_entry=num_ours * _HOST_S_PER_ENTRY)
+    yield Outcome(problem=made.facts)
+    problem = make_problem(made)
+    del made
+    first: dict[str, Measurement] = {}  # by the case
+    own = replace(cfg, overrides=["scheme.replication=1", "self_loops=false", *cfg.overrides])  # A + I has its loops
+    candidates = [*ours(own, world, None, problem.widths, False, problem.graph), *peers(own, problem)]
+    for candidate in sorted(candidates, key=lambda candidate: candidate.case.get("dropout", 0.0)):
+        train, least_s = partial(_alone, candidate, cfg, world, problem), 0.0 if cfg.graph in TOYS else _LEAST_S
+        outcome = cases.run(candidate.name, train, candidate.case, least_s, _MOST_S)
+        for measured in outcome.measurements:
+            base = first.setdefault(str(candidate.case), measured)
+            measured.compare_with(base)
+            comparable = candidate.kind == "ours" or not any(candidate.case.values())  # peers draw other masks
+            measured.details["loss_error"] = loss_error(measured, base) if comparable else None
+        yield outcome
+
+
+def _alone(candidate: Method, cfg: BenchConfig, world: World, problem: Problem) -> Outcome:
+    """Set up one training, time its epochs, and count the bytes that a process would hold that runs it alone."""
+    device, ready = world.device, Ready()
+    before = start_memory(device)
+    # Ours hold copies of their own; the peers read these tensors, which are there before they start.
+    shared = 0 if candidate.kind == "ours" else problem.features.nbytes + problem.indices.nbytes
+
+    def peak_mb() -> dict[str, float]:
+        peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+        return {} if peak is None else {"peak_mb": (peak - before + shared) / 1e6}
+
+    ready.add([candidate], cfg, device)
+    setup = {f"setup_{key}": mb for key, mb in peak_mb().items()}
+    start_memory(device)
+    measurements, failed = measure(ready.methods, world, cfg.epochs - cfg.warmup, cfg.warmup, cfg.budget_s)
+    for measured in measurements:
+        measured.details.update({**setup, **peak_mb()})
+    ready.describe(measurements, cfg, device)
+    return Outcome(measurements, ready.missing + failed)
+
+
+def start_memory(device: torch.device) -> int:
+    """Start to count the peak of memory, and return the bytes of the tensors that are there; 0 on a CPU, which does not
+    count."""
+    if device.type != "cuda":
+        return 0
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    return torch.cuda.memory_allocated(device)
 
 
 def parts_alone(cfg: BenchConfig) -> list[BenchConfig]:
@@ -80,105 +217,64 @@ def parts_alone(cfg: BenchConfig) -> list[BenchConfig]:
     ]
 
 
-def ours(cfg: BenchConfig, world: World, graph: Graph | None, widths: list[int], bipartite: bool) -> Found:
+def ours(
+    cfg: BenchConfig, world: World, graph: Graph | None, widths: list[int], bipartite: bool, own: Graph | None = None
+) -> list[Method]:
     """The presets, on all ranks of ``world``; a preset that this number of processes cannot run is missing.
 
     Args:
         graph: the whole graph on rank 0, None elsewhere.
         widths: of the layers: features, hidden, classes.
         bipartite: whether the nodes are users and items.
+        own: a graph that takes the place of ``graph``, in its own order and with self-loops.
+
+    Returns:
+        methods whose ``run`` makes the ``Step``, as :func:`peers` does.
     """
-    methods, missing = [], []
-    for preset in presets() if cfg.presets is None else cfg.presets:
 
-        def make(preset: str = preset) -> Callable[[], float]:
-            weights = first_weights(widths, cfg.seed, cfg.gnn)
-            return trainer(preset_config(cfg, preset, widths[1], bipartite), graph, world, weights)
+    def make(preset: str, dropout: float = 0.0) -> Step:
+        run_cfg = preset_config(cfg, preset, widths[1], bipartite, dropout)
+        in_order = prepared(own, num_parts(run_cfg.scheme, world.size)) if own else None
+        return Epochs(run_cfg, graph, world, first_weights(widths, cfg.seed, cfg.gnn), in_order)
 
-        step, setup_s, reason = attempt(make, FullGNNError)  # the same on every rank
-        if reason:
-            missing.append(Missing(preset, reason, {"processes": world.size}))
-        else:
-            run = timed(step, world.device)
-            methods.append(Method(preset, "ours", run, world.size, details={"setup_s": setup_s}))
-    return methods, missing
+    chosen = itertools.product(dropout_cases(cfg), presets() if cfg.presets is None else cfg.presets)
+    return [Method(preset, "ours", partial(make, preset, **case), world.size, case=case) for case, preset in chosen]
 
 
-def peers(cfg: BenchConfig, problem: Problem) -> Found:
+def peers(cfg: BenchConfig, problem: Problem) -> list[Method]:
     """The peers of the chosen libraries, on this process."""
-    makers = {library: EPOCH[cfg.gnn][library] for library in cfg.peers}
-    steps, missing = set_up(makers, problem, peer_weights(problem, cfg.seed, cfg.gnn))
-    device = problem.features.device
-    methods = [
-        Method(name, "peer", timed(step, device), details={"setup_s": setup_s})
-        for name, (step, setup_s) in steps.items()
+    weights, makers = peer_weights(problem, cfg.seed, cfg.gnn), dict[str, Callable[..., Step]]()
+    for library in cfg.peers:
+        attempt(partial(import_module, MODULE.get(library, library)))  # not a part of any set-up time
+        makers |= EPOCH[cfg.gnn][library]
+    chosen = [name for name in makers if cfg.methods is None or name in cfg.methods]
+    return [
+        Method(name, "peer", partial(makers[name], problem, weights, **case), case=case)
+        for case, name in itertools.product(dropout_cases(cfg), chosen)
     ]
-    return methods, missing
 
 
-def single_process(cfg: BenchConfig, world: World) -> Found:
+def dropout_cases(cfg: BenchConfig) -> list[dict[str, float]]:
+    """The rates of dropout, each as the case of a method; an empty case where there is no dropout."""
+    return [{"dropout": rate} for rate in cfg.dropouts] if any(cfg.dropouts) else [{}]
+
+
+def single_process(cfg: BenchConfig, world: World) -> Ready:
     """Our presets and the peers in a process that was started for them; the graph is in the cache by now."""
-    problem = as_problem(cfg, load_graph(cfg), world.device)
-    methods, missing = ours(cfg, world, problem.graph, problem.widths, problem.is_bipartite)
-    found, absent = peers(cfg, problem)
-    return methods + found, missing + absent
+    problem, ready = as_problem(cfg, load_graph(cfg), world.device), Ready()
+    own = ours(cfg, world, problem.graph, problem.widths, problem.is_bipartite)
+    ready.add([*own, *peers(cfg, problem)], cfg, world.device)
+    forget_peak_process_bytes()
+    return ready
 
 
-class Alone(Child):
-    """A process beside the job, which holds the methods of its own ``cfg``.
-
-    It is a job of one rank, in which our training runs as it always does. It sleeps on a pipe until it is told to run a
-    method once, and rank 0 sleeps meanwhile. The process takes the time itself.
-
-    Raises:
-        UnsupportedError: the methods cannot be set up, or the process ended.
-    """
-
-    def __init__(self, cfg: BenchConfig):
-        with environment(variables(cfg, 1)):
-            super().__init__(_serve, cfg)
-        methods, self.missing = self._answer()
-        self.methods = [replace(method, run=partial(self._run, number)) for number, method in enumerate(methods)]
-
-    def stop(self) -> int | None:
-        """End the process.
-
-        Returns:
-            its peak memory since its methods were set up, in bytes; None if the process has ended already.
-        """
-        peak_bytes = None
-        with suppress(OSError, UnsupportedError):
-            peak_bytes = self._run(None)
-        self.pipe.close()
-        self.status(timeout_s=10)
-        return peak_bytes
-
-    def _run(self, number: int | None) -> Any:
-        self.pipe.send(number)
-        return self._answer()
-
-    def _answer(self) -> Any:
-        try:
-            answer, reason = self.pipe.recv()
-        except EOFError:
-            reason = f"its process ended with status {self.status()}"
-        if reason is not None:
-            raise UnsupportedError(reason)
-        return answer
+@contextmanager
+def alone(cfg: BenchConfig) -> Iterator[Ready]:
+    """What a process beside the job holds: a job of one rank, in which our training runs as it always does."""
+    with world_of_one(run_config(cfg).runtime) as world:
+        yield single_process(cfg, world)
 
 
-def _serve(pipe: Any, cfg: BenchConfig) -> None:
-    """The process: build the methods, then run the one whose number arrives until rank 0 closes the pipe.
-
-    For None it answers the peak memory in bytes.
-    """
-    setup_logging(0)
-    with suppress(EOFError), world_of_one(run_config(cfg).runtime) as world:
-        found, _, reason = attempt(lambda: single_process(cfg, world))
-        methods, missing = found or ([], [])
-        pipe.send((([replace(method, run=None) for method in methods], missing), reason))
-        forget_peak_process_bytes()
-        while True:
-            number = pipe.recv()
-            answer, _, reason = attempt(peak_process_bytes if number is None else methods[number].run)
-            pipe.send((answer, reason))
+def _start(cfg: BenchConfig) -> Worker:
+    with environment(variables(cfg, 1)):
+        return Worker(alone, cfg)

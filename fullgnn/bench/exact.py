@@ -26,14 +26,14 @@ def exact_rows(block: LocalCSR, x: Tensor, rows: Tensor) -> Tensor:
     return out.index_add_(0, owner, x.index_select(0, column).double())
 
 
-def error_of(found: Tensor, expected: Tensor, magnitude: Tensor) -> float:
-    """Largest |found - expected| / magnitude; NaN where a number is not finite.
+def error_of(computed: Tensor, expected: Tensor, magnitude: Tensor) -> float:
+    """Largest |computed - expected| / magnitude; NaN where a number is not finite.
 
     Args:
         expected: float64.
         magnitude: float64, the sum of the magnitudes of the addends of each element; where it is 0 the element is
             exact or the error infinite.
     """
-    difference = (found.double() - expected).abs()
+    difference = (computed.double() - expected).abs()
     relative = torch.where(magnitude > 0, difference / magnitude.clamp(min=1e-300), torch.inf * difference.sign())
-    return float(torch.where((difference == 0) & (magnitude == 0), 0.0, relative).max()) if found.numel() else 0.0
+    return float(torch.where((difference == 0) & (magnitude == 0), 0.0, relative).max()) if computed.numel() else 0.0

@@ -11,7 +11,7 @@ in a round is that of its slowest rank.
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,8 +27,8 @@ MIN_ROUNDS = 4
 
 _PAUSE_S = 0.005
 
-Timed = Callable[[], tuple[float, float | None]]
-"""Run once: milliseconds, and a number that the method returns (a loss) or None."""
+Timed = Callable[[], tuple[float, list[float]]]
+"""Run once: milliseconds, and the numbers that the method returns (losses)."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,17 @@ class Missing:
     case: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Check:
+    """One test, or the sum of several."""
+
+    subject: str
+    what: str
+    case: str = ""  # which tests, or how many
+    passed: bool = False
+    said: str = ""  # why it failed
+
+
 @dataclass
 class Measurement:
     """The times of one method."""
@@ -66,7 +77,7 @@ class Measurement:
     method: Method
     warmup_ms: list[float]
     times: Times  # of the rounds after the warm-up
-    values: list[float]  # what each run returned, warm-up included; empty if the method returns nothing
+    values: list[float]  # what the runs returned, warm-up included; empty if the method returns nothing
     stopped: str | None = None  # why it has fewer rounds than others
     baseline: str | None = None  # label of the method that ``ratio`` refers to
     ratio: float | None = None  # median over the baseline's median: above 1 is slower
@@ -79,33 +90,60 @@ class Measurement:
     def median_ms(self) -> float:
         return self.times.median_ms
 
+    @property
+    def details(self) -> dict[str, Any]:
+        """Those of the method."""
+        return self.method.details
+
     def compare_with(self, base: "Measurement | None") -> None:
         if base is not None:
             self.baseline, self.ratio = base.method.label, self.median_ms / base.median_ms
 
     def record(self) -> dict[str, Any]:
         """The fields of this measurement in ``record.json``."""
-        fields = {**vars(self.method), **vars(self), "method": self.name, "times_ms": self.times.ms}
+        fields = {**vars(self.method), **vars(self), "method": self.name}
+        fields |= {"times_ms": self.times.ms, "rounds": self.times.runs}
         fields |= {key: getattr(self.times, key) for key in ("median_ms", "p20_ms", "p80_ms")}
         return {key: value for key, value in fields.items() if key not in ("name", "run", "times")}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Outcome:
-    """The result of an operation. It is complete on rank 0 alone."""
+    """The result of an operation, or a part of it, which is added to what there is. It is complete on rank 0 alone."""
 
-    measurements: list[Measurement]
-    missing: list[Missing]
+    measurements: list[Measurement] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
     problem: dict[str, Any] | None = None
+    checks: list[Check] = field(default_factory=list)
+
+    def add(self, part: "Outcome") -> None:
+        self.measurements += part.measurements
+        self.missing += part.missing
+        self.checks += part.checks
+        self.problem = self.problem if part.problem is None else {**(self.problem or {}), **part.problem}
 
 
-def timed(step: Callable[[], Any], device: torch.device) -> Timed:
-    """``step`` between two readings of the clock, both with an idle ``device``; a float that it returns is kept."""
+Results = Iterator[Outcome]
+"""What an operation gives: its outcome in parts, each as soon as it is known, so that the record can be written."""
 
-    def run() -> tuple[float, float | None]:
-        returned: list[Any] = []
-        elapsed_ms = wall_ms(lambda: returned.append(step()), device)
-        return elapsed_ms, returned[0] if isinstance(returned[0], float) else None
+
+def timed(step: Callable[[], Any], device: torch.device, at_once: int = 1) -> Timed:
+    """``step``, ``at_once`` times between two readings of the clock, both with an idle ``device``; the mean counts.
+
+    Args:
+        step: launches something. A float that it returns is kept. A function that it returns is called after the last
+            step, waits for the result, and gives such a float.
+    """
+
+    def run() -> tuple[float, list[float]]:
+        values: list[Any] = []
+
+        def work() -> None:
+            launched = [step() for _ in range(at_once)]
+            values.extend(read() if callable(read) else read for read in launched)
+
+        elapsed_ms = wall_ms(work, device)
+        return elapsed_ms / at_once, [value for value in values if isinstance(value, float)]
 
     return run
 
@@ -140,7 +178,7 @@ def measure(
     """
     mine = {method.label: method for method in methods}
     assert len(mine) == len(methods), "two methods of one name"
-    rounds_of: dict[str, list[tuple[float, float | None]]] = {label: [] for label in mine}
+    rounds_of: dict[str, list[tuple[float, list[float]]]] = {label: [] for label in mine}
     failed: dict[str, str] = {}
 
     def due(label: str) -> bool:
@@ -167,10 +205,10 @@ def measure(
     for label, method in mine.items():
         if label not in failed:
             ms = [max(one_round) for one_round in zip(*(rank[label] for rank in ranks if label in rank))]
-            values = [value for _, value in rounds_of[label] if value is not None]
+            values = [value for _, returned in rounds_of[label] for value in returned]
             stopped = f"budget_s={budget_s:g} was spent" if len(ms) < warmup + rounds else None
-            measured = replace(method, run=None)
-            measurements.append(Measurement(measured, ms[:warmup], Times(ms[warmup:]), values, stopped))
+            without_run = replace(method, run=None)
+            measurements.append(Measurement(without_run, ms[:warmup], Times(ms[warmup:]), values, stopped))
     return measurements, [Missing(mine[label].name, reason, mine[label].case) for label, reason in failed.items()]
 
 
@@ -181,7 +219,7 @@ def interleaved(
     methods = [Method(name, "ours", timed(step, device)) for name, step in steps.items()]
     with world_of_one(device) as world:
         measurements, _ = measure(methods, world, rounds, warmup, budget_s=60)
-    return {one.name: one for one in measurements}
+    return {measured.name: measured for measured in measurements}
 
 
 def check_baseline(methods: list[Method], name: str | None) -> None:
@@ -201,13 +239,14 @@ def compare(measurements: list[Measurement], name: str | None) -> Measurement | 
     Returns:
         that measurement; None if there is none.
     """
-    candidates = [one for one in measurements if (one.name == name if name else one.method.kind == "ours")]
-    base = min(candidates, key=lambda one: one.median_ms, default=None)
-    for one in measurements:
-        one.compare_with(base)
+    ours = name is None
+    candidates = [m for m in measurements if (m.method.kind == "ours" if ours else m.name == name)]
+    base = min(candidates, key=lambda measured: measured.median_ms, default=None)
+    for measured in measurements:
+        measured.compare_with(base)
     return base
 
 
-def loss_error(one: Measurement, base: Measurement) -> float:
+def loss_error(measured: Measurement, base: Measurement) -> float:
     """Largest difference of the losses over the epochs that both ran."""
-    return max(abs(a - b) for a, b in zip(one.values, base.values))
+    return max(abs(a - b) for a, b in zip(measured.values, base.values))

@@ -2,51 +2,56 @@
 
 import itertools
 from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fullgnn.bench.problem import Problem
-from fullgnn.config import Config, build
+from fullgnn.config import Config
 from fullgnn.distributed import World
 from fullgnn.engine.checks import replay_for
-from fullgnn.engine.run import Run, set_up
+from fullgnn.engine.run import set_up
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Graph
+from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.telemetry.meter import Meter
 
 
 class Epochs:
-    """The training epochs of a run, from given first weights; called on every rank.
+    """The training epochs of a run of ``cfg`` from given first weights; every rank of ``world`` makes them.
 
-    Args:
-        weights: (in, out) first weights of the layers; empty: the model keeps its own.
-    """
-
-    def __init__(self, run: Run, weights: list[Tensor]):
-        self.runner = StepRunner(run, replay_for(run.cfg.runtime.cuda_graph, run.world))
-        self._numbers = itertools.count(1)
-        if weights:
-            set_weights(run.model, weights)
-
-    def launch(self) -> Callable[[], float]:
-        """Launch one epoch; what is returned waits for the loss before its update, and reads it."""
-        launched = self.runner(next(self._numbers))
-        return lambda: launched.results.read()[0]
-
-
-def trainer(cfg: Config, graph: Graph | None, world: World, weights: list[Tensor]) -> Callable[[], float]:
-    """A training run of ``cfg`` before its first epoch; called on every rank of ``world``.
+    A call launches one epoch; what it returns waits for the loss before its update, the same on every rank, and reads
+    it.
 
     Args:
         graph: the whole graph on rank 0, which replaces ``cfg.dataset``; None elsewhere.
-        weights: see ``Epochs``.
-
-    Returns:
-        one training epoch, which returns the loss before its update, the same on every rank.
+        weights: (in, out) first weights of the layers; empty: the model keeps its own.
+        prepared: the graph in its place, ready to be distributed.
     """
-    epochs = Epochs(set_up(cfg, world, Meter(world.device), graph), weights)
-    return lambda: epochs.launch()()
+
+    def __init__(
+        self,
+        cfg: Config,
+        graph: Graph | None,
+        world: World,
+        weights: list[Tensor],
+        prepared: PreparedGraph | None = None,
+    ):
+        self._run = set_up(cfg, world, Meter(world.device), graph, prepared=prepared)
+        self._runner = StepRunner(self._run, replay_for(cfg.runtime.cuda_graph, world))
+        self._numbers = itertools.count(1)
+        if weights:
+            set_weights(self._run.model, weights)
+
+    def __call__(self) -> Callable[[], float]:
+        launched = self._runner(next(self._numbers))
+        return lambda: launched.results.read()[0]
+
+    def settings(self) -> dict[str, Any]:
+        """What the run has decided: its optimizations, its kernel, and whether its epochs are replayed."""
+        own = {"kernel": self._run.scheme.kernel_name, "cuda_graph": self._runner.outcome}
+        return {**asdict(self._run.optimizations), "scheme": self._run.cfg.scheme["name"], **own}
 
 
 @torch.no_grad()
@@ -59,20 +64,3 @@ def set_weights(model: torch.nn.Module, weights: list[Tensor]) -> None:
         for matrix in [parameter] if parameter.dim() == 2 else parameter if parameter.dim() == 3 else []:
             matrix.copy_(next(remaining))
     assert next(remaining, None) is None
-
-
-def product(cfg: Config, problem: Problem) -> Callable[[Tensor], Tensor]:
-    """x -> (A + I) @ x by ``cfg.kernel``, in float32, all entries of A + I being 1.
-
-    As in training, the result is written where that of the last call of the same width was.
-    """
-    kernel = build(cfg.kernel)
-    prepared = kernel.prepare(problem.block, torch.float32)
-    out: dict[int, Tensor] = {}
-
-    def multiply(x: Tensor) -> Tensor:
-        y = out.setdefault(x.shape[1], torch.empty_like(x))
-        kernel.spmm(prepared, x, y, accumulate=False)
-        return y
-
-    return multiply

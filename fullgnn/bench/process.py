@@ -1,42 +1,146 @@
-"""Processes of their own, for what must not disturb the process that measures, or may end with a fault.
+"""Other processes: a worker that answers requests, and a program with a time limit.
 
-Such a process is a new Python, since libraries read their environment variables when they are loaded: it has those of
-the moment at which it is started.
+What must not disturb the process that measures, or may end with a fault, is in a process of its own.
 """
 
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
-from contextlib import suppress
+import subprocess
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-_END_S = 3.0
+from fullgnn.bench.cases import Budget
+from fullgnn.bench.harness import attempt
+from fullgnn.distributed.failure import REASON_FILE
+from fullgnn.errors import UnsupportedError
+from fullgnn.startup import LAUNCHER_PID, STORE_FILE
+from fullgnn.telemetry.log import setup_logging
+
+_END_S = 10.0
+_LOOK_S = 0.5
+_OF_RANK = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", STORE_FILE, REASON_FILE, LAUNCHER_PID,
+            "OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"}  # fmt: skip
+"""Variables that a rank of a benchmark has, and that a command which it starts must not take for its own."""
 
 
-class Child:
-    """A process that runs ``serve(pipe, *args)``, with a pipe to this one. It ends with this process at the latest.
+class Worker:
+    """An object in a new Python process, which libraries see with the environment variables of this moment.
+
+    It ends with this process at the latest.
 
     Args:
-        serve: a function of a module; its arguments are pickled.
+        make: a function of a module; in the new process, ``make(*args)`` is entered and gives the object.
+
+    Raises:
+        UnsupportedError: the object could not be made, or the process ended.
     """
 
-    def __init__(self, serve: Callable[..., object], *args: Any):
+    def __init__(self, make: Callable[..., AbstractContextManager[Any]], *args: Any):
         context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, *args), daemon=True)
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, make, args), daemon=True)
         self._process.start()
         theirs.close()
+        self._answer()
 
-    def status(self, timeout_s: float | None = None) -> int | None:
-        """The exit status, or the negated number of the signal that ended it; None: it runs after ``timeout_s``."""
-        self._process.join(timeout_s)
-        return self._process.exitcode
+    def ask(self, method: str, *args: Any) -> Any:
+        """What this method of the object returns.
 
-    def kill(self) -> None:
-        """End the process; and what it has started, if it has made a session of its own."""
-        assert self._process.pid is not None
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        Raises:
+            UnsupportedError: it raised an error, which the message names, or the process ended.
+        """
+        self._pipe.send((method, args))
+        return self._answer()
+
+    def stop(self) -> None:
+        """End the process."""
+        self._pipe.close()
+        self._process.join(_END_S)
         self._process.kill()
-        self.status(_END_S)  # so that what it held of a GPU is free
+
+    def _answer(self) -> Any:
+        try:
+            answer, reason = self._pipe.recv()
+        except EOFError:
+            self._process.join(_END_S)
+            reason = f"its process ended with status {self._process.exitcode}"
+        if reason is not None:
+            raise UnsupportedError(reason)
+        return answer
+
+
+def _serve(pipe: Any, make: Callable[..., AbstractContextManager[Any]], args: tuple[Any, ...]) -> None:
+    setup_logging(0)
+    with suppress(EOFError), ExitStack() as entered:
+        target, _, reason = attempt(lambda: entered.enter_context(make(*args)))
+        pipe.send((None, reason))
+        while True:
+            method, arguments = pipe.recv()
+            answer, _, reason = attempt(partial(getattr(target, method), *arguments))
+            pipe.send((answer, reason))
+
+
+def finished(
+    command: list[str],
+    seconds: float,
+    grace_s: float = 0.0,
+    folder: Path | None = None,
+    look: Callable[[], object] = lambda: None,
+    variables: Mapping[str, str] | None = None,
+) -> tuple[str, str, int]:
+    """stdout, stderr and status of a command, which is ended with all that it started if it takes longer.
+
+    Args:
+        grace_s: seconds between an interrupt and the end, in which the command may write what it has.
+        folder: the working directory; None: that of this process.
+        look: called about twice a second while the command runs.
+        variables: of its environment, beside those of this process that are not of a rank.
+
+    Raises:
+        TimeoutExpired: it took longer.
+    """
+    budget = Budget(seconds)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        start_new_session=True,
+        env={key: value for key, value in os.environ.items() if key not in _OF_RANK} | dict(variables or {}),
+        # A job in the background of a shell ignores interrupts, and so would the command.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL) if grace_s else None,
+    )
+    try:
+        while True:
+            try:
+                output, errors = process.communicate(timeout=min(_LOOK_S, budget.left))
+                return output, errors, process.returncode
+            except subprocess.TimeoutExpired:
+                look()
+                if not budget.left:
+                    os.killpg(process.pid, signal.SIGINT)
+                    with suppress(subprocess.TimeoutExpired):
+                        process.communicate(timeout=grace_s)
+                    raise
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def run_or_raise(command: list[str], seconds: float, look: Callable[[], object] = lambda: None) -> None:
+    """Run a command of fullgnn for at most ``seconds``; it ends with this process at the latest.
+
+    Raises:
+        RuntimeError: its status is not 0; the message has the last words that it wrote.
+        TimeoutExpired: it took longer.
+    """
+    variables = {LAUNCHER_PID: str(os.getpid())}
+    output, errors, status = finished(command, seconds, look=look, variables=variables)
+    if status:
+        raise RuntimeError(f"status {status}: {' '.join((errors or output).split())[-300:]}")

@@ -7,19 +7,18 @@ same batches: ``losses`` in the record shows whether they compute the same.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from fullgnn.bench.config import DEFAULT_PRESET, LR, TASK, BenchConfig, run_config
-from fullgnn.bench.harness import Method, Outcome, check_baseline, compare, measure
+from fullgnn.bench.harness import Method, Outcome, Results, check_baseline, compare, measure, timed
 from fullgnn.bench.peers import set_up
 from fullgnn.bench.peers.sampled import DGL_SAMPLERS, STEPS, Setting, Step
 from fullgnn.bench.problem import load_graph
-from fullgnn.bench.separate import Separate, Spent
+from fullgnn.bench.separate import OperatorTimes, Separate
 from fullgnn.config import MinibatchConfig
-from fullgnn.config.compose import compose, load_config
 from fullgnn.costs.trace import Operations
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0
 from fullgnn.graph import Graph
@@ -33,7 +32,6 @@ from fullgnn.sampling.products import SampledMultiplication
 from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.schemes.block import Block
 from fullgnn.telemetry.meter import Cost, Meter
-from fullgnn.telemetry.timing import wall_ms
 
 BATCH_SIZE, HIDDEN = 1024, 128
 AHEAD = 2
@@ -41,80 +39,73 @@ AHEAD = 2
 FUSED, SEPARATE, FAST = "fused", "separate operators", "toBlockFast"
 
 
-def run_sampling(cfg: BenchConfig, world: World) -> Outcome:
+def run_sampling(cfg: BenchConfig, world: World) -> Results:
     """Time the samplers, in one process."""
     graph = load_graph(cfg)
     items = np.flatnonzero(graph.train_mask)
     count = num_batches(len(items), cfg.batch_size or BATCH_SIZE)
 
-    def targets() -> Iterator[tuple[int, np.ndarray]]:
+    def targets() -> Iterator[tuple[np.ndarray, int]]:
         for epoch in itertools.count(1):
             order = epoch_order(items, cfg.seed, epoch)
             for number in range(count):
-                yield epoch, np.sort(batch_of(order, cfg.batch_size or BATCH_SIZE, number)).astype(np.int32)
+                yield np.sort(batch_of(order, cfg.batch_size or BATCH_SIZE, number)).astype(np.int32), epoch
 
     arrays = graph.indptr.astype(np.int64), graph.indices
     samplers: dict[str, Any] = {FUSED: NeighborSampler(*arrays, cfg.fanouts, seed=cfg.seed)}
     samplers |= {name: Separate(*arrays, cfg.fanouts, cfg.seed, name == FAST) for name in (SEPARATE, FAST)}
     made, missing = set_up({"dgl": DGL_SAMPLERS} if "dgl" in cfg.peers else {}, graph, cfg.fanouts)
-    samplers |= {name: one for name, (one, _) in made.items()}
+    samplers |= {name: sampler for name, (sampler, _) in made.items()}
 
-    def sampled(draw: Callable[[np.ndarray, int], Iterable[Any]]) -> Step:
+    def sampled(sampler: Any) -> Step:
         """(number of batches) -> the edges that are drawn for the next ones."""
         own = targets()
 
         def sample(num: int) -> float:
-            batches = (draw(nodes, epoch) for epoch, nodes in itertools.islice(own, num))
-            return float(sum(one.num_edges for hops in batches for one in hops))
+            batches = itertools.starmap(sampler.sample, itertools.islice(own, num))
+            return float(sum(hop.num_edges for hops in batches for hop in hops))
 
         return sample
 
     methods = [
-        _method(name, "peer" if name in made else "ours", sampled(one.sample), cfg, world)
-        for name, one in samplers.items()
+        _method(name, "peer" if name in made else "ours", sampled(sampler), cfg, world)
+        for name, sampler in samplers.items()
     ]
     check_baseline(methods, cfg.baseline)
-    for one in samplers.values():
-        one.sample(next(targets())[1], 0)  # compiles, which is no part of what an operator takes
-        if hasattr(one, "spent"):
-            one.spent = Spent()
+    for sampler in samplers.values():
+        sampler.sample(*next(targets()))  # compiles, which is no part of what an operator takes
+        if hasattr(sampler, "spent"):
+            sampler.spent = OperatorTimes()
     measurements, failed = measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
     compare(measurements, cfg.baseline)
-    for one in measurements:
-        rounds = one.values[-len(one.times.ms) :]
-        rates = [drawn / cfg.batches / ms / 1e3 for drawn, ms in zip(rounds, one.times.ms, strict=True)]
-        one.method.details["m_edges_per_s"] = float(np.median(rates))
-        spent = getattr(samplers[one.name], "spent", None)
-        if spent is not None:
-            one.method.details["block_share"] = spent.block_share
-            if spent.searches:
-                one.method.details["redundant_share"] = 1 - spent.inserted / spent.searches
-    return Outcome(measurements, missing + failed, _statistics(cfg, graph, count))
+    for measured in measurements:
+        rounds = measured.values[-measured.times.runs :]
+        rates = [drawn / cfg.batches / ms / 1e3 for drawn, ms in zip(rounds, measured.times.ms, strict=True)]
+        spent = getattr(samplers[measured.name], "spent", None)
+        measured.details.update({"m_edges_per_s": float(np.median(rates)), **(spent.details() if spent else {})})
+    yield Outcome(measurements, missing + failed, _statistics(cfg, graph, count))
 
 
-def run_minibatch(cfg: BenchConfig, world: World) -> Outcome:
+def run_minibatch(cfg: BenchConfig, world: World) -> Results:
     """Time batches of sampled training; called on every rank."""
     graph = broadcast_object(from_rank0(lambda: load_graph(cfg)))
     setting = setting_of(cfg)
     presets = {"ours": DEFAULT_PRESET} if cfg.presets is None else {preset: preset for preset in cfg.presets}
     ours = {name: Ours(cfg, setting, world, graph, preset) for name, preset in presets.items()}
-    methods = [_method(name, "ours", one.step, cfg, world, one.num_workers) for name, one in ours.items()]
-    made, missing = set_up({library: STEPS[library] for library in cfg.peers if library in STEPS}, graph, setting,
-                           world.device)  # fmt: skip
+    methods = [_method(name, "ours", own.step, cfg, world, own.num_workers) for name, own in ours.items()]
+    makers = {library: STEPS[library] for library in cfg.peers if library in STEPS}
+    made, missing = set_up(makers, graph, setting, world.device)
     methods += [_method(name, "peer", step, cfg, world) for name, ((_, step), _) in made.items()]
     from_rank0(lambda: check_baseline(methods, cfg.baseline))
     measurements, failed = measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
     compare(measurements, cfg.baseline)
-    for one in measurements:
-        one.method.details["last_loss"] = one.values[-1]
-    for name, job in ours.items():
-        details = job.details()  # on every rank, of which rank 0 alone has measurements
-        for one in measurements:
-            if one.name == name:
-                one.method.details.update(details)
-        job.close()
+    details = {name: own.details() for name, own in ours.items()}  # every rank takes part
+    for measured in measurements:
+        measured.details.update({"last_loss": measured.values[-1], **details.get(measured.name, {})})
+    for own in ours.values():
+        own.close()
     count = num_batches(int(graph.train_mask.sum()), setting.batch_size * world.size)
-    return Outcome(measurements, missing + failed, _statistics(cfg, graph, count))
+    yield Outcome(measurements, missing + failed, _statistics(cfg, graph, count))
 
 
 def setting_of(cfg: BenchConfig) -> Setting:
@@ -167,16 +158,16 @@ class Ours:
             "counts": self._median("counts"),
             "operations": {"count": seen.count, "bytes": seen.pass_bytes},
             "layers": [layer_sizes(block) for block in batch.blocks],
-            "parameter_bytes": itemsize * sum(one.numel() for one in parameters),
+            "parameter_bytes": itemsize * sum(parameter.numel() for parameter in parameters),
             "losses": self._losses,
         }
-        return max(all_gather_objects(own), key=lambda one: one["counts"].get("sampled_edges", 0))
+        return max(all_gather_objects(own), key=lambda rank: rank["counts"].get("sampled_edges", 0))
 
     def _median(self, name: str) -> dict[str, float]:
         """The numbers ``name`` of the costs, for one batch."""
-        found = [{key: value / num for key, value in getattr(cost, name).items()} for num, cost in self._costs]
-        keys = dict.fromkeys(key for one in found for key in one)
-        return {key: float(np.median([one.get(key, 0.0) for one in found])) for key in keys}
+        costs = [{key: value / num for key, value in getattr(cost, name).items()} for num, cost in self._costs]
+        keys = dict.fromkeys(itertools.chain.from_iterable(costs))
+        return {key: float(np.median([cost.get(key, 0.0) for cost in costs])) for key in keys}
 
     def close(self) -> None:
         """End the workers."""
@@ -187,7 +178,7 @@ def layer_sizes(block: Block) -> dict[str, int]:
     """The rows that a layer reads and writes, and the entries of its matrix; 0, if it reads edges one by one."""
     sources = len(block.source_id)
     targets = sources if block.target_index is None else len(block.target_index)
-    matrices = [one.multiply for one in block.products.values()]
+    matrices = [product.multiply for product in block.products.values()]
     edges = [matrix.csr.nnz for matrix in matrices if isinstance(matrix, SampledMultiplication)]
     return {"sources": sources, "targets": targets, "edges": max(edges, default=0)}
 
@@ -200,17 +191,11 @@ def minibatch_config(
     experiment = [] if name == DEFAULT_PRESET else [f"experiment={name}"]
     has_sampler = any(key.startswith("sampler=") for key in own)  # which has keys of its own
     draws = [] if has_sampler else [f"sampler.fanouts={list(setting.fanouts)}".replace(" ", "")]
-    runtime = [f"runtime.{key}={value}" for key, value in vars(run_config(cfg).runtime).items() if key in _RUNTIME]
-    given = [key for key in cfg.overrides if not key.startswith("dataset")]  # the graph is there
     model = ["model=sage", f"model.num_layers={len(setting.fanouts)}", f"model.hidden_channels={setting.hidden}"]
-    model += ["model.dropout=0", *TASK, f"seed={setting.seed}"]
     loader = [f"loader.batch_size={setting.batch_size * num_ranks}", f"loader.num_workers={setting.workers}"]
-    run = load_config(compose(*experiment, *given, *model, *draws, *loader, *runtime, *own, name="minibatch"))
+    run = run_config(cfg, *experiment, *model, "model.dropout=0", *TASK, *draws, *loader, *own)
     assert isinstance(run, MinibatchConfig)
     return run
-
-
-_RUNTIME = "device", "backend", "nproc"
 
 
 def _method(name: str, kind: str, step: Step, cfg: BenchConfig, world: World, workers: int | None = None) -> Method:
@@ -221,17 +206,16 @@ def _method(name: str, kind: str, step: Step, cfg: BenchConfig, world: World, wo
     """
     workers = cfg.workers if workers is None else workers
 
-    def timed() -> tuple[float, float | None]:
-        values: list[float] = []
+    def run() -> tuple[float, list[float]]:
         if workers:
             step(AHEAD * workers)
-        elapsed_ms = wall_ms(lambda: values.append(step(cfg.batches)), world.device)
-        return elapsed_ms / cfg.batches, values[0]
+        elapsed_ms, values = timed(lambda: step(cfg.batches), world.device)()
+        return elapsed_ms / cfg.batches, values
 
-    return Method(name, kind, timed, world.size)
+    return Method(name, kind, run, world.size)
 
 
 def _statistics(cfg: BenchConfig, graph: Graph, count: int) -> dict[str, int | str]:
     keys = "name", "num_nodes", "num_edges", "num_features", "num_classes"
-    found = {key: getattr(graph, key) for key in keys}
-    return found | {"fanouts": str(cfg.fanouts), "batch_size": cfg.batch_size or BATCH_SIZE, "num_batches": count}
+    sizes = {key: getattr(graph, key) for key in keys}
+    return sizes | {"fanouts": str(cfg.fanouts), "batch_size": cfg.batch_size or BATCH_SIZE, "num_batches": count}

@@ -15,8 +15,9 @@ Both draw the same neighbours as the fused sampler with the same seed, so that n
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +26,8 @@ from fullgnn.kernels.dropout.philox import LOW
 from fullgnn.kernels.support.process import even_slices, parallel_for
 from fullgnn.sampling.neighbors import ALL, CHUNKS_PER_THREAD, SAMPLING
 from fullgnn.tasks.draws import stream_key
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +45,7 @@ class Pairs:
 
 
 @dataclass
-class Spent:
+class OperatorTimes:
     """What the operators have taken since the last ``Separate.spent`` was replaced."""
 
     sample_s: float = 0.0
@@ -50,10 +53,17 @@ class Spent:
     searches: int = 0  # of a hash table
     inserted: int = 0  # searches that found nothing, and so were needed
 
-    @property
-    def block_share(self) -> float:
-        """Share of ``toBlock`` in the time of both operators."""
-        return self.block_s / (self.sample_s + self.block_s)
+    def add(self, seconds: str, operator: Callable[..., T], *args: Any) -> T:
+        """The result of an operator, whose time counts in the field ``seconds``."""
+        begin = time.perf_counter()
+        result = operator(*args)
+        setattr(self, seconds, getattr(self, seconds) + time.perf_counter() - begin)
+        return result
+
+    def details(self) -> dict[str, float]:
+        """Shares of ``toBlock`` in the time of both operators, and of its searches that find a node that is known."""
+        redundant = {"redundant_share": 1 - self.inserted / self.searches} if self.searches else {}
+        return {"block_share": self.block_s / (self.sample_s + self.block_s), **redundant}
 
 
 @dataclass
@@ -71,9 +81,12 @@ class Separate:
     fanouts: Sequence[int]
     seed: int = 0
     fast: bool = False
-    spent: Spent = field(default_factory=Spent)
+    spent: OperatorTimes = field(default_factory=OperatorTimes)
 
     def __post_init__(self) -> None:
+        from fullgnn.bench import _separate_cpu  # imports numba
+
+        self._cpu = _separate_cpu
         num_words = -(-(len(self.indptr) - 1) // 64)
         self._bits_1, self._bits_2 = np.zeros(num_words, np.uint64), np.zeros(num_words, np.uint64)
 
@@ -86,28 +99,21 @@ class Separate:
         Returns:
             one ``Pairs`` for each fan-out, from the targets outwards.
         """
-        made, table = list[Pairs](), None
+        hops, table = list[Pairs](), None
         nodes = targets
         for hop, fanout in enumerate(self.fanouts):
-            begin = time.perf_counter()
-            src, dst = self._sample_neighbors(nodes, fanout, hop, epoch)
-            middle = time.perf_counter()
+            src, dst = self.spent.add("sample_s", self._sample_neighbors, nodes, fanout, hop, epoch)
             if self.fast:
-                table = table or self._table_of(nodes)
-                pairs = self._to_block_fast(table, len(nodes), src, dst)
+                table = table or self.spent.add("block_s", self._table_of, nodes)
+                hops.append(self.spent.add("block_s", self._to_block_fast, table, len(nodes), src, dst))
             else:
-                pairs = self._to_block(nodes, src, dst)
-            self.spent.sample_s += middle - begin
-            self.spent.block_s += time.perf_counter() - middle
-            made.append(pairs)
-            nodes = pairs.sources
+                hops.append(self.spent.add("block_s", self._to_block, nodes, src, dst))
+            nodes = hops[-1].sources
         if table is not None:
             self._clear(nodes)
-        return made
+        return hops
 
     def _sample_neighbors(self, targets: np.ndarray, fanout: int, hop: int, epoch: int) -> tuple[np.ndarray, ...]:
-        from fullgnn.bench._separate_cpu import sample_neighbors  # imports numba
-
         degree = self.indptr[targets + 1] - self.indptr[targets]
         counts = degree if fanout == ALL else np.minimum(degree, fanout)
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
@@ -116,67 +122,59 @@ class Separate:
         drawn = hop, *words, starts, src, dst
 
         def run(rows: slice) -> None:
-            sample_neighbors(self.indptr, self.indices, targets, rows.start, rows.stop, fanout, *drawn)
+            self._cpu.sample_neighbors(self.indptr, self.indices, targets, rows.start, rows.stop, fanout, *drawn)
 
         parallel_for(run, _parts(len(targets)))
         return src, dst
 
     def _to_block(self, targets: np.ndarray, src: np.ndarray, dst: np.ndarray) -> Pairs:
-        from fullgnn.bench._separate_cpu import insert, look_up
-
         of_targets, of_nodes = _Table.of(len(targets)), _Table.of(len(targets) + len(src))
-        found = np.empty(len(targets) + len(src), np.int32)
-        num_targets = insert(targets, of_targets.keys, of_targets.values, found, 0)
-        count = insert(targets, of_nodes.keys, of_nodes.values, found, 0)
-        count = insert(src, of_nodes.keys, of_nodes.values, found, count)
+        nodes = np.empty(len(targets) + len(src), np.int32)
+        num_targets = self._cpu.insert(targets, of_targets.keys, of_targets.values, nodes, 0)
+        count = self._cpu.insert(targets, of_nodes.keys, of_nodes.values, nodes, 0)
+        count = self._cpu.insert(src, of_nodes.keys, of_nodes.values, nodes, count)
         local_src, local_dst = np.empty_like(src), np.empty_like(dst)
         ends = [(src, of_nodes, local_src), (dst, of_targets, local_dst)]
 
         def run(task: tuple[slice, np.ndarray, "_Table", np.ndarray]) -> None:
             edges, ids, table, local = task
-            look_up(ids[edges], table.keys, table.values, local[edges])
+            self._cpu.look_up(ids[edges], table.keys, table.values, local[edges])
 
         parallel_for(run, [(edges, *end) for end in ends for edges in _parts(len(src))])
         self.spent.searches += 2 * len(targets) + 3 * len(src)
         self.spent.inserted += num_targets + count
-        return Pairs(found[:count], num_targets, local_src, local_dst)
+        return Pairs(nodes[:count], num_targets, local_src, local_dst)
 
     def _table_of(self, targets: np.ndarray) -> "_Table":
         """The table and the bitmaps of a batch, with its targets."""
-        from fullgnn.bench._separate_cpu import insert_by_bitmap
-
         most, reached = len(targets), float(len(targets))
         mean = len(self.indices) / max(1, len(self.indptr) - 1)
         for fanout in self.fanouts:
             reached *= 1 + (mean if fanout == ALL else fanout)
             most = int(min(len(self.indptr) - 1, reached))
         table = _Table.of(most)
-        table.found = np.empty(most, np.int32)
+        table.nodes = np.empty(most, np.int32)
         local = np.empty(len(targets), np.int32)
-        table.count = insert_by_bitmap(targets, table.keys, table.values, self._bits_1, table.found, 0, local)
+        table.count = self._cpu.insert_by_bitmap(targets, table.keys, table.values, self._bits_1, table.nodes, 0, local)
         self._bits_2[:] = self._bits_1
         return table
 
     def _to_block_fast(self, table: "_Table", num_targets: int, src: np.ndarray, dst: np.ndarray) -> Pairs:
-        from fullgnn.bench._separate_cpu import insert_by_bitmap, look_up
-
         local_src, local_dst, before = np.empty_like(src), np.empty_like(dst), table.count
 
         def sources() -> None:
-            table.count = insert_by_bitmap(
-                src, table.keys, table.values, self._bits_2, table.found, before, local_src
+            table.count = self._cpu.insert_by_bitmap(
+                src, table.keys, table.values, self._bits_2, table.nodes, before, local_src
             )  # only this one writes to the table, and never to a slot in use
 
-        parallel_for(lambda run: run(), [sources, lambda: look_up(dst, table.keys, table.values, local_dst)])
+        parallel_for(lambda run: run(), [sources, lambda: self._cpu.look_up(dst, table.keys, table.values, local_dst)])
         self.spent.searches += len(dst) + len(src)
         self.spent.inserted += table.count - before
-        return Pairs(table.found[: table.count], num_targets, local_src, local_dst)
+        return Pairs(table.nodes[: table.count], num_targets, local_src, local_dst)
 
     def _clear(self, nodes: np.ndarray) -> None:
-        from fullgnn.bench._separate_cpu import clear_bits
-
-        clear_bits(nodes, self._bits_1)
-        clear_bits(nodes, self._bits_2)
+        self._cpu.clear_bits(nodes, self._bits_1)
+        self._cpu.clear_bits(nodes, self._bits_2)
 
 
 @dataclass
@@ -185,7 +183,7 @@ class _Table:
 
     keys: np.ndarray
     values: np.ndarray
-    found: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))  # its keys, in the order of their values
+    nodes: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))  # its keys, in the order of their values
     count: int = 0
 
     @classmethod

@@ -17,11 +17,13 @@ import torch
 from torch import Tensor
 
 from fullgnn.bench.config import BenchConfig, run_config
-from fullgnn.bench.exact import exact_rows
-from fullgnn.bench.harness import Method, Missing, Outcome, attempt, check_baseline, compare, measure, timed
-from fullgnn.bench.ours import product
+from fullgnn.bench.exact import exact_rows, sample_rows
+from fullgnn.bench.gpu.contestants import Contestant
+from fullgnn.bench.gpu.products import Product
+from fullgnn.bench.harness import Method, Missing, Outcome, Results, attempt, check_baseline, compare, measure, timed
 from fullgnn.bench.peers import SPMM, Made, Makers, set_up
 from fullgnn.bench.problem import Problem, as_problem, load_graph, whole_graph_order
+from fullgnn.config import build
 from fullgnn.config.keys import choices
 from fullgnn.distributed import World
 from fullgnn.errors import ConfigError
@@ -29,19 +31,19 @@ from fullgnn.graph import Graph
 from fullgnn.partition import Partition
 from fullgnn.partition.counts import bandwidth, edge_cut
 
-_NUM_SAMPLES = 256
 _WRONG = 0.02  # relative; a kernel that gathers bfloat16 stays below
 
 
-def run(cfg: BenchConfig, world: World) -> Outcome:
+def run(cfg: BenchConfig, world: World) -> Results:
     """``op=spmm``, in one process."""
     problem = as_problem(cfg, load_graph(cfg), world.device)
     products, missing = make_products(cfg, problem, {library: SPMM[library] for library in cfg.peers})
-    measurements = []
+    yield Outcome(missing=missing, problem=problem.statistics())
     for width in cfg.widths:
         x, case = operand(problem, width, cfg.seed), {"width": width}
-        rows, expected = reference(problem, x, cfg.seed)
-        methods = []
+        rows = sample_rows(problem.block)
+        expected = exact_rows(problem.block, x, rows)
+        methods, missing = [], []
         for name, (multiply, setup_s) in products.items():
             error, _, reason = attempt(functools.partial(relative_error, multiply, x, rows, expected))
             if reason is None and not error <= _WRONG:
@@ -51,16 +53,14 @@ def run(cfg: BenchConfig, world: World) -> Outcome:
             else:
                 methods.append(product_method(name, multiply, x, case, {"setup_s": setup_s, "error": error}))
         check_baseline(methods, cfg.baseline)
-        found, failed = measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
-        for one in found:
-            one.method.details["gflop_per_s"] = 2 * problem.nnz * width / one.median_ms / 1e6
-        compare(found, cfg.baseline)
-        measurements.extend(found)
-        missing.extend(failed)
-    return Outcome(measurements, missing, problem.statistics())
+        measurements, failed = measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
+        for measured in measurements:
+            measured.details["gflop_per_s"] = 2 * problem.nnz * width / measured.median_ms / 1e6
+        compare(measurements, cfg.baseline)
+        yield Outcome(measurements, missing + failed)
 
 
-def run_orders(cfg: BenchConfig, world: World) -> Outcome:
+def run_orders(cfg: BenchConfig, world: World) -> Results:
     """``op=reorder``, in one process."""
     orders = cfg.orders or choices("reorder")
     base = cfg.baseline or ("none" if "none" in orders else orders[0])
@@ -79,27 +79,29 @@ def run_orders(cfg: BenchConfig, world: World) -> Outcome:
         problem = as_problem(cfg, ordered, world.device)
         details = {"order_s": order_s, **order_quality(ordered, cfg.num_parts)}
         products, unable = make_products(cfg, problem, {"torch": {"torch CSR @": SPMM["torch"]["torch CSR @"]}})
-        missing += [replace(one, case={"order": order}) for one in unable]
+        missing += [replace(absent, case={"order": order}) for absent in unable]
         for width in cfg.widths:
             x, case = operand(problem, width, cfg.seed), {"order": order, "width": width}
             methods += [product_method(name, multiply, x, case, details) for name, (multiply, _) in products.items()]
     measurements, failed = measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
-    found = {(one.name, one.method.case["width"], one.method.case["order"]): one for one in measurements}
-    for (name, width, _), one in found.items():
-        one.compare_with(found.get((name, width, base)))
-    return Outcome(measurements, missing + failed, as_problem(cfg, graph, world.device).statistics())
+    by_case = {(of.name, *of.method.case.values()): of for of in measurements}
+    for (name, _, width), measured in by_case.items():
+        measured.compare_with(by_case.get((name, base, width)))
+    yield Outcome(measurements, missing + failed, as_problem(cfg, graph, world.device).statistics())
 
 
 def make_products(cfg: BenchConfig, problem: Problem, peers: Makers) -> tuple[dict[str, Made], list[Missing]]:
     """Functions x -> (A + I) @ x of our kernels and of ``peers``, by name; see :func:`set_up`."""
+
+    def make(name: str, problem: Problem) -> Callable[[Tensor], Tensor]:
+        kernel = Contestant(name, functools.partial(build, run_config(cfg, name).kernel))
+        return Product(kernel, problem.block, problem.indptr.device).multiply
+
     names = [f"kernel={name}" for name in cfg.kernels or choices("kernel")]
-    ours = {name: functools.partial(product, run_config(cfg, name)) for name in names}
-    return set_up({"fullgnn": ours, **peers}, problem)
+    return set_up({"fullgnn": {name: functools.partial(make, name) for name in names}, **peers}, problem)
 
 
-def product_method(
-    name: str, multiply: Callable[..., Any], x: Tensor, case: dict[str, Any], details: dict[str, Any]
-) -> Method:
+def product_method(name: str, multiply: Any, x: Tensor, case: dict[str, Any], details: dict[str, Any]) -> Method:
     """One call of ``multiply`` with ``x``."""
     kind = "ours" if name.startswith("kernel=") else "peer"
     return Method(name, kind, timed(functools.partial(multiply, x), x.device), case=case, details=details)
@@ -109,13 +111,6 @@ def operand(problem: Problem, width: int, seed: int) -> Tensor:
     """(num_nodes, width) float32 random X."""
     x = torch.randn(problem.num_nodes, width, generator=torch.Generator().manual_seed(seed + width))
     return x.to(problem.indices.device)
-
-
-def reference(problem: Problem, x: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Ids of some random rows, (num_rows,), and these rows of the product in float64, (num_rows, width)."""
-    rows = np.random.default_rng(seed).choice(problem.num_nodes, min(_NUM_SAMPLES, problem.num_nodes), replace=False)
-    chosen = torch.from_numpy(rows).to(x.device)
-    return chosen, exact_rows(problem.block, x, chosen)
 
 
 def order_quality(graph: Graph, num_parts: int) -> dict[str, float | int]:

@@ -3,8 +3,9 @@
 import json
 from typing import Any
 
-from fullgnn.bench.__main__ import OPERATIONS
+from fullgnn.bench.__main__ import operation
 from fullgnn.bench.config import load_bench
+from fullgnn.bench.harness import Outcome
 from fullgnn.bench.record import make_record, make_table, write
 from fullgnn.distributed import World
 from fullgnn.storage.folder import make_folder
@@ -15,7 +16,9 @@ SHORT = ("graph=tiny", "rounds=3", "epochs=4", "budget_s=1000", "threads=1", "ca
 def operate(world: World, *overrides: str) -> str:
     """Run the operation of ``overrides`` on every rank of ``world``, and return its table."""
     cfg = load_bench(*SHORT, *overrides, f"nproc={world.size}")
-    outcome = OPERATIONS[cfg.op](cfg, world)
+    outcome = Outcome()
+    for part in operation(cfg)(cfg, world):
+        outcome.add(part)
     record = make_record(cfg, world, outcome)
     table = make_table(record)
     if world.rank == 0:

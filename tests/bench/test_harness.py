@@ -24,10 +24,10 @@ pytestmark = pytest.mark.parametrize("ranks", ["gloo"], indirect=True)
 
 
 def method(name: str, elapsed_ms: float, kind: str = "ours", processes: int = 1, calls: list | None = None) -> Method:
-    def run() -> tuple[float, float | None]:
+    def run() -> tuple[float, list[float]]:
         if calls is not None:
             calls.append(name)
-        return elapsed_ms, 0.5
+        return elapsed_ms, [0.5]
 
     return Method(name, kind, run, processes, 1)
 
@@ -39,12 +39,12 @@ def measure_fakes(world: World, *arguments: Any) -> tuple[list[Measurement], lis
     if world.rank == 0:
         num_runs = 0
 
-        def fails_later() -> tuple[float, float | None]:
+        def fails_later() -> tuple[float, list[float]]:
             nonlocal num_runs
             num_runs += 1
             if num_runs > 2:
                 raise ValueError("enough\nof it")
-            return 1.0, None
+            return 1.0, []
 
         methods += [method("slow", 6000, "peer", calls=calls), method("quick", 1, "peer", calls=calls)]
         methods += [Method("failing", "peer", fails_later, 1, 1)]
@@ -69,7 +69,7 @@ def test_rounds_budget_and_failure(ranks) -> None:
 
 
 def fail(world: World) -> None:
-    def broken() -> tuple[float, float | None]:
+    def broken() -> tuple[float, list[float]]:
         raise ValueError("ours")
 
     measure([Method("broken", "ours", broken, 1, 1)], world, 1, 0, 1)
@@ -100,9 +100,21 @@ def test_steps_of_a_process_without_a_job(ranks) -> None:
 
 
 def test_a_step_is_timed_and_its_loss_kept(ranks) -> None:
-    elapsed_ms, value = timed(lambda: time.sleep(0.01) or 0.5, torch.device("cpu"))()
-    assert elapsed_ms >= 10 and value == 0.5
-    assert timed(lambda: "no number", torch.device("cpu"))()[1] is None
+    elapsed_ms, values = timed(lambda: time.sleep(0.01) or 0.5, torch.device("cpu"))()
+    assert elapsed_ms >= 10 and values == [0.5]
+    assert timed(lambda: "no number", torch.device("cpu"))()[1] == []
+
+
+def test_losses_are_read_after_the_last_launch(ranks) -> None:
+    calls: list[str] = []
+
+    def step() -> Any:
+        calls.append("launch")
+        return lambda: calls.append("read") or 0.5
+
+    _, values = timed(step, torch.device("cpu"), at_once=3)()
+    assert calls == ["launch"] * 3 + ["read"] * 3 and values == [0.5] * 3
+    assert timed(lambda: time.sleep(0.01), torch.device("cpu"), at_once=2)()[0] == pytest.approx(10, abs=9)
 
 
 def test_a_maker_that_fails_has_a_reason(ranks) -> None:

@@ -213,7 +213,7 @@ def test_parts_of_separate_processes(ranks) -> None:
 def methods_alone(world: World, alone: str) -> list[str]:
     cfg = load_bench(*SHORT, "op=epoch", "nproc=2", "presets=[default,full]", "peers=[]", *([alone] if alone else []))
     (part,) = parts_alone(cfg)
-    return [method.name for method in single_process(part, world)[0]]
+    return [method.name for method in single_process(part, world).methods]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fullgnn.bench.separate import Separate, Spent
+from fullgnn.bench.separate import OperatorTimes, Separate
 from fullgnn.sampling.neighbors import ALL, NeighborSampler
 from tests.sampling.neighbors import chosen, random_graph
 
@@ -42,5 +42,6 @@ def test_searches_are_counted() -> None:
     # Hop 1: 1 target in both tables, 4 edges inserted, then both ends of 4 edges; hop 2: 5 targets and 20 edges.
     assert separate.spent.searches == (2 + 4 + 8) + (10 + 20 + 40)
     assert separate.spent.inserted == (1 + 5) + (5 + 5)
-    assert 0 < separate.spent.block_share < 1
-    assert Spent(sample_s=3, block_s=1).block_share == 0.25
+    details = separate.spent.details()
+    assert 0 < details["block_share"] < 1 and details["redundant_share"] == 1 - 16 / 84
+    assert OperatorTimes(sample_s=3, block_s=1).details() == {"block_share": 0.25}

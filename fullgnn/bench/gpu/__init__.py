@@ -1,10 +1,12 @@
-"""The GPU benchmark: ``python -m fullgnn.bench.gpu``, one command for a machine with a GPU and little else installed.
+"""Operations of ``python -m fullgnn.bench`` for GPUs, and the GPU benchmark, ``python -m fullgnn.bench.gpu``.
 
-It checks the kernels, measures what the GPU can do, and times products and epochs on graphs as large as the known ones,
-inside a few minutes. Epochs, and the checks that train, need Hydra; other libraries are used if they are there.
+The operations are a file each: ``rates.py``, ``products.py``, ``sweep.py``, ``hits.py``, ``checks.py`` and
+``drill.py``. Their graphs are made on the device (``made_graph.py``).
 
-The command itself never touches the GPU. It walks a list of items (``parts.py``) and runs each in a process with a time
-limit (``items.py``), so that a kernel that faults or hangs costs one item. The process runs one module
-(``worker.py``). Its results come back through a file into one record (``record.py``), which is written whenever there
-are new ones.
+The benchmark is one command for a machine with a GPU and little else installed. It checks the kernels, measures what
+the GPU can do, and times products and epochs on graphs as large as the known ones, inside a few minutes. The command
+itself never touches the GPU. Each of its parts is a list of commands (``commands.py``), of which each runs in a
+process with a time limit (``parts.py``), so that a kernel that faults or hangs costs one command. What a command has
+measured is in its own record; the part joins these records into one, and into one page (``page.py``), whenever there
+are new results.
 """

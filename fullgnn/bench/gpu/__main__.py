@@ -12,32 +12,19 @@ Without a GPU it refuses; TRITON_INTERPRET=1 ./launch/gpu_bench --toy runs all o
 
 import argparse
 import os
-import shlex
 import signal
 import sys
-from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from fullgnn.bench.gpu.items import Runner
-from fullgnn.bench.gpu.page import make_headline
-from fullgnn.bench.gpu.parts import MINUTES, PARTS, Part
-from fullgnn.bench.gpu.record import NOT_MEASURED, Record
-from fullgnn.bench.gpu.tunables import TUNING_FILE
-from fullgnn.bench.gpu.worker import Budget
 from fullgnn.errors import FullGNNError, UnsupportedError
-from fullgnn.graph.lookalikes import LOOKALIKES, TOYS
+from fullgnn.graph.lookalikes import LOOKALIKES
 from fullgnn.kernels.support.tuning import read_tuning
-from fullgnn.storage.folder import temporary_folder
-from fullgnn.telemetry.machine import git_commit, hardware, versions
 
-_ENVIRONMENT = {"TORCH_CPP_LOG_LEVEL": "ERROR", "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
-"""Environment of all items, where the user has set no other values. Collectives then stay on this machine."""
-
-_MARGIN_S = 6.0  # for the start of Python and the end
-_TOY_MINUTES = 10.0  # that it never needs, however busy the machine is
+MINUTES = {"checks": 2.5, "products": 9.3, "epochs": 9.3, "models": 8.0, "ranks": 8.0}
+"""Time that each part takes at most, in the order in which they make sense."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -46,7 +33,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         prog="gpu_bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     times = ", ".join(f"{name} {minutes:g}" for name, minutes in MINUTES.items())
-    parser.add_argument("--part", nargs="+", action="extend", choices=[*PARTS, "all"], help="default: all")
+    parser.add_argument("--part", nargs="+", action="extend", choices=[*MINUTES, "all"], help="default: all")
     parser.add_argument("--minutes", type=float, help=f"time for each part ({times})")
     parser.add_argument("--out", type=Path, default=Path("gpu_bench"), help="folder of the results (gpu_bench)")
     parser.add_argument("--scale", type=float, help="size of the graphs; default: the largest that fits the time")
@@ -57,7 +44,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--toy", action="store_true", help="tiny graphs on the CPU, with TRITON_INTERPRET=1")
     options = parser.parse_args(arguments)
     asked = options.part or ["all"]
-    options.part = [name for name in PARTS if name in asked or "all" in asked]
+    options.part = [name for name in MINUTES if name in asked or "all" in asked]
     return options
 
 
@@ -65,7 +52,8 @@ def check_options(options: argparse.Namespace) -> None:
     """Refuse what cannot be measured, or read, before anything begins.
 
     Raises:
-        FullGNNError: there is no GPU, a toy run was not asked for properly, or the tuning file cannot be read.
+        FullGNNError: Hydra or a GPU is missing, a toy run was not asked for properly, or the tuning file cannot be
+            read.
     """
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     if options.toy and not interpreted:
@@ -74,68 +62,10 @@ def check_options(options: argparse.Namespace) -> None:
         raise UnsupportedError("TRITON_INTERPRET=1 measures nothing: unset it, or give --toy")
     if not options.toy and not torch.cuda.is_available():
         raise UnsupportedError("no GPU is visible here, and there is nothing to measure without one")
+    if find_spec("hydra") is None:
+        raise UnsupportedError("hydra-core is not installed: pip install hydra-core")
     if options.tuning is not None:
         read_tuning(options.tuning)
-
-
-def run(options: argparse.Namespace) -> None:
-    """The parts that were asked for, each with a budget and a record of its own."""
-    tuning = None if options.tuning is None else str(options.tuning.resolve())
-    for variable, value in _ENVIRONMENT.items():
-        os.environ.setdefault(variable, value)
-    with temporary_folder() as scratch:
-        if not os.access(Path.home(), os.W_OK):  # where Triton would keep what it compiles
-            os.environ.setdefault("TRITON_CACHE_DIR", f"{scratch}/triton")
-        for name in options.part:
-            run_part(name, options, scratch / name, tuning)
-            if name == "products" and tuning is None:
-                tuning = str((options.out / TUNING_FILE).resolve())
-
-
-def run_part(name: str, options: argparse.Namespace, scratch: Path, tuning: str | None) -> None:
-    """One part: its items, the most wanted first, and its record after every result."""
-    minutes = options.minutes or (_TOY_MINUTES if options.toy else MINUTES[name])
-    budget = Budget(60 * minutes - _MARGIN_S)
-    record = Record(options.out, name, measured=not options.toy)
-
-    def say(line: str) -> None:
-        print(f"[{name}, {budget.left:4.0f} s left] {line}", flush=True)
-
-    tuning = tuning if name == "epochs" else None
-    record.tree |= {"finished": False, "run": _about(name, options, minutes, tuning), "items": []}
-    record.write()
-    runner = Runner(record, budget, say, tuning)
-    graphs = list(TOYS) if options.toy else options.graphs
-    part = Part(runner, scratch, options.toy, graphs, options.scale)
-    scratch.mkdir(parents=True)
-    try:
-        for items in PARTS[name](part):
-            runner.run(items, part.parallel)
-        record.tree["finished"] = True
-    finally:
-        record.put(["run", "elapsed_s"], round(budget.elapsed, 1))
-        record.write()
-    if not options.toy:
-        print(make_headline(record.tree), flush=True)
-    say(f"{options.out / name}.md and {name}.json are written")
-
-
-def _about(name: str, options: argparse.Namespace, minutes: float, tuning: str | None) -> dict[str, Any]:
-    """What was asked for, and the machine as far as it is known without its GPU, which an item describes."""
-    machine = hardware(torch.device("cpu"))
-    del machine["gpu"]
-    return {
-        "part": name,
-        "command": shlex.join(["./launch/gpu_bench", *sys.argv[1:]]),
-        "times": NOT_MEASURED if options.toy else "measured, medians",
-        "minutes": minutes,
-        "tuning": "none given" if tuning is None else Path(tuning).read_text(),
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        **machine,
-        "num_gpus": torch.cuda.device_count(),
-        "git_commit": git_commit(),
-        "versions": versions("triton", "torch_geometric"),
-    }
 
 
 def main() -> None:
@@ -144,6 +74,8 @@ def main() -> None:
     options = parse(sys.argv[1:])
     try:
         check_options(options)
+        from fullgnn.bench.gpu.commands import run  # imports Hydra
+
         run(options)
     except FullGNNError as error:
         print(f"error: {error}", file=sys.stderr)

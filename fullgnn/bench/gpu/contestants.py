@@ -45,4 +45,4 @@ FIRST = [BASELINE, CSR, TILE32, PACKED]
 ROUNDED = Contestant("csr bf16", partial(TritonCSR, "bf16"), 2.0**-8)
 """``csr`` that is not exact: a number of 8 significant bits leaves half a unit of its last bit."""
 
-CONTESTANTS = {one.name: one for one in (*FIRST, ROUNDED)}
+CONTESTANTS = {contestant.name: contestant for contestant in (*FIRST, ROUNDED)}

@@ -1,28 +1,32 @@
 """Count with ncu what each sparse product reads from DRAM, L2 and L1, and how often it hits a cache.
 
-The job starts ncu over this same file as a program (``python -m fullgnn.bench.gpu.hits``), which multiplies once with
-each kernel and launches ``mark`` before each product, so that the launches between two marks belong to one kernel.
+The operation starts ncu over this same file as a program (``python -m fullgnn.bench.gpu.hits``), which multiplies once
+with each kernel and launches ``mark`` before each product, so that the launches between two marks belong to one kernel.
 ncu leaves the clocks of the GPU as they are.
 """
 
 import csv
 import io
 import json
+import math
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
 import torch
 
-from fullgnn.bench.gpu.command import finished
+from fullgnn.bench.config import BenchConfig
 from fullgnn.bench.gpu.contestants import FIRST
-from fullgnn.bench.gpu.timing import rotated
-from fullgnn.bench.gpu.worker import Report, Task
+from fullgnn.bench.gpu.products import Product
+from fullgnn.bench.harness import Measurement, Method, Missing, Outcome, Results, attempt
+from fullgnn.bench.process import finished
+from fullgnn.distributed import World
 from fullgnn.graph.lookalikes import LOOKALIKES, generate
+from fullgnn.telemetry.timing import Times
 
 METRIC = "lts__t_sector_hit_rate.pct"
 METRICS = {
@@ -36,26 +40,35 @@ METRICS = {
 """By ncu's name, the key in the record."""
 
 WIDTHS = (128, 41)
+_SCALE, _START_S = 0.1, 12.0
 _UNIT = re.compile(r"([numKMGT]?)(?:byte|second|s)(?:/|$)")
 _PREFIX = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
-def run(task: Task, report: Report) -> None:
-    """Arguments of the task: ``graph`` and ``scale``."""
+def run(cfg: BenchConfig, world: World) -> Results:
+    """A row for each launch; its time is that under ncu."""
+    ncu, arguments = shutil.which("ncu"), {"graph": cfg.graph, "scale": cfg.scale or _SCALE}
 
-    ncu = shutil.which("ncu")
-    if ncu is None:
-        report.put(["hits"], {"reason": "ncu is not on the PATH"})
-        return
+    def count() -> list[Measurement]:
+        if world.device.type != "cuda" or ncu is None:
+            raise ValueError("there is no GPU" if world.device.type != "cuda" else "ncu is not on the PATH")
+        return list(
+            map(_row, counted(command(ncu, arguments, metrics=tuple(METRICS)), max(5.0, cfg.limit_s - _START_S)))
+        )
 
-    def count() -> None:
-        try:
-            found = counted(command(ncu, task.arguments, metrics=tuple(METRICS)), max(5.0, report.budget.left - 3))
-            report.put(["hits"], {"metrics": METRICS, "launches": found})
-        except ValueError as error:
-            report.put(["hits"], {"reason": str(error)})
+    rows, _, reason = attempt(count, ValueError)
+    yield Outcome(rows or [], [Missing("ncu", reason)] if reason else [], arguments)
 
-    report.item("ncu", count, limit_s=report.budget.left + 1)
+
+def _row(launch: dict[str, Any]) -> Measurement:
+    """The measurement of a launch; bytes a second become GB/s."""
+    details = {key: value for key, value in launch.items() if key.endswith("percent")}
+    for key, value in launch.items():
+        if key.endswith("bytes_per_second"):
+            details[key.replace("bytes_per_second", "gb_per_s")] = value and value / 1e9
+    case = {key: launch[key] for key in ("width", "launched")}
+    ms = Times([1e3 * (launch.get("duration_seconds") or math.nan)])
+    return Measurement(Method(launch["kernel"], "kernel", None, case=case, details=details), [], ms, [])
 
 
 def command(
@@ -92,7 +105,7 @@ def launches(output: str, cases: list[tuple[str, int]]) -> list[dict[str, Any]]:
     begin = output.find('"ID"')
     if begin < 0:
         raise ValueError(next((line for line in output.splitlines() if "ERROR" in line), "ncu printed no table"))
-    found: dict[str, dict[str, Any]] = {}
+    counts: dict[str, dict[str, Any]] = {}  # by the launch
     marks: set[str] = set()
     for row in csv.DictReader(io.StringIO(output[begin:])):
         key = METRICS.get(row.get("Metric Name") or "")
@@ -101,10 +114,10 @@ def launches(output: str, cases: list[tuple[str, int]]) -> list[dict[str, Any]]:
         elif key is not None and 0 < len(marks) <= len(cases):
             kernel, width = cases[len(marks) - 1]
             about = {"kernel": kernel, "width": width, "launched": row["Kernel Name"][:60]}
-            found.setdefault(row["ID"], about)[key] = _value(row["Metric Value"], row.get("Metric Unit") or "")
-    if not found:
+            counts.setdefault(row["ID"], about)[key] = _value(row["Metric Value"], row.get("Metric Unit") or "")
+    if not counts:
         raise ValueError("ncu counted no launch")
-    return list(found.values())
+    return list(counts.values())
 
 
 def _value(text: str, unit: str) -> float | None:
@@ -138,21 +151,17 @@ def watched(cases: Iterable[tuple[str, int, Callable[[], object]]]) -> None:
     print(f"cases: {json.dumps(ran)}", file=sys.stderr)
 
 
-def products(graph: str, scale: float) -> Iterable[tuple[str, int, Callable[[], object]]]:
+def products(graph: str, scale: float) -> Iterator[tuple[str, int, Callable[[], object]]]:
     """One product of each kernel and width."""
     device = torch.device("cuda", 0)
     made = generate(LOOKALIKES[graph], scale, 0, device)
     block = made.csr(made.perm)
     del made
-    for one in FIRST:
-        if one.missing(device) is not None:
-            continue
-        kernel = one.make()
-        prepared = kernel.prepare(block, torch.float32)
-        for width in WIDTHS:
-            x, out = rotated(block.num_cols, width, device)[0], torch.empty(block.num_rows, width, device=device)
-            yield one.name, width, partial(kernel.spmm, prepared, x, out, accumulate=False)
-        del prepared
+    for contestant in FIRST:
+        if contestant.missing(device) is None:
+            product = Product(contestant, block, device)
+            for width in WIDTHS:
+                yield contestant.name, width, partial(product.launch, width)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,8 @@
-"""The graph of an item: its size is chosen, it is made on the device and ordered."""
+"""Look-alikes that are made on the device: their size is chosen, and they are made and ordered."""
 
-import time
 from collections.abc import Callable
-from dataclasses import asdict
-from functools import partial
+from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +10,21 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from fullgnn.bench.gpu.worker import Report, Task
+from fullgnn.bench.cases import Budget
+from fullgnn.bench.config import BenchConfig
+from fullgnn.bench.harness import attempt
+from fullgnn.bench.problem import Problem
+from fullgnn.graph import Graph
 from fullgnn.graph.generate_on_device import RandomGraph
-from fullgnn.graph.lookalikes import LOOKALIKES, TOYS, Lookalike, generate
+from fullgnn.graph.lookalikes import COMMON, LOOKALIKES, TOYS, Lookalike, generate
 from fullgnn.kernels.spmm import LocalCSR
-from fullgnn.kernels.spmm.tiles import tile_density
+from fullgnn.kernels.spmm.tiles import DENSITY_BINS, tile_density
+from fullgnn.partition import Partition
+from fullgnn.partition.facts import NodeFacts
+from fullgnn.partition.partition import UsedMethods
+from fullgnn.partition.prepared import PreparedGraph
+from fullgnn.prepare.arrange import cut
+from fullgnn.reorder.two_level import NodeOrder
 from fullgnn.telemetry.machine import available_memory
 from fullgnn.telemetry.timing import wall_ms
 
@@ -33,112 +40,90 @@ _SCALE_SHARE = 0.5  # of the time that is left, for what grows with the graph
 _MEMORY_SHARE = 0.7  # of what is free on the device
 
 
+@dataclass(frozen=True, eq=False)
 class MadeGraph:
-    """The graph that ``task.arguments`` names: ``graph``, ``scale`` (null: the largest that fits) and ``scratch``, a
-    folder that outlives this process; with ``keep``, later items on the graph find it there.
+    """A look-alike on the device."""
+
+    shape: Lookalike
+    graph: RandomGraph  # under shuffled ids
+    perm: Tensor  # (num_nodes,) int64, the order
+    block: LocalCSR  # the pattern of A + I in this order
+    facts: dict[str, Any]  # for the record
+
+
+def make_graph(
+    cfg: BenchConfig,
+    budget: Budget,
+    device: torch.device,
+    prepare: Callable[[LocalCSR], object] = lambda block: None,
+    host_s_per_entry: float = 0.0,
+) -> MadeGraph:
+    """The graph that ``cfg`` names, of the scale that it asks for, or of the largest that fits memory and time.
 
     Args:
-        prepare: prepares a small block as often as the item does; its time counts where the size is chosen.
-        host_s_per_entry: seconds that the item spends on the host for each entry of the graph.
+        prepare: prepares a small block as often as the operation does; its time counts where the size is chosen.
+        host_s_per_entry: seconds that the operation spends on the host for each entry of the graph.
     """
+    shape = {**LOOKALIKES, **TOYS}[cfg.graph]
+    facts: dict[str, Any] = {"name": cfg.graph}
 
-    def __init__(
-        self,
-        task: Task,
-        report: Report,
-        prepare: Callable[[LocalCSR], object] = lambda block: None,
-        host_s_per_entry: float = 0.0,
-    ):
-        self._task, self._report, self._device = task, report, task.device
-        self._prepare, self._host_s_per_entry = prepare, host_s_per_entry
-        self.name: str = task.arguments["graph"]
-        self.shape = {**LOOKALIKES, **TOYS}[self.name]
-        self.scratch = Path(task.arguments["scratch"]) / self.name
-        self.scratch.mkdir(parents=True, exist_ok=True)
+    def fits_memory(scale: float) -> bool:
+        return num_bytes(shape, scale) <= _MEMORY_SHARE * available_memory(device)
 
-    def make(self) -> tuple[RandomGraph, LocalCSR, Tensor] | None:
-        """The graph as it was made, its pattern in order, and the order; None where that failed."""
-        kept = self.scratch / "graph.pt"
-        graph: RandomGraph | None
-        if kept.exists():
-            stored = torch.load(kept, map_location=self._device, weights_only=True)
-            graph, perm = RandomGraph(**stored["graph"]), stored["perm"]
-        else:
-            graph = self._report.item("generate", partial(self._generate, self._scale()), limit_s=90)
-            if graph is None:
-                return None
-            perm = self._order(graph)
-            if self._task.arguments.get("keep"):
-                torch.save({"graph": vars(graph), "perm": perm}, kept)
-        csr = self._report.item("build", partial(self._build, graph, perm), limit_s=90)
-        return None if csr is None else (graph, csr, perm)
+    def set_up() -> None:
+        small = generate(shape, PROBE_SCALE, 1, device)
+        prepare(small.csr(small.perm))
 
-    def put(self, key: str, value: Any) -> None:
-        """Set a leaf of the record of this graph."""
-        self._report.put(["graphs", self.name, key], value)
+    scale = cfg.scale or (1.0 if cfg.graph in TOYS else None)
+    if scale is None:
+        set_up()  # compiles the kernels
+        whole_s = wall_ms(set_up, device) / 1e3 / PROBE_SCALE + host_s_per_entry * shape.num_edges
+        allowed_s = _SCALE_SHARE * budget.left
+        scale = largest_scale(lambda scale: scale * whole_s <= allowed_s and fits_memory(scale))
+        facts["scale_reason"] = f"{scale * whole_s:.0f} s predicted for set-up, {allowed_s:.0f} s allowed"
+    graphs = list[RandomGraph]()
+    facts |= {
+        "scale": scale,
+        "generate_s": wall_ms(lambda: graphs.append(generate(shape, scale, 0, device)), device) / 1e3,
+    }
+    graph = graphs.pop()
+    perm, ordered = _order(graph, _METIS_SHARE * budget.left)
+    block = graph.csr(perm)
+    facts |= {**ordered, "num_nodes": block.num_rows, "nnz": block.nnz}
+    facts |= {"longest_row": int(block.indptr.diff().max()), "tile_density": densities(block)}
+    return MadeGraph(shape, graph, perm, block, facts)
 
-    def add(self, key: str, value: Any) -> None:
-        """Append to a list of the record of this graph."""
-        self._report.add(["graphs", self.name, key], value)
 
-    def _scale(self) -> float:
-        """The scale that was asked for, or the largest that fits time and memory."""
-        scale = self._task.arguments["scale"] or (1.0 if self._task.toy else None)
-        scale = scale or self._report.item("probe", self._probe, limit_s=90)
-        return scale or largest_scale(self._fits_memory)
+def make_problem(made: MadeGraph) -> Problem:
+    """What is trained on a look-alike: features are the centre of the node's class, which is its community, plus noise.
 
-    def _probe(self) -> float:
-        """The largest scale whose set-up fits, predicted from a small graph, which also compiles the kernels."""
+    The training nodes are drawn at random. The edges of the graph are those of A + I.
+    """
+    shape, block, device = made.shape, made.block, made.perm.device
+    n, generator = block.num_rows, torch.Generator(device).manual_seed(0)
+    labels = made.graph.community[made.perm] % shape.num_classes
+    centre = torch.randn(shape.num_classes, shape.num_features, device=device, generator=generator)
+    centre /= centre.norm(dim=1, keepdim=True)
+    features = torch.randn(n, shape.num_features, device=device, generator=generator)
+    features += centre[labels]
+    train_mask = torch.rand(n, device=device, generator=generator) < COMMON["train_fraction"]
+    tensors, nobody = (block.indptr, block.indices, features, labels, train_mask), np.zeros(n, bool)
+    indptr, indices, *of_nodes = (tensor.cpu().numpy() for tensor in tensors)
+    graph = Graph(indptr, indices, of_nodes[0], of_nodes[1], of_nodes[2], nobody, nobody, num_classes=len(centre))
+    train_index = train_mask.nonzero().squeeze(1)
+    return Problem(graph, shape.hidden, block.indptr, block.indices, features, labels, train_index)
 
-        def set_up() -> None:
-            graph = generate(self.shape, PROBE_SCALE, 1, self._device)
-            self._prepare(graph.csr(graph.perm))
 
-        set_up()
-        whole_s = wall_ms(set_up, self._device) / 1e3 / PROBE_SCALE + self._host_s_per_entry * self.shape.num_edges
-        allowed = _SCALE_SHARE * self._report.budget.left
-        scale = largest_scale(lambda one: one * whole_s <= allowed and self._fits_memory(one))
-        self.put("scale_reason", f"{scale * whole_s:.0f} s predicted for set-up, {allowed:.0f} s allowed")
-        return scale
+def prepared(graph: Graph, num_parts: int) -> PreparedGraph:
+    """The graph in its own order, without the host's work on a hundred million entries to find out about them."""
+    n, methods = graph.num_nodes, UsedMethods("contiguous", "none", num_parts)
+    return cut(graph, NodeOrder(np.arange(n), Partition.equal(n, num_parts), methods), NodeFacts.of(graph))
 
-    def _fits_memory(self, scale: float) -> bool:
-        return num_bytes(self.shape, scale) <= _MEMORY_SHARE * available_memory(self._device)
 
-    def _generate(self, scale: float) -> RandomGraph:
-        made: list[RandomGraph] = []
-        ms = wall_ms(lambda: made.append(generate(self.shape, scale, 0, self._device)), self._device)
-        self.put("scale", scale)
-        self.put("generate_s", ms / 1e3)
-        return made[0]
-
-    def _order(self, graph: RandomGraph) -> Tensor:
-        """METIS where it is there and quick enough; otherwise the order in which the communities were made."""
-        predicted_s = METIS_S_PER_ENTRY * 2 * len(graph.pairs)
-        allowed = _METIS_SHARE * self._report.budget.left
-        if find_spec("pymetis") is None:
-            reason = "METIS (pymetis) is not installed"
-        elif predicted_s > allowed:
-            reason = f"METIS would take about {predicted_s:.0f} s, and {allowed:.0f} s are allowed"
-        else:
-            begin = time.perf_counter()
-            perm = self._report.item("metis", lambda: metis_order(graph.csr()), limit_s=4 * allowed + 5)
-            if perm is not None:
-                self.put("order", "metis")
-                self.put("metis_s", time.perf_counter() - begin)
-                return perm
-            reason = "METIS failed"
-        self.put("order", "the generator's communities")
-        self.put("order_reason", reason)
-        return graph.perm
-
-    def _build(self, graph: RandomGraph, perm: Tensor) -> LocalCSR:
-        csr = graph.csr(perm)
-        self.put("num_nodes", csr.num_rows)
-        self.put("nnz", csr.nnz)
-        self.put("longest_row", int(csr.indptr.diff().max()))
-        self.put("shape", asdict(self.shape))
-        self.put("tile_density", tile_density(csr.indptr, csr.indices, csr.num_cols))
-        return csr
+def densities(block: LocalCSR) -> str:
+    """Shares of the entries in tiles of 32 x 32, by how full a tile is."""
+    shares = tile_density(block.indptr, block.indices, block.num_cols)
+    return ", ".join(f"{percent} %: {share:.3f}" for percent, share in zip(DENSITY_BINS, shares))
 
 
 def largest_scale(fits: Callable[[float], bool]) -> float:
@@ -152,10 +137,25 @@ def num_bytes(shape: Lookalike, scale: float) -> float:
     return 130.0 * num_entries + 4.0 * num_nodes * (4 * shape.num_features + 8 * shape.hidden)
 
 
-def metis_order(csr: LocalCSR) -> Tensor:
+def _order(graph: RandomGraph, allowed_s: float) -> tuple[Tensor, dict[str, Any]]:
+    """METIS where it is there and quick enough; otherwise the order in which the communities were made."""
+    reason: str | None
+    predicted_s = METIS_S_PER_ENTRY * 2 * len(graph.pairs)
+    if find_spec("pymetis") is None:
+        reason = "METIS (pymetis) is not installed"
+    elif predicted_s > allowed_s:
+        reason = f"METIS would take about {predicted_s:.0f} s, and {allowed_s:.0f} s are allowed"
+    else:
+        perm, metis_s, reason = attempt(lambda: _metis_order(graph.csr()))
+        if perm is not None:
+            return perm, {"order": "metis", "metis_s": metis_s}
+    return graph.perm, {"order": "the generator's communities", "order_reason": reason}
+
+
+def _metis_order(block: LocalCSR) -> Tensor:
     """The order that ``reorder=metis`` finds in a run with the seed 0."""
     from fullgnn.reorder import metis
 
-    indptr, indices = csr.indptr.cpu().numpy(), csr.indices.cpu().numpy()
-    adj = csr_array((np.ones(csr.nnz, np.int8), indices, indptr), shape=(csr.num_rows,) * 2)
-    return torch.from_numpy(metis(adj, 0)).to(csr.indptr.device)
+    indptr, indices = block.indptr.cpu().numpy(), block.indices.cpu().numpy()
+    adj = csr_array((np.ones(block.nnz, np.int8), indices, indptr), shape=(block.num_rows,) * 2)
+    return torch.from_numpy(metis(adj, 0)).to(block.indptr.device)

@@ -1,96 +1,97 @@
-"""Measure the rates of copies, of gathered rows and of dense products on the device, with which times are compared."""
+"""The rates of copies, of gathered rows and of dense products on the device, with which times are compared."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from fullgnn.bench.gpu.timing import l2_bytes, measure
-from fullgnn.bench.gpu.worker import Report, Task
-from fullgnn.telemetry.timing import copy_rate
+from fullgnn.bench.cases import Cases
+from fullgnn.bench.config import BenchConfig
+from fullgnn.bench.gpu.timing import is_toy, l2_bytes, time_on_device
+from fullgnn.bench.harness import Measurement, Results
+from fullgnn.distributed import World
 
 ROW_BYTES = (64, 128, 192, 256, 512)
 PRECISIONS = {"fp32": ("highest", torch.float32), "tf32": ("high", torch.float32), "bf16": ("highest", torch.bfloat16)}
 _TILES = ((2048, 4), (4096, 4), (4096, 8))
 """Elements and warps of a program that are tried; the best counts."""
 
+Case = dict[str, Any]
+Rate = tuple[bool, float, float]
+"""Whether the table lay in the L2, the bytes of a row, and the GB/s."""
 
-def gather_rate(device: torch.device, row_bytes: int, table_bytes: int, num_indices: int, toy: bool) -> dict[str, Any]:
+
+def run(cfg: BenchConfig, world: World) -> Results:
+    """A case for each rate; a toy measures few of them, on small arrays."""
+    cases, toy = Cases(cfg.limit_s, world.device), is_toy(world.device)
+    places: list[Case] = [
+        {"row_bytes": row, "table": at} for row in ROW_BYTES[: 2 if toy else None] for at in ("L2", "memory")
+    ]
+    every: list[tuple[Any, Case]] = [(copy, {}), *((gather, case) for case in places)]
+    every += [(gemm, {"precision": precision}) for precision in PRECISIONS]
+    for measure, case in every:
+        yield cases.run(measure.__name__, partial(measure, world, case, toy), case)
+
+
+def copy(world: World, case: Case, toy: bool) -> Measurement:
+    """GB/s of a copy, read and written."""
+    source, target = (torch.ones(1 << (14 if toy else 29), device=world.device) for _ in range(2))
+    measured = time_on_device("copy", target.copy_, [source], world)
+    measured.details["gb_per_s"] = 2 * source.nbytes / measured.median_ms / 1e6
+    return measured
+
+
+def gather(world: World, case: Case, toy: bool) -> Measurement:
     """GB/s of whole rows read at random places of a table, by our kernel and by ``index_select``, which writes too."""
     # Here, not above: it imports Triton, without which the other rates are measured.
     from fullgnn.bench.gpu._gather_gpu import gather_sum
 
-    num_rows, width = max(1, table_bytes // row_bytes), row_bytes // 4
-    table = torch.randn(num_rows, width, device=device)
+    device, row_bytes, l2 = world.device, case["row_bytes"], l2_bytes(world.device)
+    num_rows, width = max(1, (l2 // 4 if case["table"] == "L2" else 16 * l2) // row_bytes), row_bytes // 4
+    table, num_indices = torch.randn(num_rows, width, device=device), 1 << (12 if toy else 22)
     index = torch.randint(num_rows, (num_indices,), dtype=torch.int32, device=device)
     out = torch.empty(num_indices, width, device=device)
-    rates = []
-    for elements, num_warps in _TILES[:1] if toy else _TILES:
+    tried = []
+    for elements, num_warps in _TILES[: 1 if toy else None]:
         sums, rows_of_sum = gather_sum(table, index, elements, num_warps)
         if not torch.allclose(sums[0].double(), table[index[:rows_of_sum].long()].double().sum(0), atol=1e-2):
             raise ArithmeticError(f"the gathered rows of {row_bytes} bytes have another sum")
-        seconds = _seconds(partial(gather_sum, table, index, elements, num_warps), device)
-        rates.append(len(sums) * rows_of_sum * row_bytes / seconds / 1e9)
-    select_s = _seconds(partial(torch.index_select, table, 0, index, out=out), device)
-    return {
-        "row_bytes": row_bytes,
-        "table_bytes": num_rows * row_bytes,
-        "gathered_gb_s": max(rates),
-        "index_select_gb_s": num_indices * row_bytes / select_s / 1e9,
-    }
+        run = partial(gather_sum, table, elements=elements, num_warps=num_warps)
+        measured = time_on_device("gather", run, [index], world, case=case)
+        measured.details["gb_per_s"] = len(sums) * rows_of_sum * row_bytes / measured.median_ms / 1e6
+        tried.append(measured)
+    best = max(tried, key=lambda measured: measured.details["gb_per_s"])
+    select = time_on_device("index_select", lambda index: torch.index_select(table, 0, index, out=out), [index], world)
+    best.details["index_select_gb_per_s"] = num_indices * row_bytes / select.median_ms / 1e6
+    return best
 
 
-def gemm_rate(device: torch.device, precision: str, size: int) -> float:
+def gemm(world: World, case: Case, toy: bool) -> Measurement:
     """TFLOP/s of a square product through torch."""
-    level, dtype = PRECISIONS[precision]
+    (level, dtype), size = PRECISIONS[case["precision"]], 64 if toy else 4096 if case["precision"] == "fp32" else 8192
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(level)
     try:
-        a, b, out = (torch.randn(size, size, device=device).to(dtype) for _ in range(3))
-        return 2 * size**3 / _seconds(partial(torch.mm, a, b, out=out), device) / 1e12
+        a, b, out = (torch.randn(size, size, device=world.device).to(dtype) for _ in range(3))
+        measured = time_on_device("gemm", lambda a: torch.mm(a, b, out=out), [a], world, case=case)
     finally:
         torch.set_float32_matmul_precision(before)
+    measured.details["tflop_per_s"] = 2 * size**3 / measured.median_ms / 1e9
+    return measured
 
 
-def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Median seconds of one call."""
-    return measure(lambda _: work(), [None, None], device).median_ms / 1e3
+def gather_rates(record: str | None) -> Iterator[Rate]:
+    """The rates of gathered rows in a ``record.json`` of op=rates."""
+    for row in json.loads(Path(record).read_text())["measurements"] if record else []:
+        if row["method"] == "gather":
+            yield row["case"]["table"] == "L2", row["case"]["row_bytes"], row["details"]["gb_per_s"]
 
 
-def rate_at(rates: list[dict[str, Any]], row_bytes: float, resident: bool) -> float | None:
-    """GB/s measured for rows of ``row_bytes``, between the measured sizes in proportion; None: not measured.
-
-    Args:
-        rates: as ``gather_rate`` returns them, with ``resident``: whether the table lay in the L2.
-    """
-    points = sorted((rate["row_bytes"], rate["gathered_gb_s"]) for rate in rates if rate["resident"] == resident)
+def rate_at(rates: Iterable[Rate], row_bytes: float, in_l2: bool) -> float | None:
+    """GB/s measured for rows of ``row_bytes``, between the measured sizes in proportion; None: not measured."""
+    points = sorted((size, rate) for place, size, rate in rates if place == in_l2)
     return float(np.interp(row_bytes, *np.array(points, float).T)) if points else None
-
-
-def run(task: Task, report: Report) -> None:
-    """A case for each rate; a toy measures few of them, on small arrays."""
-    device, toy = task.device, task.toy
-    l2 = l2_bytes(device)
-
-    def copy() -> None:
-        rate = copy_rate(device, 1 << (16 if toy else 31), partial(_seconds, device=device))
-        report.put(["rates", "copy_gb_s"], rate / 1e9)
-
-    def gather(row_bytes: int, resident: bool) -> None:
-        found = gather_rate(device, row_bytes, l2 // 4 if resident else 16 * l2, 1 << (12 if toy else 22), toy)
-        report.add(["rates", "gather"], {**found, "resident": resident})
-
-    def gemm(precision: str) -> None:
-        rate = gemm_rate(device, precision, 64 if toy else 4096 if precision == "fp32" else 8192)
-        report.put(["rates", "gemm", f"{precision}_tflop_s"], rate)
-
-    report.put(["rates", "l2_bytes"], l2)
-    report.item("copy", copy)
-    for row_bytes in ROW_BYTES[:2] if toy else ROW_BYTES:
-        for resident in (True, False):
-            place = "in the L2" if resident else "in memory"
-            report.item(f"gather {row_bytes} bytes {place}", partial(gather, row_bytes, resident))
-    for precision in PRECISIONS:
-        report.item(f"gemm {precision}", partial(gemm, precision))

@@ -1,23 +1,31 @@
-"""The sweep of the kernels' constants on one graph: one constant at a time from the defaults, then the gains together.
+"""The sweep of the kernels' constants on a look-alike: one at a time from the defaults, then the gains together.
 
 A row of the sweep is the time of one kernel at one width with some constants changed; ``tunables.py`` says which values
 are tried, and which win.
 """
 
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fullgnn.bench.cases import Cases
+from fullgnn.bench.config import BenchConfig
 from fullgnn.bench.exact import error_of
 from fullgnn.bench.gpu.contestants import CONTESTANTS, CSR, FLOAT32, PACKED
-from fullgnn.bench.gpu.products import Products
-from fullgnn.bench.gpu.timing import measure, rotated
-from fullgnn.bench.gpu.tunables import Changed, descent, single_changes
-from fullgnn.bench.gpu.worker import Report, Task
+from fullgnn.bench.gpu.made_graph import SCALES, make_graph
+from fullgnn.bench.gpu.products import Product
+from fullgnn.bench.gpu.timing import compile_ahead, is_toy, rotated, time_on_device
+from fullgnn.bench.gpu.tunables import Changed, descent, row_of, single_changes
+from fullgnn.bench.harness import Measurement, Outcome, Results
+from fullgnn.distributed import World
+from fullgnn.graph.lookalikes import generate
 from fullgnn.kernels.dense.dense import linear_gradients, matmul
-from fullgnn.kernels.spmm import Epilogue
+from fullgnn.kernels.spmm import Epilogue, LocalCSR
 from fullgnn.kernels.support import tuning
 from fullgnn.kernels.support.tuning import tuning_of
 
@@ -29,6 +37,8 @@ SECTIONS = {
     DENSE: "dense",
 }
 """What is timed, in this order, to choose the constants of a section of the tuning."""
+
+_SECONDS, _TOY_S = 0.15, 0.01
 
 WIDTHS: dict[str, tuple[int, ...]] = {
     "reddit-like": (128, 41),
@@ -43,61 +53,72 @@ DEPTHS = {128: 602, 41: 128, 64: 100, 47: 64, 8: 128, 10: 128}
 """Columns of what enters the layer that has such a width."""
 
 
-def sweep(task: Task, report: Report, graph: str, products: Products, seconds: float) -> None:
-    """Time the constants of every kernel at the widths of a graph, as far as time goes.
+def run(cfg: BenchConfig, world: World) -> Results:
+    """The rows of every kernel at the widths of the graph, as far as time goes."""
+    toy, cases = is_toy(world.device), Cases(cfg.limit_s, world.device)
+    made = make_graph(cfg, cases.budget, world.device)
+    yield Outcome(problem=made.facts)
+    small = made.graph if toy else generate(made.shape, SCALES[-1], 0, world.device)
+    seconds, most = (_TOY_S, 1) if toy else (_SECONDS, None)
+    yield from sweep(made.block, small.csr(small.perm), cases, world, cfg.graph, seconds, most)
+
+
+def sweep(
+    block: LocalCSR, small: LocalCSR, cases: Cases, world: World, graph: str, seconds: float, most: int | None = None
+) -> Results:
+    """The rows of a graph.
 
     Args:
+        small: a small graph, with which the kernels are compiled beforehand.
         seconds: for the runs of one row.
+        most: constants that are changed alone; None: all.
     """
-    trials = Trials(products, products.num_rows, task.device)
 
-    def rows(kernel: str, width: int, tried: list[Changed]) -> list[dict[str, Any]]:
-        done: list[dict[str, Any]] = []
-        for changed in tried:
+    def launch(kernel: str, width: int, changed: Changed) -> None:
+        with _changed(kernel, changed):
+            trial(kernel, width, small, world.device).launch(width)
+
+    def time(kernel: str, changed: Changed, case: dict[str, Any], rows: list[Measurement]) -> Measurement:
+        with _changed(kernel, changed):
+            measured = trial(kernel, case["width"], block, world.device).time(case["width"], world, seconds)
+        measured.method.case.update(case)
+        measured.details.update(section=SECTIONS[kernel], changed=changed)
+        rows.append(measured)
+        measured.compare_with(rows[0])
+        return measured
+
+    for width, (kernel, section) in itertools.product(WIDTHS[graph], SECTIONS.items()):
+        if kernel != DENSE and CONTESTANTS[kernel].missing(world.device) is not None:
+            continue
+        single, rows = [{}, *single_changes(section)[:most]], list[Measurement]()
+        compile_ahead([partial(launch, kernel, width, changed) for changed in single], world.device)
+        for changed in _to_try(single, rows):
             what = ", ".join(f"{name}={value}" for name, value in changed.items()) or "defaults"
-            name = f"sweep {SECTIONS[kernel]} ({kernel}), width {width}, {what}"
-            once = partial(trials.time, kernel, width, changed, seconds)
-            found = report.item(name, once, limit_s=40, predicted_s=1.5)
-            if found is not None:
-                row = {"section": SECTIONS[kernel], "kernel": kernel, "graph": graph, "width": width}
-                row |= {"changed": changed, "median_ms": found["median_ms"], "correct": found["correct"]}
-                report.add(["sweep"], row)
-                done.append(row)
-        return done
-
-    for width in WIDTHS[graph]:
-        for kernel, section in SECTIONS.items():
-            if kernel == DENSE or CONTESTANTS[kernel].missing(task.device) is None:
-                single = rows(kernel, width, [{}, *single_changes(section)[: 1 if task.toy else None]])
-                rows(kernel, width, descent(single))
+            case = {"graph": graph, "width": width, "constants": f"{section}: {what}"}
+            yield cases.run(kernel, partial(time, kernel, changed, case, rows), case, 1.5, 40)
 
 
-class Trials:
-    """Times kernels with constants that differ from the defaults.
+def _to_try(single: list[Changed], rows: list[Measurement]) -> Iterator[Changed]:
+    """Every single change, and then what their ``rows`` promise."""
+    yield from single
+    yield from descent([row_of(measured.record()) for measured in rows])
 
-    Args:
-        products: of a graph.
-        dense_rows: number of rows of the dense layer.
-    """
 
-    def __init__(self, products: Products, dense_rows: int, device: torch.device):
-        self._products, self._dense_rows, self._device = products, dense_rows, device
-        self._dense: DenseLayer | None = None
+def trial(kernel: str, width: int, block: LocalCSR, device: torch.device) -> "Product | DenseLayer":
+    """What is timed, with the constants of this moment."""
+    if kernel != DENSE:
+        return Product(CONTESTANTS[kernel], block, device)
+    return DenseLayer(block.num_rows, DEPTHS.get(width, width), width, device)
 
-    def time(self, kernel: str, width: int, changed: Changed, seconds: float) -> dict[str, Any]:
-        """``median_ms``, and whether the result was ``correct``. The other constants are the defaults, whatever file
-        there is for this GPU."""
-        tuning.use(tuning_of({SECTIONS[kernel]: changed}))
-        try:
-            if kernel != DENSE:
-                self._dense = None  # its memory is free for the product
-                return self._products.time(CONTESTANTS[kernel], width, seconds, keep=False)
-            if self._dense is None or self._dense.width != width:
-                self._products.release()
-                self._dense = DenseLayer(self._dense_rows, DEPTHS.get(width, width), width, self._device)
-            return self._dense.time(seconds)
-        finally:
-            tuning.use(None)
+
+@contextmanager
+def _changed(kernel: str, changed: Changed) -> Iterator[None]:
+    """Inside, the constants of ``kernel`` are ``changed``, the others the defaults, whatever file this GPU has."""
+    tuning.use(tuning_of({SECTIONS[kernel]: changed}))
+    try:
+        yield
+    finally:
+        tuning.use(None)
 
 
 class DenseLayer:
@@ -108,7 +129,6 @@ class DenseLayer:
     """
 
     def __init__(self, num_rows: int, depth: int, width: int, device: torch.device):
-        self.width, self._device = width, device
         self._inputs = rotated(num_rows, depth, device)
         self._gradient = rotated(num_rows, width, device, seed=1)[0]
         weight = torch.randn(depth, width, device=device) / depth**0.5
@@ -120,8 +140,13 @@ class DenseLayer:
         """X^T G'."""
         return linear_gradients(x, self._gradient, self._output, 1.0, keep_masked=True)[0]
 
-    def time(self, seconds: float) -> dict[str, Any]:
-        """``median_ms``, and whether the gradient is ``correct``."""
-        error = error_of(self.run(self._inputs[0]), self._exact, self._magnitude)
-        times = measure(self.run, self._inputs, self._device, seconds)
-        return {"median_ms": times.median_ms, "correct": error <= FLOAT32}
+    def launch(self, width: int) -> Tensor:
+        """X^T G' of the first input."""
+        return self.run(self._inputs[0])
+
+    def time(self, width: int, world: World, seconds: float) -> Measurement:
+        """The times, and in the details whether the gradient is ``correct``."""
+        error = error_of(self.launch(width), self._exact, self._magnitude)
+        measured = time_on_device(DENSE, self.run, self._inputs, world, seconds)
+        measured.details["correct"] = error <= FLOAT32
+        return measured

@@ -1,14 +1,22 @@
-"""Times of operations on the device whose inputs take turns, so that no cache holds an input from its last run."""
+"""Times of operations on the device whose inputs take turns, so that no cache holds an input from its last run.
 
-from collections.abc import Callable
-from functools import partial
-from typing import TypeVar
+A CPU runs toys alone, in Triton's interpreter: there are two runs on a CPU and no warm-up.
+"""
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from fullgnn.bench.harness import Measurement, Method, attempt, measure, timed
+from fullgnn.distributed import World
+from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.aligned import empty_aligned
-from fullgnn.telemetry.timing import Times, device_ms, num_repeats, wall_ms
+from fullgnn.kernels.support.rehearsal import rehearsal
+from fullgnn.telemetry.timing import num_repeats, wall_ms
 
 T = TypeVar("T")
 
@@ -16,8 +24,14 @@ L2_MULTIPLE = 4
 """Rotated inputs take at least this many times the L2 cache."""
 
 _MAX_INPUTS = 64
-_LEAST_RUNS, _MOST_RUNS, _CPU_RUNS = 5, 40, 2
+_ROUNDS, _MOST_RUNS_OF_ROUND, _CPU_ROUNDS = 5, 8, 2
 _CPU_L2_BYTES = 1 << 16  # small, so that a toy run on a CPU rotates as well
+
+
+def is_toy(device: torch.device) -> bool:
+    """Whether this is a run on a CPU; Triton's kernels are then interpreted, if TRITON_INTERPRET=1 asks for it."""
+    gpu.INTERPRETED = device.type == "cpu" and gpu.interpreting()
+    return device.type == "cpu"
 
 
 def l2_bytes(device: torch.device) -> int:
@@ -40,18 +54,42 @@ def rotated(num_rows: int, width: int, device: torch.device, seed: int = 0) -> l
     return [x.normal_(generator=generator) for x in inputs]
 
 
-def measure(run: Callable[[T], object], inputs: list[T], device: torch.device, seconds: float = 0.5) -> Times:
-    """Times of ``run`` on one input after the other, after a warm-up; see ``fullgnn.telemetry.timing.device_ms``.
-
-    A CPU serves toys alone, so there are two runs on a CPU and no warm-up.
+def time_on_device(
+    name: str,
+    run: Callable[[T], object],
+    inputs: Sequence[T],
+    world: World,
+    seconds: float = 0.5,
+    case: dict[str, Any] | None = None,
+) -> Measurement:
+    """The times of ``run`` on one input after the other.
 
     Args:
-        seconds: duration of the timed runs; they are 5 at least and 40 at most.
+        seconds: duration of the timed runs; there are 5 rounds, each of 1 run to 8.
     """
-    count = _CPU_RUNS
+    device, turns = world.device, itertools.cycle(inputs)
+    at_once, rounds = 1, _CPU_ROUNDS
     if device.type == "cuda":
         for x in inputs[:2]:  # the first call compiles
             run(x)
-        once_s = wall_ms(partial(run, inputs[-1]), device) / 1e3
-        count = num_repeats(seconds, once_s, _LEAST_RUNS, _MOST_RUNS)
-    return Times(device_ms((partial(run, inputs[turn % len(inputs)]) for turn in range(count)), device))
+        once_s = wall_ms(lambda: run(inputs[-1]), device) / 1e3
+        at_once, rounds = num_repeats(seconds / _ROUNDS, once_s, 1, _MOST_RUNS_OF_ROUND), _ROUNDS
+
+    def step() -> None:
+        run(next(turns))
+
+    methods = [Method(name, "kernel", timed(step, device, at_once), case=case or {})]
+    ((measured,), _) = measure(methods, world, rounds, 0, 10 * seconds)
+    return measured
+
+
+def compile_ahead(launches: Iterable[Callable[[], object]], device: torch.device) -> None:
+    """Compile on all cores what will be launched; what the compiler refuses is refused again where it is launched."""
+
+    def launch() -> None:
+        with rehearsal(len(os.sched_getaffinity(0))):
+            for once in launches:
+                once()
+
+    if device.type == "cuda":
+        attempt(launch)

@@ -21,6 +21,13 @@ Changed = dict[str, Any]
 Row = Mapping[str, Any]
 """One time: ``section``, ``kernel`` (that was timed), ``graph``, ``width``, ``changed``, ``median_ms``, ``correct``."""
 
+
+def row_of(measurement: Mapping[str, Any]) -> Row:
+    """The row of a measurement of op=sweep, as a record has it."""
+    about = {**measurement["case"], "kernel": measurement["method"], "median_ms": measurement["median_ms"]}
+    return about | {key: measurement["details"][key] for key in ("section", "changed", "correct")}
+
+
 VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
     "csr": {},
     "panels": {"planes_stages": (3, 4, 6)},

@@ -8,7 +8,7 @@ from typing import Any, Optional
 from omegaconf import MISSING
 
 from fullgnn.bench.harness import Method, attempt, loss_error, measure, timed
-from fullgnn.bench.ours import trainer
+from fullgnn.bench.ours import Epochs as trainer
 from fullgnn.bench.papers import jobs
 from fullgnn.bench.papers.config import JobShape, TargetConfig
 from fullgnn.bench.papers.graphs import Case, cases

@@ -26,10 +26,10 @@ Made = tuple[Any, float]
 
 
 def _training(
-    make: Callable[..., torch.nn.Module], finds_links: bool, problem: Problem, weights: list[Tensor]
-) -> Callable[[], float]:
+    make: Callable[..., torch.nn.Module], finds_links: bool, problem: Problem, weights: list[Tensor], **options: Any
+) -> Callable[[], Callable[[], float]]:
     """The epochs of the model that ``make`` makes."""
-    return (links if finds_links else training).trainer(make(problem, weights), problem)
+    return (links if finds_links else training).launcher(make(problem, weights, **options), problem)
 
 
 _LIBRARIES = {"torch": torch_sparse, "pyg": pyg, "dgl": dgl}
@@ -45,9 +45,11 @@ EPOCH: dict[str, Makers] = {
     }
     for model, own in models.MODELS.items()
 }
-"""Model -> (problem, weights) -> a function that trains one epoch and returns the loss."""
+"""Model -> (problem, weights) -> a function that launches one epoch; what it returns waits for the loss, and reads it.
+With gnn=gcn a maker also takes ``dropout``, the rate on the hidden layer."""
 
-_MODULE = {"pyg": "torch_geometric"}
+MODULE = {"pyg": "torch_geometric"}
+"""The module of a library, where its name is another one."""
 
 
 def set_up(makers: Makers, *arguments: Any) -> tuple[dict[str, Made], list[Missing]]:
@@ -55,7 +57,7 @@ def set_up(makers: Makers, *arguments: Any) -> tuple[dict[str, Made], list[Missi
     made: dict[str, Made] = {}
     missing = []
     for library, methods in makers.items():
-        attempt(functools.partial(import_module, _MODULE.get(library, library)))  # not a part of any set-up time
+        attempt(functools.partial(import_module, MODULE.get(library, library)))  # not a part of any set-up time
         for name, maker in methods.items():
             result, setup_s, reason = attempt(functools.partial(maker, *arguments))
             if reason:

@@ -152,7 +152,7 @@ GCN2 = Layer(
     model=gcnii,
 )
 MODELS: Models = {
-    "gcn": forms("GCNConv", GCN),
+    "gcn": forms("GCNConv", GCN) | {"PyG GCNConv (EdgeIndex)": functools.partial(model, GCN, form=sorted_edge_index)},
     "sage": forms("SAGEConv", SAGE, gathers_features=True),
     "sage-max": forms("SAGEConv max", SAGE_MAX, gathers_features=True),
     "gin": forms("GINConv", GIN, gathers_features=True),

@@ -6,7 +6,6 @@ Each rank of a job trains on its own part of the training nodes and averages its
 
 import functools
 import itertools
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -18,7 +17,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from fullgnn.bench.separate import Spent
+from fullgnn.bench.peers.training import descent
+from fullgnn.bench.separate import OperatorTimes
 from fullgnn.graph import Graph
 
 Step = Callable[[int], float]
@@ -43,7 +43,7 @@ def dgl_graph(graph: Graph, dtype: torch.dtype = torch.int64) -> Any:
     """The graph with ids of ``dtype``; DGL 1.1.3 draws wrong neighbours by its fused sampler with int32 ids."""
     import dgl
 
-    arrays = (*(torch.tensor(one, dtype=dtype) for one in (graph.indptr, graph.indices)), torch.empty(0, dtype=dtype))
+    arrays = (*(torch.tensor(ids, dtype=dtype) for ids in (graph.indptr, graph.indices)), torch.empty(0, dtype=dtype))
     return dgl.graph(("csc", arrays), num_nodes=graph.num_nodes, idtype=dtype).formats(["csc"])
 
 
@@ -70,18 +70,14 @@ class DglOperators:
         import dgl
 
         self._dgl, self._graph, self._fanouts, self._dtype = dgl, dgl_graph(graph, dtype), fanouts, dtype
-        self.spent = Spent()
+        self.spent = OperatorTimes()
 
     def sample(self, targets: np.ndarray, epoch: int) -> list[SimpleNamespace]:
         """The blocks of a batch; ``epoch`` changes nothing."""
         nodes, made = torch.tensor(targets, dtype=self._dtype), list[SimpleNamespace]()
         for fanout in self._fanouts:
-            begin = time.perf_counter()
-            drawn = self._dgl.sampling.sample_neighbors(self._graph, nodes, fanout)
-            middle = time.perf_counter()
-            block = self._dgl.to_block(drawn, nodes)
-            self.spent.sample_s += middle - begin
-            self.spent.block_s += time.perf_counter() - middle
+            drawn = self.spent.add("sample_s", self._dgl.sampling.sample_neighbors, self._graph, nodes, fanout)
+            block = self.spent.add("block_s", self._dgl.to_block, drawn, nodes)
             nodes = block.srcdata[self._dgl.NID]
             made.append(SimpleNamespace(num_edges=block.num_edges()))
         return made
@@ -218,18 +214,15 @@ def _trained(
     net: torch.nn.Module = model
     if dist.get_world_size() > 1:
         net = torch.nn.parallel.DistributedDataParallel(model)
-    optimizer = torch.optim.Adam(net.parameters(), lr=setting.lr, weight_decay=setting.weight_decay)
+    update = descent(net, setting.lr, setting.weight_decay)
     stream = itertools.chain.from_iterable(batches() for _ in itertools.count())
 
+    def loss_of(made: tuple[Any, ...], net: torch.nn.Module) -> Tensor:
+        batch, features, labels = made
+        return F.cross_entropy(net(batch, features)[: len(labels)], labels)
+
     def step(num_batches: int) -> float:
-        total = 0.0
-        for batch, features, labels in itertools.islice(stream, num_batches):
-            output = net(batch, features)[: len(labels)]
-            loss = F.cross_entropy(output, labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            total += loss.item()
-        return total / num_batches
+        made = itertools.islice(stream, num_batches)
+        return sum(update(functools.partial(loss_of, batch)).item() for batch in made) / num_batches
 
     return model, step

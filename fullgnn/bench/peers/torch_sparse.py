@@ -117,6 +117,7 @@ MODELS: Models = {
         "torch CSR (AH)W": functools.partial(gcn, multiply=torch.matmul, order="(AH)W"),
         "torch CSR A(HW)": functools.partial(gcn, multiply=torch.matmul, order="A(HW)"),
         "torch.sparse.mm sum A(HW)": functools.partial(gcn, multiply=reduce, order="A(HW)"),
+        "torch CSR (AH)W + own backward": functools.partial(gcn, multiply=symmetric, order="(AH)W"),
         "torch CSR A(HW) + own backward": functools.partial(gcn, multiply=symmetric, order="A(HW)"),
         "torch CSR (AX)W A(HW) + own backward": functools.partial(gcn, multiply=symmetric, order="(AX)W A(HW)"),
     },

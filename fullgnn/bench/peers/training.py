@@ -119,26 +119,34 @@ OF_MLP = ("0.weight.T", "2.weight.T")
 """Paths of the matrices of ``mlp``."""
 
 
-def trainer(model: torch.nn.Module, problem: Problem) -> Callable[[], float]:
-    """One epoch a call, which returns the loss before the update; see :func:`launcher`."""
-    launch = launcher(model, problem)
-    return lambda: launch().item()
+def descent(
+    model: torch.nn.Module, lr: float = 0.01, weight_decay: float = 0.0
+) -> Callable[[Callable[[Any], Tensor]], Tensor]:
+    """One update by Adam a call: (a function of the model that computes the loss) -> the loss before, on the device."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay)
 
-
-def launcher(model: torch.nn.Module, problem: Problem) -> Callable[[], Tensor]:
-    """One epoch of ``model`` a call: forward, mean cross-entropy of the training nodes, backward, Adam.
-
-    A call returns the loss, on the device, and does not wait for it. ``index_select`` takes a third of the time of
-    ``logits[mask]`` and computes the same.
-    """
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    target = problem.labels[problem.train_index]
-
-    def launch() -> Tensor:
+    def step(loss_of: Callable[[Any], Tensor]) -> Tensor:
         optimizer.zero_grad()
-        loss = F.cross_entropy(model().index_select(0, problem.train_index), target)
+        loss = loss_of(model)
         loss.backward()
         optimizer.step()
         return loss.detach()
 
-    return launch
+    return step
+
+
+def launcher(model: torch.nn.Module, problem: Problem) -> Callable[[], Callable[[], float]]:
+    """One epoch of ``model`` a call, with the mean cross-entropy of the training nodes as its loss.
+
+    What a call returns waits for the loss before the update, and reads it. ``index_select`` takes a third of the time
+    of ``logits[mask]`` and computes the same.
+    """
+    step, index = descent(model), problem.train_index
+    target = problem.labels[index]
+    return lambda: step(lambda model: F.cross_entropy(model().index_select(0, index), target)).item
+
+
+def trainer(model: torch.nn.Module, problem: Problem) -> Callable[[], float]:
+    """One epoch a call, which returns the loss before the update; see :func:`launcher`."""
+    launch = launcher(model, problem)
+    return lambda: launch()()

@@ -3,26 +3,22 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
-from dataclasses import asdict
-from importlib.util import find_spec
 
 import pytest
 import torch
 
-from fullgnn.bench.gpu.__main__ import check_options, parse
+from fullgnn.bench.config import load_bench
+from fullgnn.bench.gpu.__main__ import MINUTES, check_options, parse
+from fullgnn.bench.gpu.checks import NAMED
+from fullgnn.bench.gpu.commands import PARTS, plan_keys
 from fullgnn.bench.gpu.contestants import CONTESTANTS, FIRST
-from fullgnn.bench.gpu.items import Runner
-from fullgnn.bench.gpu.kernel_tests import NAMED
-from fullgnn.bench.gpu.parts import MINUTES, PARTS, Part
-from fullgnn.bench.gpu.ranks import WAYS
-from fullgnn.bench.gpu.record import NOT_MEASURED, Record
-from fullgnn.bench.gpu.training import LATER, OURS
+from fullgnn.bench.gpu.drill import WAYS
+from fullgnn.bench.gpu.parts import NOT_MEASURED, WARMUP, BenchPart, kept
 from fullgnn.bench.gpu.tunables import TUNING_FILE
-from fullgnn.bench.gpu.whole import plan_command, planned, reproduce_command
-from fullgnn.bench.gpu.worker import Budget
 from fullgnn.costs.config import load_plan
 from fullgnn.errors import FullGNNError
 from fullgnn.graph.lookalikes import LOOKALIKES
@@ -30,10 +26,12 @@ from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.tuning import Tuning, read_tuning
 from tests.commands import ROOT
 
-ABSENT = ("hydra", "omegaconf", "pymetis", "tqdm", "networkx", "sklearn", "pytest")
-TRAINING = {"drill", "epoch", "training"}
-"""Modules that need Hydra."""
+ABSENT = ("pymetis", "tqdm", "networkx", "sklearn", "pytest")
 COMMAND = [str(ROOT / "launch" / "gpu_bench")]
+
+pytestmark = pytest.mark.timeout(900)  # the first test of a toy run waits for all of its parts
+PRESETS = ["full", "hetu", "full runtime.cuda_graph=never", "full optimizations.offload=always"]
+NAIVE = "torch CSR (AH)W + own backward"
 
 
 def bare_environment(tmp_path, absent=ABSENT, name="bare"):
@@ -47,13 +45,16 @@ def bare_environment(tmp_path, absent=ABSENT, name="bare"):
     return {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(folder)}
 
 
-@pytest.fixture
-def bare(tmp_path):
-    return bare_environment(tmp_path)
-
-
 def read(folder, part):
     return json.loads((folder / f"{part}.json").read_text())
+
+
+def results(record):
+    """What is kept of each command, by its title; of several with one title, a list."""
+    left = {}
+    for entry in record["commands"]:
+        left.setdefault(entry["title"], []).append(entry["result"])
+    return {title: found[0] if len(found) == 1 else found for title, found in left.items()}
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +69,10 @@ def toy(tmp_path_factory, parts):
     tmp_path = tmp_path_factory.mktemp("toy")
     full = bare_environment(tmp_path, (), "full")
     tuned = ["epochs", "--tuning", str(tmp_path / "found" / TUNING_FILE)]
-    # Two commands at the same time take half as long; the part epochs reads the constants that products found.
+    # Commands at the same time take less; the part epochs reads the constants that products found.
     first = [(["checks"], full), (["products"], bare_environment(tmp_path))]
     outputs = []
-    for every in (first, [(tuned, full), (["models", "ranks"], full)]):
+    for every in (first, [(tuned, full), (["models"], full), (["ranks"], full)]):
         runs = [(own, env) for own, env in every if own[0] in parts]
         running = [
             subprocess.Popen(
@@ -84,7 +85,7 @@ def toy(tmp_path_factory, parts):
             )
             for own, env in runs
         ]
-        outputs += [process.communicate(timeout=400)[0] for process in running]
+        outputs += [process.communicate(timeout=600)[0] for process in running]
         assert not any(process.returncode for process in running), "\n".join(outputs)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bare", "found", "full"]
     return tmp_path / "found", "\n".join(outputs)
@@ -99,8 +100,10 @@ def test_a_toy_run_leaves_a_few_small_files(toy, parts):
         record = read(folder, part)
         assert record["finished"] and record["run"]["times"] == NOT_MEASURED and record["run"]["part"] == part
         assert NOT_MEASURED in (folder / f"{part}.md").read_text()
-        failed = [entry for entry in record["items"] if entry["state"] in ("failed", "left out")]
-        assert all("PyG" in entry["item"] for entry in failed), failed
+        left_out = [entry["title"] for entry in record["commands"] if entry["state"] != "done"]
+        assert left_out == (["Reproduced"] if part == "epochs" else [])
+        missing = [one for entry in record["commands"] for one in entry["result"].get("missing", [])]
+        assert all(one["method"].startswith(("PyG", "ncu", "compute-sanitizer", *NAMED)) for one in missing), missing
     assert max(path.stat().st_size for path in folder.iterdir()) < 300_000
     assert read_tuning(folder / "tuning.yaml") == Tuning()  # nothing was measured, so every constant keeps its default
 
@@ -108,9 +111,9 @@ def test_a_toy_run_leaves_a_few_small_files(toy, parts):
 @pytest.mark.sample(0)
 def test_a_toy_run_checks_ranks_and_says_what_is_missing(toy):
     """The record and the page list every module of ``NAMED``, as passed or as missing."""
-    record = read(toy[0], "checks")
+    record = results(read(toy[0], "checks"))["Checks"]
     assert all(check["passed"] for check in record["checks"])
-    missing = [entry["item"] for entry in record["items"] if entry["state"] == "missing"]
+    missing = [one["method"] for one in record["missing"]]
     passed = [check["subject"] for check in record["checks"]]
     assert passed[0] == "pytest" and any(name.startswith("tests.gpu.test_ranks") for name in passed)
     page = (toy[0] / "checks.md").read_text()
@@ -121,92 +124,106 @@ def test_a_toy_run_checks_ranks_and_says_what_is_missing(toy):
 @pytest.mark.sample(4)
 def test_a_toy_run_multiplies_and_sweeps(toy, monkeypatch):
     monkeypatch.setattr(gpu, "INTERPRETED", True)
-    record = read(toy[0], "products")
-    assert record["rates"]["copy_gb_s"] == NOT_MEASURED and len(record["rates"]["gather"]) == 4
-    graph = record["graphs"]["toy"]
-    assert graph["num_nodes"] == 96 and graph["nnz"] == 768
+    left = results(read(toy[0], "products"))
+    assert [row["method"] for row in left["Rates"]["measurements"]] == ["copy", *["gather"] * 4, *["gemm"] * 3]
+    assert left["Rates"]["measurements"][0]["details"]["gb_per_s"] == NOT_MEASURED
+    graph, rows = left["toy: products"]["problem"], left["toy: products"]["measurements"]
+    assert graph["num_nodes"] == 96 and graph["nnz"] == 768 and ">25 %: 0.000" in graph["tile_density"]
     assert graph["order"] == "the generator's communities" and "not installed" in graph["order_reason"]
-    assert sum(graph["tile_density"]) == pytest.approx(1)
-    found = {(one["kernel"], one["width"]): one for one in graph["spmm"]}
-    assert set(found) == {(one.name, 8) for one in FIRST if one.missing(torch.device("cpu")) is None}
-    for (name, _), one in found.items():
-        assert one["correct"] and one["error"] <= CONTESTANTS[name].tolerance
-        assert one["median_ms"] == one["share_of_gather_rate"] == NOT_MEASURED and one["num_inputs"] >= 2
-    assert len(graph["spmm_shuffled"]) == 1
-    assert {row["section"] for row in record["sweep"]} >= {"csr", "dense"}
-    assert all(row["correct"] and row["median_ms"] == NOT_MEASURED for row in record["sweep"])
-    assert {} in [row["changed"] for row in record["sweep"]] and any(row["changed"] for row in record["sweep"])
+    able = [one.name for one in FIRST if one.missing(torch.device("cpu")) is None]
+    assert [(row["method"], row["case"]) for row in rows] == [
+        (name, {"width": 8}) for name in (*able, "torch, shuffled graph")
+    ]
+    for row in rows:
+        details = row["details"]
+        assert details["correct"] and details["error"] <= CONTESTANTS[row["method"].partition(",")[0]].tolerance
+        assert row["median_ms"] == row["ratio"] == details["of_gather_rate_per_s"] == NOT_MEASURED
+        assert details["num_inputs"] >= 2 and details["beside_mb"] >= 0
+    swept = left["toy: sweep"]["measurements"]
+    assert {row["details"]["section"] for row in swept} >= {"csr", "dense"}
+    assert all(row["details"]["correct"] and row["median_ms"] == NOT_MEASURED for row in swept)
+    changed = [row["details"]["changed"] for row in swept]
+    assert {} in changed and any(changed)
 
 
 @pytest.mark.sample(0)
 def test_a_toy_run_trains(toy):
     record = read(toy[0], "epochs")
     assert "No GPU has measured" in record["run"]["tuning"]  # epochs used the file that products wrote
-    graph = record["graphs"]["toy"]
-    epochs = {(one["preset"], one["dropout"]): one for one in graph["epoch"]}
-    assert set(epochs) >= {(preset, p) for preset in ("naive", *OURS) for p in (0.0, 0.5)} - {
-        (one, 0.5) for one in LATER
-    }
-    assert all(epochs[preset, 0.0]["loss_error"] < 1e-4 for preset in ("naive", *OURS))
-    assert epochs["hetu", 0.5]["loss_error"] < 1e-4 and epochs["naive", 0.5]["loss_error"] is None
-    assert epochs["full", 0.5]["losses"] != epochs["full", 0.0]["losses"]
-    assert epochs["full, A H0 on the host", 0.0]["settings"]["offload"] == "always"
-    assert epochs["naive", 0.0]["losses"][-1] < epochs["naive", 0.0]["losses"][0]
-    caches = [epochs[preset, 0.0]["settings"]["cache_aggregation"] for preset in ("full", "hetu")]
+    left = results(record)
+    rows = {(row["method"], row["case"]["dropout"]): row for row in left["toy: epochs"]["measurements"]}
+    assert set(rows) >= {(preset, p) for preset in (NAIVE, *PRESETS) for p in (0.0, 0.5)}
+    assert all(rows[preset, 0.0]["details"]["loss_error"] < 1e-4 for preset in (NAIVE, *PRESETS))
+    assert rows["hetu", 0.5]["details"]["loss_error"] < 1e-4 and rows[NAIVE, 0.5]["details"]["loss_error"] is None
+    assert rows["full", 0.5]["values"] != rows["full", 0.0]["values"]
+    assert rows[PRESETS[3], 0.0]["details"]["settings"]["offload"] == "always"
+    assert len(rows[NAIVE, 0.0]["values"]) == 8 and rows[NAIVE, 0.0]["values"][-1] < rows[NAIVE, 0.0]["values"][0]
+    caches = [rows[preset, 0.0]["details"]["settings"]["cache_aggregation"] for preset in ("full", "hetu")]
     assert caches == [True, False]
-    (table, with_dropout) = graph["launches"]
-    assert table["preset"] == "full" and table["busy_ms"] == NOT_MEASURED and with_dropout["dropout"] == 0.5
-    assert all(one["launches"] > 0 for one in table["kernels"])
-    assert [option["world_size"] for option in record["plan"]["toy"]] == [1, 2, 4, 8]
+    launches = [rows["full", p]["details"]["launches"] for p in (0.0, 0.5)]
+    assert all(table["busy_ms"] == NOT_MEASURED and table["kernels"][0]["launches"] > 0 for table in launches)
+    assert [option["world_size"] for option in left["toy: the plan"]["plan"]] == [1, 2, 4, 8]
 
 
 @pytest.mark.sample(0)
 def test_a_toy_run_measures_models_and_ranks(toy):
     """Every method has a row; a job ends whose rank raises or is killed, and its losses do not depend on its ranks."""
-    models, ranks = read(toy[0], "models")["models"], read(toy[0], "ranks")
-    assert {name: [row["method"] for row in rows] for name, rows in models.items()} == {
-        "GAT": ["default"],
-        "sampled GraphSAGE": ["ours"],
-    }
-    assert [(check["what"], check["passed"]) for check in ranks["checks"]] == [(f"one {way}", True) for way in WAYS]
-    losses = [row["last_loss"] for row in ranks["ranks"]["tiny"]]
-    assert [row["ranks"] for row in ranks["ranks"]["tiny"]] == [1, 1, 2, 2] and max(losses) < 1.001 * min(losses)
-    assert "## Epochs by number of ranks: tiny" in (toy[0] / "ranks.md").read_text()
+    models, ranks = results(read(toy[0], "models")), results(read(toy[0], "ranks"))
+    assert models["GAT"]["measurements"][0]["method"] == "default"
+    assert [row["method"] for row in models["sampled GraphSAGE"]["measurements"]] == ["ours"]
+    checks = ranks["How a job ends"]["checks"]
+    assert [(check["what"], check["passed"]) for check in checks] == [(f"one {way}", True) for way in WAYS]
+    title = "Epochs by number of ranks: tiny"
+    rows = [row for result in ranks[title] for row in result["measurements"]]
+    losses = [row["details"]["last_loss"] for row in rows]
+    assert [row["processes"] for row in rows] == [1, 1, 2, 2] and max(losses) < 1.001 * min(losses)
+    page = (toy[0] / "ranks.md").read_text()
+    assert page.count(f"## {title}") == 1
 
 
-@pytest.mark.sample(0)
-def test_without_hydra_the_epochs_say_so(bare, tmp_path):
-    """The record and the page give the reason in one line."""
-    env = {**bare, "TRITON_INTERPRET": "1"}
-    command = [*COMMAND, "--toy", "--part", "epochs", "--out", "found"]
-    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-    record = read(tmp_path / "found", "epochs")
-    reasons = {entry["item"]: entry["reason"] for entry in record["items"] if entry["state"] == "missing"}
-    why = "hydra-core is not installed: pip install hydra-core"
-    assert reasons == {"epoch": why, "reproduce and plan": why} and record["finished"]
-    assert f"- missing: {why} (2: epoch; reproduce and plan)" in (tmp_path / "found/epochs.md").read_text()
+def test_without_hydra_it_says_so(tmp_path):
+    """The reason is one line, before anything begins."""
+    env = {**bare_environment(tmp_path, ("hydra", "omegaconf")), "TRITON_INTERPRET": "1"}
+    done = subprocess.run([*COMMAND, "--toy"], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.strip() == "error: hydra-core is not installed: pip install hydra-core"
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_every_item_of_a_part_has_a_job_and_time(tmp_path, name):
-    """The items are those of a machine with a GPU, in order; groups run one after another in the time of their part."""
-    record, budget = Record(tmp_path, name, measured=True), Budget(60 * MINUTES[name])
-    part = Part(Runner(record, budget, print), tmp_path, False, list(LOOKALIKES), None)
-    found = list(PARTS[name](part))
-    items = [item for group in found for item in group]
-    assert all(0 < item.seconds <= budget.seconds and find_spec(item.module) for item in items)
-    assert all(json.dumps(asdict(item)) for item in items)
-    graphs = [item.name for item in items if item.name in LOOKALIKES]
+def test_every_command_of_a_part_is_known_and_has_time(tmp_path, monkeypatch, name):
+    """The commands are those of a machine with eight GPUs, in order, within the time of their part."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    monkeypatch.setattr(BenchPart, "result", lambda self, title: {"problem": {"scale": 0.5}})
+    (tmp_path / "tuning.yaml").touch()
+    options = parse(["--out", str(tmp_path), "--tuning", str(tmp_path / "tuning.yaml")])
+    commands = list(PARTS[name](BenchPart(name, options, tmp_path)))
+    assert all(0 < command.seconds <= 60 * MINUTES[name] for command in commands)
+    titles = [command.title for command in commands]
+    benchmarks = [command.arguments[3:] for command in commands if command.arguments[2] == "fullgnn.bench"]
+    configurations = [load_bench(*keys) for keys in benchmarks]
+    assert all(cfg.device == "cuda" and cfg.limit_s > 5 for cfg in configurations)
+    assert len({command.out for command in commands}) == len(commands)
+    graphs = [title.partition(":")[0] for title in titles if title.partition(":")[0] in LOOKALIKES]
     if name == "checks":
-        assert [item.name for item in found[0]] == ["kernel_tests"]
+        assert titles == ["Checks"]
     elif name == "products":
-        assert graphs == list(LOOKALIKES) and [found[0][0].name, found[-1][0].name] == ["rates", "hits"]
-        assert len(found[1]) == min(part.parallel, len(found[1])) and found[1][0].name == "compile"
-    elif name in ("models", "ranks"):
-        assert [item.name for item in items] == [name]
+        assert graphs == [graph for graph in LOOKALIKES for _ in range(2)] and titles[0] == "Rates"
+        assert configurations[-1].op == "hits" and configurations[-1].scale == 0.5
+        assert configurations[1].rates == str(commands[0].out / "record.json")
+    elif name == "epochs":
+        assert graphs == [*LOOKALIKES, *LOOKALIKES] and titles[-1] == "Reproduced: fused_fig7"
+        assert configurations[0].tuning == str(tmp_path / "tuning.yaml") and configurations[0].presets == PRESETS
+        assert "device=cuda" in commands[-1].arguments and "target=fused_fig7" in commands[-1].arguments
     else:
-        assert graphs == [graph for graph in LOOKALIKES for _ in range(2)] and found[-1][0].name == "whole"
+        assert all(cfg.warmup == WARMUP > 5 for cfg in configurations)
+        assert [cfg.nproc for cfg in configurations] == ([1] * 5 if name == "models" else [1, 1, 2, 4, 8, 1, 2, 4, 8])
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    part = BenchPart(name, options, tmp_path)
+    alone = [command.title for command in PARTS[name](part)]
+    assert name != "ranks" or (alone == ["How a job ends"] and "there is one GPU here" in str(part.tree["commands"]))
+    options.toy = True
+    toys = [command.arguments for command in PARTS[name](BenchPart(name, options, tmp_path))]
+    assert all(load_bench(*words[3:]).device == "cpu" for words in toys if words[2] == "fullgnn.bench")
 
 
 @pytest.mark.sample(4)
@@ -218,13 +235,13 @@ def test_what_was_found_outlives_the_run(tmp_path, stop):
     process = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.DEVNULL)
     found, page = tmp_path / "found", tmp_path / "found/products.md"
     begin = time.monotonic()
-    while not (page.exists() and "## Rates" in page.read_text() and read(found, "products")["items"]):
+    while not (page.exists() and "## Rates" in page.read_text() and read(found, "products")["commands"]):
         assert process.poll() is None and time.monotonic() - begin < 150
         time.sleep(0.05)
     getattr(process, stop)()
     process.wait(timeout=20)
     record = read(found, "products")
-    assert not record["finished"] and record["rates"] and record["items"]
+    assert not record["finished"] and record["commands"][0]["result"]["measurements"]
     assert "## Rates" in page.read_text() and not (found / "checks.json").exists()
 
 
@@ -234,15 +251,13 @@ def test_the_plan_is_asked_and_read(tmp_path):
         {"world_size": size, "epoch_time_ms": ms, "prediction": {"peak_tensor_bytes": peak, "memory_bytes": 10}}
         for size, ms, peak in ((1, 8.0, 5), (2, 4.0, 5), (2, 3.0, 50), (2, 5.0, 5))
     ]
+    assert kept(tmp_path) == {}
     (tmp_path / "plan.json").write_text(json.dumps(options))
-    assert planned(tmp_path / "plan.json") == [
-        {"world_size": 1, "predicted_epoch": "8 ms"},
-        {"world_size": 2, "predicted_epoch": "4 ms"},
-    ]
-    words = plan_command(LOOKALIKES["reddit-like"], 1.0, tmp_path)
+    rows = [{"world_size": 1, "predicted_epoch": "8 ms"}, {"world_size": 2, "predicted_epoch": "4 ms"}]
+    assert kept(tmp_path) == {"plan": rows}
+    words = shlex.split(plan_keys(LOOKALIKES["reddit-like"], 1.0))
     assert {"num_nodes=232965", "num_edges=114615892", "hardware=h200x8", "experiment=full"} <= set(words)
-    assert "target=fig8" in reproduce_command("fig8", tmp_path) and "device=cuda" in reproduce_command("fig8", tmp_path)
-    plan, runs, graph = load_plan(words[3:])  # every key is known
+    plan, runs, graph = load_plan([*words, f"out={tmp_path}"])  # every key is known
     assert plan.nproc == [1, 2, 4, 8] and graph.num_nodes == 232_965 and runs
 
 
@@ -264,10 +279,10 @@ def test_it_refuses_before_anything_begins(monkeypatch, arguments, interpret, me
         check_options(parse(arguments))
 
 
-def test_it_refuses_with_one_line(bare, tmp_path):
+def test_it_refuses_with_one_line(tmp_path):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    env = {**bare, "TRITON_INTERPRET": "0"}
+    env = {**bare_environment(tmp_path), "TRITON_INTERPRET": "0"}
     done = subprocess.run(COMMAND, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=100)
     message = "error: no GPU is visible here, and there is nothing to measure without one"
     assert (done.returncode, done.stdout, done.stderr.strip()) == (1, "", message)
@@ -288,8 +303,8 @@ def test_parts_come_in_their_order(arguments, parts):
 
 
 def test_nothing_that_may_be_absent_is_imported():
-    """The list includes numba, which only kernels for CPUs need."""
-    rooms = {path.stem for path in (ROOT / "fullgnn" / "bench" / "gpu").glob("*.py")} - {"__init__", *TRAINING}
+    """The list includes numba, which only kernels for CPUs need; Triton and Hydra are there."""
+    rooms = {path.stem for path in (ROOT / "fullgnn" / "bench" / "gpu").glob("*.py")} - {"__init__", "_gather_gpu"}
     program = "\n".join(
         [
             "import sys",

@@ -1,141 +1,152 @@
-"""The page that summarises a record, complete or partial."""
+"""The record and the page of a part, complete or partial."""
 
 import json
+import sys
+from pathlib import Path
+from typing import Any
 
-from fullgnn.bench.gpu.page import make_page
-from fullgnn.bench.gpu.record import NOT_MEASURED, Record
-
-
-def product(kernel, median_ms, **more):
-    entry = {"kernel": kernel, "width": 41, "median_ms": median_ms, "p20_ms": 1.0, "p80_ms": 3.0}
-    entry |= {"error": 1e-7, "correct": True, "gathered_gb_s": 4000.0, "x_fits_l2": True}
-    return entry | {"share_of_gather_rate": 0.8} | more
-
-
-def epoch(preset, median_ms, dropout, **more):
-    entry = {"preset": preset, "dropout": dropout, "median_ms": median_ms, "peak_bytes": None, "loss_error": 1e-6}
-    return entry | {"setup_s": 1.0, "settings": {"kernel": "csr"}} | more
+from fullgnn.bench.gpu.__main__ import parse
+from fullgnn.bench.gpu.page import make_headline, make_page
+from fullgnn.bench.gpu.parts import NOT_MEASURED, BenchPart, Command
+from fullgnn.bench.harness import Measurement, Method
+from fullgnn.bench.record import results
+from fullgnn.telemetry.timing import Times
 
 
-def check(passed=True, **more):
-    return {"subject": "pytest", "what": "all tests", "case": "3 passed", "passed": passed, "said": ""} | more
+def row(
+    name: str, ms: float, case: dict | None = None, processes: int = 1, base: float | None = None, **details: Any
+) -> dict:
+    method = Method(name, "kernel", None, processes, 1, case or {}, details)
+    measured = Measurement(method, [], Times([ms]), [], ratio=None if base is None else ms / base)
+    return json.loads(json.dumps(measured.record()))
 
 
-def swept(median_ms, **changed):
-    entry = {
-        "section": "csr",
-        "kernel": "csr",
-        "graph": "reddit-like",
-        "width": 128,
-        "median_ms": median_ms,
-        "correct": True,
-    }
-    return entry | {"changed": changed}
+def entry(title: str, op: str = "", state: str = "done", **result: Any) -> dict:
+    own = {"op": op, "problem": None, "measurements": [], "checks": [], "missing": []} if op else {}
+    return {"title": title, "command": "python -m fullgnn.bench", "state": state, "result": own | result}
 
 
-TREE = {
-    "run": {"part": "products", "gpu": "H200", "minutes": 8.0, "versions": {"torch": "2.13"}},
-    "checks": [check(), check(False, subject="test_sparse.test_product", what="test", case="", said="an empty row")],
-    "rates": {"copy_gb_s": 4000.0, "gather": [
-        {"row_bytes": 64, "resident": True, "gathered_gb_s": 5000.0, "index_select_gb_s": 2000.0}]},
-    "graphs": {"reddit-like": {
-        "num_nodes": 100, "nnz": 1000, "scale": 1.0, "order": "metis", "tile_density": [0.1, 0.2, 0.3, 0.2, 0.1, 0.1],
-        "spmm": [product("torch", 8.0), product("csr", 2.0), product("tile32", 1.0, correct=False, error=0.5)],
-        "spmm_shuffled": [product("torch", 16.0)],
-        "setup": {"csr": {"setup_s": 0.5, "bytes": 1_000_000}},
-        "epoch": [epoch("naive", 60.0, 0.0), epoch("full", 6.0, 0.0), epoch("full", 8.0, 0.5)],
-        "launches": [{
-            "preset": "full", "dropout": 0.0, "epochs": 5, "busy_ms": 5.5, "idle_ms": 0.5,
-            "kernels": [{"kernel": "sum_rows", "launches": 4.0, "total_ms": 3.0}],
-            "gaps": [{"after": "sum_rows", "before": "_mask", "gaps": 2.0, "total_ms": 0.4}]}]}},
-    "sweep": [swept(2.0), swept(1.5, elements=8192)],
-    "hits": {"launches": [{
-        "kernel": "csr", "launched": "sum_rows", "width": 128,
-        "hit_rate_percent": 61.5, "l1_hit_rate_percent": 12.5, "dram_bytes_per_second": 4.1e12,
-        "l2_bytes_per_second": 5e12}]},
-    "plan": {"reddit-like": [{"world_size": 1, "predicted_epoch": "10.7 ms"},
-                             {"world_size": 8, "predicted_epoch": "2 ms"}]},
-    "reproduce": {"fig8": "# Figure 8\n\n| a |"},
-    "items": [
-        {"job": "rates", "item": "copy", "state": "failed", "reason": "no"},
-        {"job": "checks 1", "item": "csr bf16", "state": "missing", "reason": "none"},
-        {"job": "checks 2", "item": "csr bf16", "state": "missing", "reason": "none"},
-        {"job": "reddit-like", "item": "csr, width 8", "state": "left out", "reason": "0 s are left"},
-        {"job": "reddit-like", "item": "csr, width 16", "state": "left out", "reason": "0 s are left"},
-    ],
-}  # fmt: skip
+def swept(ms: float, **changed: Any) -> dict:
+    case = {"graph": "reddit-like", "width": 128}
+    return row("csr", ms, case, base=2.0, section="csr", correct=True, changed=changed)
 
 
-def row(page, *cells):
-    """The cells of the first line of ``page`` that begins with ``cells``."""
+LAUNCHES = {
+    "busy_ms": 5.5,
+    "idle_ms": 0.5,
+    "kernels": [{"kernel": "sum_rows", "launches": 4.0, "total_ms": 3.0}],
+    "gaps": [{"after": "sum_rows", "before": "_mask", "gaps": 2.0, "total_ms": 0.4}],
+}
+COMMANDS = [
+    entry("Checks", "checks", checks=[
+        {"subject": "pytest", "what": "all tests", "case": "3 passed", "passed": True, "said": ""},
+        {"subject": "test_sparse", "what": "test", "case": "", "passed": False, "said": "an empty row"}]),
+    entry("Rates", "rates", measurements=[row("copy", 1.0, gb_per_s=4000.0)], gpu={"name": "NVIDIA H200"}),
+    entry("reddit-like: products", "products", problem={"nnz": 1000, "scale": 1.0}, measurements=[
+        row("csr", 2.0, {"width": 41}, base=8.0, error=1e-7, gathered_gb_per_s=4100.0, of_gather_rate_per_s=0.8)]),
+    entry("reddit-like: sweep", "sweep", measurements=[swept(2.0), swept(1.5, elements=8192)]),
+    entry("reddit-like: epochs", "epoch", measurements=[row("full", 6.0, launches=LAUNCHES, peak_mb=64.0)],
+          missing=[{"method": "PyG", "reason": "it is not installed", "case": {}},
+                   {"method": "hetu", "reason": "left out: 3 s are left", "case": {"dropout": 0.5}},
+                   {"method": "naive", "reason": "left out: 0 s are left", "case": {"dropout": 0.5}}]),
+    entry("reddit-like: the plan", plan=[{"world_size": 1, "predicted_epoch": "10.7 ms"},
+                                         {"world_size": 8, "predicted_epoch": "2 ms"}]),
+    entry("Reproduced: fig8", page="# Figure 8\n\n| a |"),
+    entry("Reproduced: fig10", state="failed") | {"reason": "status 1: no"},
+]  # fmt: skip
+
+
+def tree(commands: list[dict]) -> dict:
+    return {"run": {"part": "products", "minutes": 8.0, "versions": {"torch": "2.13"}}, "commands": commands}
+
+
+def cells(page: str, *first: str) -> list[str]:
+    """The cells of the first line of ``page`` that begins with ``first``."""
     for line in page.splitlines():
         found = [cell.strip() for cell in line.strip("|").split("|")]
-        if found[: len(cells)] == list(cells):
+        if found[: len(first)] == list(first):
             return found
-    raise AssertionError(f"no line {cells} in\n{page}")
+    raise AssertionError(f"no line {first} in\n{page}")
 
 
-def test_speed_ups_are_over_torch_on_the_same_graph():
-    page = make_page(TREE)
-    assert row(page, "csr", "41")[2:] == ["2", "1", "3", "4.00", "1.0e-07", "4000", "80 % (L2)"]
-    assert row(page, "torch, shuffled graph", "41")[5] == "0.50"
-    assert row(page, "tile32", "41")[6] == "0.5 WRONG"
-    assert row(page, "full", "0.0")[2:4] == ["6", "10.00"] and row(page, "full", "0.5")[2:4] == ["8", "-"]
-    assert "- missing: none (1: csr bf16)" in page
-    assert "- reddit-like: no time was left (2: csr, width 8; csr, width 16)" in page
-    assert "- rates: failed: no (1: copy)" in page
+def test_the_page_has_a_section_for_every_title() -> None:
+    page = make_page(tree(COMMANDS))
+    assert (
+        page.startswith("# GPU benchmark: products") and "- gpu name: NVIDIA H200" in page and "- torch: 2.13" in page
+    )
+    assert "1 of 2 passed" in page and cells(page, "pytest", "all tests") == [
+        "pytest",
+        "all tests",
+        "3 passed",
+        "True",
+        "-",
+    ]
+    assert cells(page, "test_sparse")[3:] == ["False", "an empty row"]
+    assert cells(page, "csr", "1 x 1", "41")[3:] == ["2", "2", "2", "1", "0.25", "1.00e-07", "4100", "0.8"]
+    assert cells(page, "full")[-1] == "64" and "One epoch of full: 5.5 ms at work and 0.5 ms idle." in page
+    assert cells(page, "sum_rows", "_mask") == ["sum_rows", "_mask", "2", "0.4"]
+    assert cells(page, "1", "10.7 ms") == ["1", "10.7 ms", "6"] and cells(page, "8", "2 ms")[2] == "-"
+    assert "> # Figure 8" in page and "- failed: status 1: no (1: Reproduced: fig10)" in page
+    assert "- reddit-like: epochs: it is not installed (1: PyG)" in page
+    assert "- reddit-like: epochs: left out (2: hetu, dropout 0.5; naive, dropout 0.5)" in page
 
 
-def test_checks_are_counted_and_failures_named():
-    page = make_page(TREE)
-    assert "1 of 2 passed" in page and row(page, "pytest") == ["pytest", "all tests", "yes", "3 passed"]
-    assert row(page, "test_sparse.test_product") == ["test_sparse.test_product", "test", "no", ""]
-    assert "- FAILED: test_sparse.test_product, test: an empty row" in page
-    unknown = make_page({"checks": [check(False)]})
-    assert "0 of 1 passed" in unknown and "- FAILED: pytest, all tests, 3 passed" in unknown
+def test_the_headline_is_of_the_checks_and_the_first_graph() -> None:
+    headline = make_headline(tree([*COMMANDS, entry("archaea-like: products", "products")]))
+    assert "## Checks" in headline and "## reddit-like: products" in headline and "## Rates" not in headline
 
 
-def test_the_sweep_the_launches_the_counts_and_the_plan():
-    page = make_page(TREE)
-    assert row(page, "csr", "csr", "reddit-like", "128", "elements 8192")[5:] == ["1.5", "0.750"]
-    assert row(page, "sum_rows", "4") == ["sum_rows", "4", "3"] and "5.5 ms at work and 0.5 ms idle" in page
-    assert row(page, "sum_rows", "_mask") == ["sum_rows", "_mask", "2", "0.4"]
-    assert row(page, "csr", "sum_rows")[2:] == ["128", "61.5", "12.5", "4100", "5000", "-"]
-    assert row(page, "reddit-like", "1") == ["reddit-like", "1", "10.7 ms", "6"]
-    assert row(page, "reddit-like", "8")[3] == "-" and "> # Figure 8" in page
-    assert "Not read: ncu is not on the PATH" in make_page({"hits": {"reason": "ncu is not on the PATH"}})
+def test_half_a_record_makes_a_page() -> None:
+    for count in range(len(COMMANDS)):
+        assert make_page(tree(COMMANDS[count:])).startswith("# GPU benchmark")
+        assert make_page(tree(COMMANDS[:count])).startswith("# GPU benchmark")
 
 
-def test_half_a_record_makes_a_page():
-    for key in TREE:
-        page = make_page({other: value for other, value in TREE.items() if other != key})
-        assert page.startswith("# GPU benchmark")
-    assert make_page({})
-    for key in TREE["graphs"]["reddit-like"]:
-        graph = {other: value for other, value in TREE["graphs"]["reddit-like"].items() if other != key}
-        assert make_page({"graphs": {"reddit-like": graph}})
+def test_records_of_several_numbers_of_ranks_have_speed_ups() -> None:
+    records = [
+        entry("", "epoch", measurements=[row("full", ms, processes=count)])["result"]
+        for count, ms in ((1, 6.0), (2, 4.0))
+    ]
+    text = results(records)
+    assert cells(text, "full", "1 x 1")[-1] == "1" and cells(text, "full", "2 x 1")[-1] == "1.5"
+    assert "speed-up" not in results(records[:1])
 
 
-def test_times_of_an_interpreter_are_not_written(tmp_path):
-    record = Record(tmp_path, "products", measured=False)
-    record.tree |= json.loads(json.dumps(TREE))
+def test_times_of_an_interpreter_are_not_written(tmp_path: Path) -> None:
+    record = BenchPart("products", parse(["--out", str(tmp_path), "--toy"]), tmp_path)
+    record.tree["commands"] += json.loads(json.dumps(COMMANDS))
     record.write()
-    tree = json.loads((tmp_path / "products.json").read_text())
-    one = tree["graphs"]["reddit-like"]["spmm"][0]
-    assert one["median_ms"] == one["gathered_gb_s"] == one["share_of_gather_rate"] == NOT_MEASURED
-    assert one["error"] == 1e-7 and tree["rates"]["copy_gb_s"] == NOT_MEASURED
+    products = json.loads((tmp_path / "products.json").read_text())["commands"][2]["result"]["measurements"][0]
+    assert products["median_ms"] == products["ratio"] == NOT_MEASURED == products["details"]["gathered_gb_per_s"]
+    assert products["details"]["error"] == 1e-7 and products["details"]["of_gather_rate_per_s"] == NOT_MEASURED
     page = (tmp_path / "products.md").read_text()
-    assert NOT_MEASURED in page and "4000" not in page and "4100" not in page
-    assert tree["hits"]["launches"][0]["dram_bytes_per_second"] == NOT_MEASURED
-    assert tree["sweep"][0]["median_ms"] == tree["graphs"]["reddit-like"]["launches"][0]["idle_ms"] == NOT_MEASURED
-    assert not list(tmp_path.glob("*.tmp"))
+    assert NOT_MEASURED in page and "4000" not in page and "4100" not in page and "5.5" not in page
+    assert "8192" not in (tmp_path / "tuning.yaml").read_text() and not list(tmp_path.glob("*.tmp"))
 
 
-def test_a_record_grows_leaf_by_leaf(tmp_path):
-    record = Record(tmp_path, "epochs", measured=True)
-    record.put(["graphs", "a", "scale"], 0.5)
-    record.add(["graphs", "a", "spmm"], product("torch", 1.0))
-    record.add(["graphs", "a", "spmm"], product("csr", float("nan")))
+def test_the_winners_of_the_sweep_are_a_file(tmp_path: Path) -> None:
+    record = BenchPart("products", parse(["--out", str(tmp_path)]), tmp_path)
+    record.tree["commands"] += COMMANDS
     record.write()
-    graph = json.loads((tmp_path / "epochs.json").read_text())["graphs"]["a"]
-    assert graph["scale"] == 0.5 and [one["median_ms"] for one in graph["spmm"]] == [1.0, None]
+    text = (tmp_path / "tuning.yaml").read_text()
+    assert "NVIDIA H200" in text and "128: {elements: 8192}" in text
+
+
+def test_what_a_killed_command_has_measured_is_kept(tmp_path: Path) -> None:
+    """A command is read while it runs; one that fails, or for which there is no time, stops no other."""
+    part, out = BenchPart("epochs", parse(["--out", str(tmp_path)]), tmp_path), tmp_path / "out"
+    out.mkdir()
+    left = json.dumps(entry("", "epoch", measurements=[row("full", 6.0)], gpu={})["result"])
+    program = f"import pathlib, time; pathlib.Path({str(out)!r}, 'record.json').write_text({left!r}); time.sleep(600)"
+
+    def once(title: str, program: str, seconds: float, folder: Path = tmp_path / "none") -> dict:
+        part.run_once(Command(title, [sys.executable, "-c", program], seconds, folder))
+        return part.tree["commands"][-1]
+
+    begun = once("slow", program, 16, out)
+    assert begun["state"] == "left out" and begun["reason"] == "its time of 16 s was over"
+    assert begun["result"]["measurements"][0]["median_ms"] == 6.0
+    assert "full" in (tmp_path / "epochs.md").read_text()
+    failed = once("fails", "raise SystemExit('a reason')", 60)
+    assert failed["state"] == "failed" and failed["reason"] == "status 1: a reason"
+    assert once("short", program, 1)["reason"] == "1 s are left"

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from fullgnn.bench.gpu.timing import L2_MULTIPLE, l2_bytes, measure, num_inputs, rotated
+from fullgnn.bench.gpu.timing import L2_MULTIPLE, l2_bytes, num_inputs, rotated, time_on_device
+from fullgnn.distributed import world_of_one
 
 CPU = torch.device("cpu")
 
@@ -28,14 +29,16 @@ def test_rotated_inputs_differ_and_lie_as_in_training():
 
 def test_every_input_is_used_in_turn():
     seen = []
-    times = measure(seen.append, [0, 1, 2], CPU)
-    assert seen == [0, 1] and times.runs == 2
-    assert times.p20_ms <= times.median_ms <= times.p80_ms
+    with world_of_one(CPU) as world:
+        measured = time_on_device("append", seen.append, [0, 1, 2], world, case={"width": 1})
+    assert seen == [0, 1] and measured.times.runs == 2
+    assert measured.method.case == {"width": 1} and measured.values == []
 
 
 @pytest.mark.gpu
-def test_events_time_what_the_gpu_does():
+def test_what_the_gpu_does_is_timed():
     device = torch.device("cuda")
     small, large = ([torch.ones(size, device=device)] * 2 for size in (1 << 20, 1 << 28))
-    assert 1e-4 < measure(torch.neg, small, device).median_ms < 0.1 * measure(torch.neg, large, device).median_ms
-    assert measure(torch.neg, small, device, seconds=1.0).runs == 40
+    with world_of_one(device) as world:
+        quick, slow = (time_on_device("neg", torch.neg, inputs, world).median_ms for inputs in (small, large))
+    assert 1e-4 < quick < 0.2 * slow

@@ -5,22 +5,27 @@ from dataclasses import fields
 import pytest
 import torch
 
+from fullgnn.bench.cases import Cases
 from fullgnn.bench.gpu import sweep as sweep_module
 from fullgnn.bench.gpu.contestants import CSR
-from fullgnn.bench.gpu.sweep import DENSE, SECTIONS, WIDTHS, DenseLayer, Trials, sweep
+from fullgnn.bench.gpu.sweep import DENSE, SECTIONS, WIDTHS, DenseLayer, sweep
 from fullgnn.bench.gpu.tunables import (
     VALUES,
     defaults,
     descent,
+    row_of,
     single_changes,
     tries,
     tuning_text,
     winners,
 )
-from fullgnn.bench.gpu.worker import Task
+from fullgnn.bench.harness import Measurement, Method
+from fullgnn.distributed import world_of_one
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.support import tuning
 from fullgnn.kernels.support.tuning import Tuning, read_tuning, tuning_for
+from fullgnn.telemetry.timing import Times
+from tests.gpu.blocks import ragged
 
 CPU = torch.device("cpu")
 NAMES = [one.name for one in fields(Tuning)]
@@ -83,77 +88,49 @@ def test_what_the_sweep_wrote_is_read_back_and_used(tmp_path):
     assert read_tuning(path) == Tuning()
 
 
-class Timings:
-    """A report that keeps rows."""
-
-    def __init__(self):
-        self.rows, self.names = [], []
-
-    def item(self, name, run, **limits):
-        self.names.append(name)
-        return run()
-
-    def add(self, path, value):
-        assert path == ["sweep"]
-        self.rows.append(value)
-
-
-class CpuTask(Task):
-    """A task on the CPU that is not a toy, so that the sweep tries all values."""
-
-    device = CPU
-
-
-class Products:
+class Product:
     """Times that depend on the constants in force: twice as many elements take half the time, as do other warps."""
 
-    num_rows = 50
-
-    def time(self, one, width, seconds, keep):
+    def time(self, width, world, seconds):
         csr = tuning_for(CPU).csr.at(width)
         ms = 4096 / csr.elements * (1.0 if csr.elements_per_warp == 1024 else 0.5)
-        return {"median_ms": ms, "correct": not keep}
-
-    def release(self):
-        pass
+        return Measurement(Method("csr", "kernel", None, details={"correct": True}), [], Times([ms]), [])
 
 
 def test_the_sweep_gives_the_kernels_its_constants(monkeypatch, triton_on_cpu, every_case):
     """The sweep finds the constants with the lowest times, and restores the defaults."""
     monkeypatch.setattr(sweep_module, "SECTIONS", {CSR.name: "csr"} | ({DENSE: "dense"} if every_case else {}))
-    report = Timings()
-    sweep(CpuTask("", 60.0, False), report, "toy", Products(), 0.0)
-    assert tuning_for(CPU) == Tuning()
-    csr = [one for one in report.rows if one["section"] == "csr"]
+    trial, seen = sweep_module.trial, []
+
+    def stand_in(kernel, width, block, device):
+        seen.append(tuning_for(CPU))
+        return trial(kernel, width, block, device) if kernel == DENSE else Product()
+
+    monkeypatch.setattr(sweep_module, "trial", stand_in)
+    with world_of_one(CPU) as world:
+        parts = list(sweep(ragged(), ragged(), Cases(600, CPU), world, "toy", 0.0))
+    assert tuning_for(CPU) == Tuning() and not any(part.missing for part in parts)
+    rows = [row_of(measured.record()) for part in parts for measured in part.measurements]
+    csr = [one for one in rows if one["section"] == "csr"]
     assert len(csr) >= 1 + len(single_changes("csr")) and csr[0]["changed"] == {}
+    for constants, row in zip(seen, rows, strict=True):  # the changed ones held, and the others were the defaults
+        own = getattr(constants, row["section"]).at(8)
+        assert all(getattr(own, name) == value for name, value in row["changed"].items())
+        assert row["changed"] or constants == Tuning()
     found = winners(csr)["csr"]["widths"][8]
     assert found["elements"] == 8192 and found["elements_per_warp"] in (512, 2048)
     assert len({str(one["changed"]) for one in csr}) == len(csr)
-    assert all(one["correct"] for one in report.rows if one["section"] == "dense")
+    assert all(one["correct"] for one in rows if one["section"] == "dense")
+    assert parts[0].measurements[0].ratio == 1.0
 
 
 def test_a_layer_knows_its_gradient(monkeypatch):
     layer = DenseLayer(60, 20, 8, CPU)
-    assert layer.time(0.0)["correct"]
     run = layer.run
-    monkeypatch.setattr(layer, "run", lambda x: run(x) * 1.001)
-    assert not layer.time(0.0)["correct"]
-
-
-def test_constants_hold_for_one_trial():
-    seen = []
-
-    class Watched(Products):
-        def time(self, one, width, seconds, keep):
-            seen.append(tuning_for(CPU))
-            return {}
-
-    for kernel, section in SECTIONS.items():
-        if kernel != DENSE:
-            ((name, value),) = changed = single_changes(section)[-1].items()
-            Trials(Watched(), 10, CPU).time(kernel, 41, dict(changed), 0.0)
-            assert getattr(getattr(seen.pop(), section).at(41), name) == value
-            assert tuning_for(CPU) == Tuning()
+    with world_of_one(CPU) as world:
+        assert layer.time(8, world, 0.0).details["correct"]
+        monkeypatch.setattr(layer, "run", lambda x: run(x) * 1.001)
+        assert not layer.time(8, world, 0.0).details["correct"]
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):

@@ -1,22 +1,25 @@
 """The checks: pytest, in a process of its own, runs the tests of this checkout on this machine's GPU.
 
 The tests at the size of a GPU, of NCCL and of several ranks (``tests/gpu``) come first, then those of the kernels and
-of sampling. With the argument ``tool``, compute-sanitizer watches a sample of small tests.
+of sampling. Then the tools of compute-sanitizer watch a sample of small tests.
 """
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import asdict
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree
 
-from fullgnn.bench.gpu.command import finished
-from fullgnn.bench.gpu.record import Check
-from fullgnn.bench.gpu.worker import Report, Task
+from fullgnn.bench.cases import Budget
+from fullgnn.bench.config import BenchConfig
+from fullgnn.bench.harness import Check, Missing, Outcome, Results, attempt
+from fullgnn.bench.process import finished
+from fullgnn.distributed import World
 from fullgnn.storage.folder import temporary_folder
 
 ROOT = Path(__file__).parents[3]
@@ -41,35 +44,40 @@ _STATES = {"failure": "failed", "error": "failed", "skipped": "skipped"}  # by w
 _END_S = 8.0  # for pytest to write its results after an interrupt
 
 
-def run(task: Task, report: Report) -> None:
-    """Argument of the task: ``tool``, one of ``TOOLS``; without it, all tests run as they are."""
-    tool = task.arguments.get("tool")
-    name = "pytest" if tool is None else f"pytest under {tool}"
-    if find_spec("pytest") is None:
-        report.missing(name, "pytest is not installed")
+def run(cfg: BenchConfig, world: World) -> Results:
+    """All tests as they are; then the tools, side by side."""
+    budget, toy = Budget(cfg.limit_s), world.device.type == "cpu"
+    if find_spec("pytest") is None or not (ROOT / "tests").is_dir():
+        reason = "pytest is not installed" if find_spec("pytest") is None else "this installation has no tests"
+        yield Outcome(missing=[Missing("pytest", reason)])
         return
-    if not (ROOT / "tests").is_dir():
-        report.missing(name, "this installation has no tests")
+    pytest = [sys.executable, "-m", "pytest"]
+    parallel = ["-n", str(min(len(os.sched_getaffinity(0)), _MOST_PROCESSES))] if find_spec("xdist") else []
+    chosen = TOY_TESTS if toy else ("--all", *parallel, *NOT, *TESTS)
+    yield _outcome("pytest", [*pytest, *chosen], budget)
+    if toy or shutil.which("compute-sanitizer") is None:
+        reason = "a toy has no GPU" if toy else "it is not on the PATH"
+        yield Outcome(missing=[Missing("compute-sanitizer", reason)])
         return
-    command = [sys.executable, "-m", "pytest"]
-    if tool is not None:
-        command = ["compute-sanitizer", "--tool", tool, "--target-processes", "all", *command, *SANITIZED]
-    elif task.toy:
-        command += TOY_TESTS
-    else:
-        parallel = ["-n", str(min(len(os.sched_getaffinity(0)), _MOST_PROCESSES))] if find_spec("xdist") else []
-        command += ["--all", *parallel, *NOT, *TESTS]
 
-    def once() -> None:
-        checks, skipped, output = tested(command, report.budget.left - _END_S)
-        if tool is not None:
-            checks.append(verdict(tool, output))
-        for check in checks:
-            report.add(["checks"], asdict(check))
-        for test, reason in skipped.items():
-            report.missing(test, reason)
+    def watched(tool: str) -> Outcome:
+        command = ["compute-sanitizer", "--tool", tool, "--target-processes", "all", *pytest, *SANITIZED]
+        return _outcome(f"pytest under {tool}", command, budget, tool)
 
-    report.item(name, once, limit_s=report.budget.left + 1)
+    with ThreadPoolExecutor() as threads:
+        yield from threads.map(watched, TOOLS)
+
+
+def _outcome(name: str, command: list[str], budget: Budget, tool: str | None = None) -> Outcome:
+    """The checks of a command of pytest, and of the ``tool`` that has watched it."""
+
+    def check() -> Outcome:
+        checks, skipped, output = tested(command, budget.left - _END_S)
+        checks += [verdict(tool, output)] if tool else []
+        return Outcome(checks=checks, missing=[Missing(test, said) for test, said in skipped.items()])
+
+    outcome, _, reason = attempt(check)
+    return Outcome(missing=[Missing(name, reason)]) if reason else outcome
 
 
 def tested(command: list[str], seconds: float) -> tuple[list[Check], dict[str, str], str]:
@@ -125,10 +133,10 @@ def verdict(tool: str, output: str) -> Check:
     Raises:
         RuntimeError: it printed none; the message has its last words.
     """
-    found = re.findall(TOOLS[tool], output)
-    if not found:
+    counts = re.findall(TOOLS[tool], output)
+    if not counts:
         raise RuntimeError(f"{tool} did not finish: {' '.join(output.split())[-300:]}")
-    count = sum(map(int, found))
+    count = sum(map(int, counts))
     first = next((line.strip("= ") for line in output.splitlines() if "Invalid" in line or "hazard" in line), "")
     said = f"{count}: {first}"[:200] if count else ""
     return Check("compute-sanitizer", tool, "a sample of tests", passed=count == 0, said=said)

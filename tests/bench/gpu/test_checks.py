@@ -1,13 +1,13 @@
-"""The tests as an item of the GPU benchmark, which reports failures and tests that had no time."""
+"""The tests as an operation of the benchmark, which reports failures and tests that had no time."""
 
 import sys
 from pathlib import Path
 
 import pytest
 
-from fullgnn.bench.gpu import kernel_tests
-from fullgnn.bench.gpu.kernel_tests import NAMED, ROOT, SANITIZED, TESTS, verdict
-from fullgnn.bench.gpu.record import Check
+from fullgnn.bench.gpu import checks as checks_module
+from fullgnn.bench.gpu.checks import NAMED, ROOT, SANITIZED, TESTS, verdict
+from fullgnn.bench.harness import Check
 
 SOME = """
 import time
@@ -22,7 +22,7 @@ def test_elsewhere(): pass
 
 def run_tests(folder: Path, text: str, seconds: float) -> list[Check]:
     (folder / "test_some.py").write_text(text)
-    return kernel_tests.tested([sys.executable, "-m", "pytest", str(folder / "test_some.py")], seconds)[0]
+    return checks_module.tested([sys.executable, "-m", "pytest", str(folder / "test_some.py")], seconds)[0]
 
 
 @pytest.mark.sample(3)
@@ -37,11 +37,11 @@ def test_failures_and_counts(tmp_path: Path) -> None:
 @pytest.mark.sample(3)
 def test_some_tests_are_named_whatever_their_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["test_some.test_right", "test_some.test_elsewhere", "test_absent"]
-    monkeypatch.setattr(kernel_tests, "NAMED", tuple(names))
+    monkeypatch.setattr(checks_module, "NAMED", tuple(names))
     (tmp_path / "test_some.py").write_text(SOME)
     (tmp_path / "test_absent.py").write_text("import pytest\npytest.importorskip('no_such_library')\n")
     command = [sys.executable, "-m", "pytest", f"--rootdir={tmp_path}", str(tmp_path)]
-    (_, *named), skipped, _ = kernel_tests.tested(command, 100)
+    (_, *named), skipped, _ = checks_module.tested(command, 100)
     assert {check.subject: check.passed for check in named} == {names[0]: True, "test_some.test_wrong": False}
     assert "No module named" in skipped.pop("test_absent") and skipped == {names[1]: "no CUDA device is visible"}
 
@@ -54,7 +54,7 @@ def test_what_has_run_counts_when_time_is_over(tmp_path: Path) -> None:
 
 def test_no_results() -> None:
     with pytest.raises(RuntimeError, match="no results: .*No module named nothing"):
-        kernel_tests.tested([sys.executable, "-m", "nothing"], 100)
+        checks_module.tested([sys.executable, "-m", "nothing"], 100)
 
 
 def test_the_tests_are_there() -> None:

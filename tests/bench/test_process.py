@@ -1,0 +1,97 @@
+"""Cases and other processes that raise, die or hang are reported, and what comes after them runs all the same."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from fullgnn.bench.cases import Cases
+from fullgnn.bench.harness import Measurement, Method, Missing, Outcome
+from fullgnn.bench.process import Worker, finished, run_or_raise
+from fullgnn.errors import UnsupportedError
+from fullgnn.telemetry.timing import Times
+from tests.trainings import is_running, wait
+
+CPU = torch.device("cpu")
+
+
+class Answering:
+    def double(self, number: int) -> int:
+        return 2 * number
+
+    def raises(self) -> None:
+        raise ZeroDivisionError("of course")
+
+    def dies(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextmanager
+def answering(fails: bool) -> Iterator[Answering]:
+    if fails:
+        raise OSError("cannot be made")
+    yield Answering()
+
+
+def test_a_worker_answers_until_it_dies() -> None:
+    worker = Worker(answering, False)
+    assert worker.ask("double", 21) == 42
+    with pytest.raises(UnsupportedError, match="ZeroDivisionError: of course"):
+        worker.ask("raises")
+    assert worker.ask("double", 4) == 8
+    with pytest.raises(UnsupportedError, match="its process ended with status -9"):
+        worker.ask("dies")
+    worker.stop()
+    with pytest.raises(UnsupportedError, match="OSError: cannot be made"):
+        Worker(answering, True)
+
+
+def test_a_case_costs_itself_alone() -> None:
+    cases = Cases(100, CPU)
+    measured = Measurement(Method("works", "ours", None), [], Times([1.0]), [])
+    assert cases.run("works", lambda: measured, {}).measurements == [measured]
+    assert cases.run("works", lambda: Outcome(problem={"nnz": 7}), {}).problem == {"nnz": 7}
+    raised = cases.run("raises", lambda: 1 / 0, {"width": 8})
+    assert raised == Outcome(missing=[Missing("raises", "ZeroDivisionError: division by zero", {"width": 8})])
+    (left_out,) = cases.run("long", lambda: measured, {}, predicted_s=1e6).missing
+    assert left_out.reason.startswith("left out: ") and left_out.reason.endswith(" s are left")
+
+
+def test_a_case_that_hangs_ends_its_process() -> None:
+    program = "import time, torch; from fullgnn.bench.cases import Cases; "
+    program += "Cases(100, torch.device('cpu')).run('hangs', lambda: time.sleep(600), {}, limit_s=1)"
+    assert finished([sys.executable, "-c", program], 100)[2] == -signal.SIGALRM
+
+
+def test_a_command_over_its_time_is_ended_with_its_children(tmp_path: Path) -> None:
+    """It is looked at meanwhile, and has not the variables of a rank."""
+    looks: list[float] = []
+    program = "import os, subprocess; print('RANK' in os.environ)\n"
+    program += "print(subprocess.Popen(['sleep', '600']).pid, file=open('pid', 'w'), flush=True); os.wait()"
+    command = [sys.executable, "-c", program]
+
+    def look() -> None:
+        looks.append(time.monotonic())
+
+    with pytest.raises(subprocess.TimeoutExpired):
+        finished(command, 3, folder=tmp_path, look=look)
+    assert len(looks) >= 3
+    sleeper = int((tmp_path / "pid").read_text())
+    wait(lambda: not is_running(sleeper), 10)  # it has been killed, which may take a moment
+    os.environ["RANK"] = "3"
+    try:
+        assert finished([sys.executable, "-c", "import os; print('RANK' in os.environ)"], 60)[0] == "False\n"
+    finally:
+        del os.environ["RANK"]
+
+
+def test_a_command_that_fails_says_why() -> None:
+    with pytest.raises(RuntimeError, match="status 3: the reason"):
+        run_or_raise([sys.executable, "-c", "import sys; print('the reason', file=sys.stderr); sys.exit(3)"], 60)
