@@ -96,32 +96,21 @@ def heaviest_rank(job: PlannedJob) -> int:
 
 def fewest_pieces(job: PlannedJob, cost: Callable[[PlannedJob], Need]) -> Need:
     """The ``cost`` of ``job`` with rows that travel packed, in the fewest pieces with which it fits. If it does not fit
-    in any, that of the most pieces, which needs least memory."""
-    jobs = in_pieces(job)
-    last, cost_of = len(jobs) - 1, functools.cache(lambda number: cost(jobs[number]))
+    in any, that of the most pieces, which needs least memory.
 
-    def fits_in(number: int) -> bool:
-        return cost_of(number).fits
-
-    if fits_in(0):
-        return cost_of(0)
-    if not fits_in(last):
-        return cost_of(last)
-    return cost_of(1 + bisect.bisect_left(range(1, last + 1), True, key=fits_in))
-
-
-def in_pieces(job: PlannedJob) -> list[PlannedJob]:
-    """``job`` with rows that travel packed: in one piece, in pieces of half as many rows, and so on, to a quarter of
-    the rows that a rank holds; or in those that the user has chosen."""
-    if job.grid.piece_rows is not None:
-        return [job.fetching("packed", job.grid.piece_rows)]
-    jobs = [job.fetching("packed")]
-    travelling = [product.rows_by_place(product.halo).sum(axis=1).max() for product in job.products.values()]
-    num_rows, least = int(max(travelling)), max(1, int(job.num_own_rows.max()) // 4)
-    while num_rows > least:
+    Each piece has all rows, half as many, and so on, to a quarter of the rows that a rank holds; or those that the user
+    has chosen.
+    """
+    piece_rows, of_pieces = list[int](), functools.cache(lambda rows: cost(job.fetching("packed", rows)))
+    if of_pieces(job.grid.piece_rows).fits or job.grid.piece_rows is not None:
+        return of_pieces(job.grid.piece_rows)
+    num_rows = max(int(product.rows_by_place(product.halo).sum(axis=1).max()) for product in job.products.values())
+    while num_rows > max(1, int(job.num_own_rows.max()) // 4):
         num_rows = -(-num_rows // 2)
-        jobs.append(job.fetching("packed", num_rows))
-    return jobs
+        piece_rows.append(num_rows)
+    if not piece_rows or not of_pieces(piece_rows[-1]).fits:
+        return of_pieces(piece_rows[-1] if piece_rows else None)
+    return of_pieces(piece_rows[bisect.bisect_left(piece_rows, True, key=lambda rows: of_pieces(rows).fits)])
 
 
 def _predict(job: PlannedJob, trace: Trace, hardware: Hardware) -> Prediction:
