@@ -147,7 +147,7 @@ def _evaluation_bytes(job: PlannedJob, trace: Trace, world: World, runtime: Runt
     if replay_for(runtime.cuda_graph, world).make_graph is None or job.links is not None:
         return 0
     widths = [gemm.n for gemm in trace.gemms if gemm.m >= gemm.k] + [
-        each.source_bytes // each.itemsize for each in trace.products
+        each.source_bytes // job.dtype.itemsize for each in trace.products
     ]
     stride = aligned_stride(world.device, max(widths, default=0), job.dtype)
     return 2 * int(job.num_own_rows.max()) * stride * job.dtype.itemsize

@@ -1,4 +1,5 @@
-"""What a task that finds links draws in an epoch, and which rows of its partners travel, as a plan counts them.
+"""What a task that finds links draws in an epoch, and which rows of its partners travel, as a plan counts them; and a
+step of such a task for one rank alone (``trace.py``).
 
 Which nodes a step names is random, so the rows that travel are expected numbers. Let c be how many training pairs join
 owners on one rank with the partner v, f the share of all pairs that a step draws, and N the negatives that the owners
@@ -14,12 +15,20 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from fullgnn.graph.links import LinkFacts
 from fullgnn.partition.prepared import PreparedGraph
+from fullgnn.schemes.directory import Directory, StepRequest
+from fullgnn.schemes.exchange import RankContext
 from fullgnn.schemes.product_layout import RowDistribution
 from fullgnn.tasks import LinkTask
 from fullgnn.tasks.draws import batch_sizes
+from fullgnn.tasks.links import Step
+
+NUMBERS_TO_FIND = 10
+"""Integers for each id that ``Directory.find_steps`` holds at a time: its holder, row, place and others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,3 +147,41 @@ def _random_pairs(facts: LinkFacts, rows: RowDistribution) -> _Pairs:
     num_candidates = len(facts.candidates)
     draws, held = facts.num_train * share_of, num_candidates * share_of
     return _Pairs(draws, held, lambda share: -np.expm1(-share * draws / num_candidates)[:, None] * held)
+
+
+class MadeUpDirectory(Directory):
+    """A ``Directory`` of one rank without the others, which brings the rows of ``made_up_step``: their numbers mean
+    nothing, and the memory that they take is that of a run."""
+
+    def __init__(self, context: RankContext, num_own: int):
+        self._world, self._num_own = context.world, num_own
+        self._num_held = [num_own if rank == context.rank else 1 for rank in range(context.world.size)]
+        self._buffers = context.buffers if context.shared_memory else None
+
+
+def made_up_step(links: PlannedLinks, context: RankContext) -> Step:
+    """A mean step of the rank of ``context``, whose partners lie on the other ranks in equal numbers. As in a real run,
+    it is a piece of the draws of an epoch."""
+    holder = context.replica if links.draws.shape[1] > 1 else 0
+    place, size = context.part * links.draws.shape[1] + holder, context.world.size
+    num_scores, wanted = int(links.draws[context.part, holder]) * links.width, links.rows.sum(axis=1)
+
+    def of_step(count: float) -> Tensor:
+        numbers = torch.zeros(round(count), dtype=torch.int64, device=context.device)
+        return numbers[: len(numbers) // links.num_steps]
+
+    def by_rank(count: float) -> list[Tensor]:
+        of_others = iter(of_step(count).tensor_split(size - 1))
+        return [of_step(0) if rank == context.rank else next(of_others) for rank in range(size)]
+
+    scored = num_scores // links.num_steps // links.width * links.width
+    owner, partner = of_step(num_scores)[:scored], of_step(num_scores)[:scored]
+    request = None
+    if size > 1:
+        torch.zeros(NUMBERS_TO_FIND * round(wanted[place]), dtype=torch.int64)  # until the rows of all steps are found
+        held, rows_for = by_rank(wanted[place]), by_rank(links.rows[:, place].sum())
+        most = max(round(wanted.max()) // links.num_steps, *map(len, rows_for))
+        request = StepRequest(held, rows_for, [0] * size, most)
+        if not any(map(len, held)):  # of a few sampled rows: there is no row that a pair could name
+            owner, partner = owner[:0], partner[:0]
+    return Step(owner, partner, request, max(1, links.facts.num_train // links.num_steps))

@@ -18,6 +18,7 @@ Every rank is a dry run (``distributed/dry.py``) on its part of the prepared gra
 """
 
 import gc
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -40,7 +41,7 @@ from fullgnn.costs.predict import (
 )
 from fullgnn.costs.statistics import counted_job
 from fullgnn.costs.times import time_of_passes
-from fullgnn.costs.trace import EmptyKernel, trace_epoch
+from fullgnn.costs.trace import EmptyKernel, peak_bytes, trace_epoch
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine.checks import replay_for
 from fullgnn.engine.run import distribute, learn, prepare_input, set_up, with_supported_optimizations
@@ -49,7 +50,6 @@ from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Graph
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support.process import keep_freed_memory
-from fullgnn.kernels.support.trials import TensorPeak
 from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.prepare.source import Preparation
 from fullgnn.schemes.base import CHOOSE_SCHEME
@@ -133,13 +133,10 @@ def _run(cfg: Config, world: World, prepared: PreparedGraph, epochs: int) -> Ran
     run = set_up(cfg, world, Meter(world.device), prepared=prepared)
     training = StepRunner(run, replay_for(cfg.runtime.cuda_graph, world))
     run.meter.take()
-    peak_bytes = _peak_bytes(training, 1)
-    times = [training(epoch).cost.read().time_ms for epoch in range(2, epochs + 1)]
-    computed = {
-        "epoch": [time.get("epoch", 0.0) - time.get("comm", 0.0) for time in times],
-        "spmm": [time.get("spmm", 0.0) for time in times],
-    }
-    return RankRun({phase: float(np.median(times_ms)) for phase, times_ms in computed.items()}, peak_bytes)
+    most_bytes = peak_bytes(training, 1)
+    times = [defaultdict(float, training(epoch).cost.read().time_ms) for epoch in range(2, epochs + 1)]
+    epoch_ms, spmm_ms = ([time["epoch"] - time["comm"] for time in times], [time["spmm"] for time in times])
+    return RankRun({"epoch": float(np.median(epoch_ms)), "spmm": float(np.median(spmm_ms))}, most_bytes)
 
 
 @dataclass(eq=False)
@@ -158,8 +155,7 @@ class _NotingKernel(EmptyKernel):
         self.blocks: list[_Block] = []
 
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> _Block:
-        sizes = PlannedBlocks(1, adj.num_rows, adj.num_cols, adj.nnz)
-        self.blocks.append(_Block(sizes, adj.values is not None))
+        self.blocks.append(_Block(PlannedBlocks(1, adj.num_rows, adj.num_cols, adj.nnz), adj.values is not None))
         return self.blocks[-1]
 
     def spmm(self, block: _Block, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE) -> None:
@@ -186,9 +182,6 @@ class _RankEpoch(NamedTuple):
     blocks: list[_Block]
     transfers: list[tuple[str, int]]
     peak_tensor_bytes: int  # without the blocks
-
-    def bytes_received(self, collective: str) -> int:
-        return sum(num_bytes for name, num_bytes in self.transfers if name == collective)
 
 
 def predict_own_scheme(
@@ -217,24 +210,26 @@ def predict_own_scheme(
         return gathered_s + len(block.widths) * hardware.op_s
 
     def waiting_s(rank: _RankEpoch) -> float:
-        if world_size == 1:
-            return 0.0
-        return sum(hardware.link(name, world_size).time_s(num_bytes) for name, num_bytes in rank.transfers)
+        links = ((hardware.link(name, world_size), num_bytes) for name, num_bytes in rank.transfers)
+        return sum(link.time_s(num_bytes) for link, num_bytes in links) if world_size > 1 else 0.0
 
     def held(block: _Block) -> float:
         row_bytes, value_bytes = {width * itemsize for width in block.widths}, itemsize if block.has_values else 0
         return held_by_kernel(kernel, block.sizes, value_bytes, row_bytes, itemsize)
 
-    names = dict.fromkeys(name for rank in ranks for name, num_bytes in rank.transfers if num_bytes)
-    received = {name: np.array([rank.bytes_received(name) for rank in ranks]) for name in names}
+    received: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(world_size, np.int64))
+    for number, rank in enumerate(ranks):
+        for name, num_bytes in rank.transfers:
+            if num_bytes:
+                received[name][number] += num_bytes
     by_rank = {
         "spmm": np.array([sum(map(multiply_s, rank.blocks)) for rank in ranks]),
         "comm": np.array([waiting_s(rank) for rank in ranks]),
         "dense": dense_s(job, trace, hardware).ravel(),
         "other": other_s(job, trace, hardware).ravel(),
     }
-    peak_bytes = max(rank.peak_tensor_bytes + round(sum(map(held, rank.blocks))) for rank in ranks)
-    return prediction_of(by_rank, received, "stages", peak_bytes, hardware)
+    most_bytes = max(rank.peak_tensor_bytes + round(sum(map(held, rank.blocks))) for rank in ranks)
+    return prediction_of(by_rank, received, "stages", most_bytes, hardware)
 
 
 def _run_alone(cfg: Config, world_size: int, rank: int, prepared: PreparedGraph, hardware: Hardware) -> _RankEpoch:
@@ -256,12 +251,4 @@ def _run_alone(cfg: Config, world_size: int, rank: int, prepared: PreparedGraph,
         meter.transfers.clear()
         for block in kernel.blocks:
             block.widths.clear()
-        return _RankEpoch(kernel.blocks, meter.transfers, _peak_bytes(runner, 2))
-
-
-def _peak_bytes(training: StepRunner, epoch: int) -> int:
-    """The peak of the tensors of a rank in an epoch, its graph included."""
-    peak = TensorPeak(training.run.world.device)
-    with peak.watch(*training.run.graph.tensors(), *training.state.tensors()):
-        training(epoch).cost.read()
-    return peak.bytes
+        return _RankEpoch(kernel.blocks, meter.transfers, peak_bytes(runner, 2))

@@ -81,8 +81,6 @@ def reads_in_place(job: PlannedJob, name: str, hardware: Hardware) -> bool:
 def _compute_s(job: PlannedJob, row_pass: Pass, hardware: Hardware) -> np.ndarray:
     """(b, r) seconds of the local computation of a pass."""
     product = job.products[row_pass.name]
-    if row_pass.reads is None:
-        return np.zeros(job.num_own_rows.shape)
     steps, targets, copy_bytes_per_s = product.steps, product.out_rows.block_sizes[:, None], hardware.copy_bytes_per_s
     if row_pass.is_product:
         # The sums of a step are read and written again in the next one.
