@@ -25,14 +25,10 @@ from fullgnn.config import Config, build
 from fullgnn.costs.hardware import Hardware
 from fullgnn.costs.layout import PlannedBlocks
 from fullgnn.costs.statistics import PlannedJob
-from fullgnn.costs.times import link_s, link_waiting_s, reads_in_place, time_of_passes
+from fullgnn.costs.times import EpochTimes, summed_bytes
 from fullgnn.costs.trace import Trace, trace_epoch
-from fullgnn.engine.state import EXTRA
 from fullgnn.kernels.spmm.blocked import held_bytes
 from fullgnn.kernels.support.aligned import pads_rows
-
-OPTIMIZER_PASSES = 7
-"""Passes of Adam over its parameters: four are read (parameter, gradient, two moments), three written."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +111,13 @@ def fewest_pieces(job: PlannedJob, cost: Callable[[PlannedJob], Need]) -> Need:
 
 def _predict(job: PlannedJob, trace: Trace, hardware: Hardware) -> Prediction:
     """``predict`` for rows that arrive as the job says, in stages if it says ``auto``."""
-    passes = time_of_passes(job, trace.passes, hardware)
+    times = EpochTimes(job, hardware)
+    passes = times.of_passes(trace.passes)
     by_rank = {
         "spmm": job.num_steps * passes.compute_s,
-        "comm": communication_s(job, trace, passes.waiting_s, hardware),
-        "dense": job.num_steps * (dense_s(job, trace, hardware) + passes.copies_s),
-        "other": other_s(job, trace, hardware),
+        "comm": times.communication_s(trace, passes.waiting_s),
+        "dense": job.num_steps * (times.dense_s(trace) + passes.copies_s),
+        "other": times.other_s(trace),
     }
     fetch = job.grid.fetch if job.grid.fetch != "auto" and job.grid.num_ranks > 1 else "stages"
     peak_bytes = trace.peak_tensor_bytes + block_bytes(job, trace, hardware)
@@ -154,7 +151,7 @@ def prediction_of(
 
 def received_bytes(job: PlannedJob, trace: Trace) -> dict[str, np.ndarray]:
     """(b, r) int64 bytes that each rank receives in one epoch, by collective, as the meter counts them."""
-    total = {"all_reduce": np.full(job.num_own_rows.shape, _summed_bytes(job, trace))}
+    total = {"all_reduce": np.full(job.num_own_rows.shape, summed_bytes(job, trace))}
     passes = sorted(trace.passes, key=lambda each: not each.is_product)  # products name their collectives first
     of_steps = [job.products[each.name].bytes_received(move) for each in passes for move in each.moves]
     of_links = {} if job.links is None else job.links.bytes_received(job.output_row_bytes)
@@ -164,19 +161,6 @@ def received_bytes(job: PlannedJob, trace: Trace) -> dict[str, np.ndarray]:
     return {collective: counts for collective, counts in total.items() if counts.any()}
 
 
-def communication_s(job: PlannedJob, trace: Trace, waiting_s: np.ndarray, hardware: Hardware) -> np.ndarray:
-    """(b, r) seconds of an epoch in which each rank waits for data.
-
-    Args:
-        waiting_s: (b, r) seconds of ``trace.passes``.
-    """
-    if job.grid.num_ranks == 1:
-        return waiting_s
-    num_sums = job.num_steps if trace.num_parameters else 1
-    summing_s = hardware.link("all_reduce", job.grid.num_ranks).time_s(_summed_bytes(job, trace), num_sums)
-    return job.num_steps * waiting_s + summing_s + link_waiting_s(job, hardware)
-
-
 def kernel_of(cfg: Config, hardware: Hardware) -> str:
     """The kernel that multiplies: ``auto`` is counted as what it is most like."""
     if cfg.kernel["name"] != "auto":
@@ -184,41 +168,6 @@ def kernel_of(cfg: Config, hardware: Hardware) -> str:
     if hardware.device == "cpu":
         return build(cfg.kernel).name_for(torch.device("cpu"), getattr(torch, cfg.runtime.dtype))
     return "csr"
-
-
-def _summed_bytes(job: PlannedJob, trace: Trace) -> int:
-    """Bytes that each rank receives in the all-reduce of the gradients and the loss, of all steps of an epoch.
-
-    Where a task that finds links has no gradients to sum, the losses of all steps are one sum in float64.
-    """
-    size = job.grid.num_ranks
-    if job.links is not None and not trace.num_parameters:
-        return 2 * (size - 1) * EXTRA * 8 // size
-    return job.num_steps * (2 * (size - 1) * (trace.num_parameters + EXTRA) * job.dtype.itemsize // size)
-
-
-def other_s(job: PlannedJob, trace: Trace, hardware: Hardware) -> np.ndarray:
-    """(b, r) seconds of the updates of the parameters, and of what a task that finds links draws and scores."""
-    num_updated = trace.num_parameters + trace.num_row_parameters * job.num_own_rows
-    update_bytes = OPTIMIZER_PASSES * num_updated * job.dtype.itemsize
-    update_s = job.num_steps * (update_bytes / hardware.copy_bytes_per_s + 10 * hardware.op_s)
-    return update_s + link_s(job, hardware)
-
-
-def dense_s(job: PlannedJob, trace: Trace, hardware: Hardware) -> np.ndarray:
-    """(b, r) seconds of the dense products, and of the passes over H that are not fused into a product."""
-    own_rows = job.num_own_rows
-    total = np.zeros(own_rows.shape)
-    for product in trace.products:
-        if job.folded or reads_in_place(job, product.name, hardware):  # rows are scaled, or copied to where all read
-            total += 2 * own_rows * product.source_bytes / hardware.copy_bytes_per_s
-    share = own_rows / max(1, own_rows.max())
-    total += share * trace.pass_bytes / hardware.copy_bytes_per_s
-    for gemm in trace.gemms:
-        arithmetic_s = gemm.flops / hardware.gemm_flops_per_s
-        memory_s = gemm.numbers * job.dtype.itemsize / hardware.copy_bytes_per_s
-        total += share * (arithmetic_s + memory_s) + hardware.op_s
-    return total
 
 
 def block_bytes(job: PlannedJob, trace: Trace, hardware: Hardware) -> int:

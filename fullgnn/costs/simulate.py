@@ -29,18 +29,9 @@ from torch import Tensor
 from fullgnn.config import Config, build
 from fullgnn.costs.hardware import Hardware
 from fullgnn.costs.layout import PlannedBlocks
-from fullgnn.costs.predict import (
-    Prediction,
-    communication_s,
-    dense_s,
-    heaviest_rank,
-    held_by_kernel,
-    kernel_of,
-    other_s,
-    prediction_of,
-)
+from fullgnn.costs.predict import Prediction, heaviest_rank, held_by_kernel, kernel_of, prediction_of
 from fullgnn.costs.statistics import counted_job
-from fullgnn.costs.times import time_of_passes
+from fullgnn.costs.times import EpochTimes
 from fullgnn.costs.trace import EmptyKernel, peak_bytes, trace_epoch
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine.checks import replay_for
@@ -121,12 +112,12 @@ def _waiting_ms(cfg: Config, prepared: PreparedGraph, ranks: list[RankRun], hard
     if hardware.network is None:  # a measured profile: its links are taken to hold for as many ranks
         hardware = replace(hardware, ranks_per_node=len(ranks))
     job = counted_job(cfg, len(ranks), prepared)
-    trace = trace_epoch(job, 0)
+    trace, times = trace_epoch(job, 0), EpochTimes(job, hardware)
     weights = [job.products[each.name].rank_nnz * float(each.source_bytes + each.target_bytes) for each in trace.passes]
     measured = np.array([rank.time_ms["spmm"] for rank in ranks]).reshape(job.num_own_rows.shape) / 1e3
     shares = [measured * weight / np.maximum(sum(weights), 1) for weight in weights]
-    waiting_s = time_of_passes(job, trace.passes, hardware, shares).waiting_s
-    return (1e3 * communication_s(job, trace, waiting_s, hardware)).ravel().tolist()
+    waiting_s = times.communication_s(trace, times.of_passes(trace.passes, shares).waiting_s)
+    return (1e3 * waiting_s).ravel().tolist()
 
 
 def _run(cfg: Config, world: World, prepared: PreparedGraph, epochs: int) -> RankRun:
@@ -201,7 +192,7 @@ def predict_own_scheme(
     replication = cfg.scheme.get("replication", 1)
     like = replace(cfg, scheme={"_target_": ONE_AND_HALF_D, "name": "1.5d", "replication": replication})
     job = counted_job(like, world_size, prepared, locality)
-    trace = trace_epoch(job, heaviest_rank(job))
+    trace, times = trace_epoch(job, heaviest_rank(job)), EpochTimes(job, hardware)
     itemsize, kernel = job.dtype.itemsize, kernel_of(cfg, hardware)
 
     def multiply_s(block: _Block) -> float:
@@ -225,8 +216,8 @@ def predict_own_scheme(
     by_rank = {
         "spmm": np.array([sum(map(multiply_s, rank.blocks)) for rank in ranks]),
         "comm": np.array([waiting_s(rank) for rank in ranks]),
-        "dense": dense_s(job, trace, hardware).ravel(),
-        "other": other_s(job, trace, hardware).ravel(),
+        "dense": times.dense_s(trace).ravel(),
+        "other": times.other_s(trace).ravel(),
     }
     most_bytes = max(rank.peak_tensor_bytes + round(sum(map(held, rank.blocks))) for rank in ranks)
     return prediction_of(by_rank, received, "stages", most_bytes, hardware)
