@@ -42,41 +42,28 @@ class PlannedLinks:
     draws: np.ndarray  # (b, m) int64, of each holder in an epoch
     rows: np.ndarray  # (b * m, b * m) float64, rows that a holder reads of another in all steps, its own included
 
-    @property
-    def num_ranks(self) -> int:
-        return len(self.draws) * self.replication
-
     def of_ranks(self, by_holder: np.ndarray) -> np.ndarray:
         """(b, r), what ``by_holder`` (b * m,) says of the rows of each rank."""
         by_slice: np.ndarray = by_holder.reshape(self.draws.shape)
         return by_slice if by_slice.shape[1] > 1 else np.repeat(by_slice, self.replication, axis=1)
 
-    @property
-    def rows_fetched(self) -> np.ndarray:
-        """(b, r) float64, rows of other ranks that each rank reads in an epoch."""
-        return self.of_ranks(self.rows.sum(axis=1) - np.diag(self.rows))
-
-    @property
-    def rows_served(self) -> np.ndarray:
-        """(b, r) float64, rows of each rank that others read in an epoch, and whose gradients come back."""
-        return self.of_ranks(self.rows.sum(axis=0) - np.diag(self.rows))
-
     def bytes_received(self, row_bytes: int) -> dict[str, np.ndarray]:
         """(b, r) int64 bytes, by collective, that each rank receives in an epoch for the rows of its partners and
         their gradients of ``row_bytes``, and for finding where they are; see ``schemes/directory.py``."""
-        size = self.num_ranks
+        size = len(self.draws) * self.replication
         if size == 1:
             return {}
-        wanted = self.of_ranks(self.rows.sum(axis=1))
-        kept = self._kept_share().reshape(wanted.shape)
-        asked = kept * (wanted.sum() - wanted) * 8
-        answers = (1 - kept) * wanted * 16
-        held = self.rows_served * 8
-        counts = 16 * self.num_steps * (size - 1)
+        wanted, own = self.of_ranks(self.rows.sum(axis=1)), np.diag(self.rows)
+        fetched = self.of_ranks(self.rows.sum(axis=1) - own)  # rows of other ranks
+        served = self.of_ranks(self.rows.sum(axis=0) - own)  # own rows that others read, whose gradients come back
+        candidates, num_kept = self.facts.candidates, -(-self.facts.num_nodes // size)
+        bounds = np.clip(np.arange(size + 1) * num_kept, candidates.start, candidates.stop)
+        kept = np.diff(bounds).reshape(wanted.shape) / len(candidates)  # share of the candidates whose places it keeps
+        asked, answers = kept * (wanted.sum() - wanted) * 8, (1 - kept) * wanted * 16
         received = {
-            "exchange": self.rows_fetched * row_bytes,
-            "push": self.rows_served * row_bytes,
-            "ids": asked + answers + held + counts,
+            "exchange": fetched * row_bytes,
+            "push": served * row_bytes,
+            "ids": asked + answers + served * 8 + 16 * self.num_steps * (size - 1),
             "all_reduce": np.full(wanted.shape, 2 * (size - 1) * 8 // size),  # the largest request
         }
         return {name: np.rint(counts).astype(np.int64) for name, counts in received.items()}
@@ -84,12 +71,6 @@ class PlannedLinks:
     def scaled(self, factor: float) -> "PlannedLinks":
         """The same with ``factor`` times the draws."""
         return replace(self, draws=np.rint(self.draws * factor).astype(np.int64), rows=self.rows * factor)
-
-    def _kept_share(self) -> np.ndarray:
-        """(p,) the share of the candidates whose places each rank keeps."""
-        candidates, each = self.facts.candidates, -(-self.facts.num_nodes // self.num_ranks)
-        bounds = np.clip(np.arange(self.num_ranks + 1) * each, candidates.start, candidates.stop)
-        return np.diff(bounds) / len(candidates)
 
 
 class _Pairs(NamedTuple):

@@ -71,7 +71,7 @@ def predict(job: PlannedJob, hardware: Hardware) -> Prediction:
         ConfigError: the profile lacks a link that the job needs.
     """
     rank, padded, grid = heaviest_rank(job), pads_rows(torch.device(hardware.device)), job.grid
-    if grid.packs or (grid.fetch == "auto" and hardware.device == "cuda" and job.can_pack):
+    if grid.packs or (grid.fetch == "auto" and hardware.device == "cuda" and grid.num_ranks > 1 and grid.can_pack):
         return fewest_pieces(job, lambda packed: _predict(packed, trace_epoch(packed, rank, padded), hardware))
     trace = trace_epoch(job, rank, padded)
     staged = _predict(job, trace, hardware)
@@ -152,8 +152,8 @@ def prediction_of(
 def received_bytes(job: PlannedJob, trace: Trace) -> dict[str, np.ndarray]:
     """(b, r) int64 bytes that each rank receives in one epoch, by collective, as the meter counts them."""
     total = {"all_reduce": np.full(job.num_own_rows.shape, summed_bytes(job, trace))}
-    passes = sorted(trace.passes, key=lambda each: not each.is_product)  # products name their collectives first
-    of_steps = [job.products[each.name].bytes_received(move) for each in passes for move in each.moves]
+    passes = sorted(trace.passes, key=lambda row_pass: not row_pass.is_product)  # these name their collectives first
+    of_steps = [job.products[row_pass.name].bytes_received(move) for row_pass in passes for move in row_pass.moves]
     of_links = {} if job.links is None else job.links.bytes_received(job.output_row_bytes)
     for times, received in [*((job.num_steps, of_step) for of_step in of_steps), (1, of_links)]:
         for collective, counts in received.items():
@@ -181,15 +181,15 @@ def block_bytes(job: PlannedJob, trace: Trace, hardware: Hardware) -> int:
     value_bytes, total = 0 if job.graph.pattern else itemsize, 0.0
     matrices = trace.request.propagations
     num_matrices = len({matrix.self_loops for matrix in matrices} if job.graph.pattern else {*matrices})
-    for name, product in job.products.items():
+    for name, layout in job.products.items():
         if name == "adj_t" and symmetric:
             continue  # the blocks of ``adj`` serve both
         names = ("adj", "adj_t") if name == "adj" and symmetric else (name,)
-        row_bytes = {each.source_bytes for each in trace.products if each.name in names}
+        row_bytes = {product.source_bytes for product in trace.products if product.name in names}
         in_both_orders = name in trace.transposed or hardware.device == "cuda"
         weight_bytes = itemsize if job.graph.weighted else 0
         edge_bytes = 4 + weight_bytes + (8 + weight_bytes if in_both_orders else 0)
-        for block in product.blocks(*job.grid.place(trace.rank)):
+        for block in layout.blocks(*job.grid.place(trace.rank)):
             if name in ("adj", "loss"):
                 total += len(trace.request.edges) * edge_bytes * block.nnz * block.num_blocks
             total += num_matrices * block.num_blocks * held_by_kernel(kernel, block, value_bytes, row_bytes, itemsize)

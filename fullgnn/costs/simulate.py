@@ -113,7 +113,8 @@ def _waiting_ms(cfg: Config, prepared: PreparedGraph, ranks: list[RankRun], hard
         hardware = replace(hardware, ranks_per_node=len(ranks))
     job = counted_job(cfg, len(ranks), prepared)
     trace, times = trace_epoch(job, 0), EpochTimes(job, hardware)
-    weights = [job.products[each.name].rank_nnz * float(each.source_bytes + each.target_bytes) for each in trace.passes]
+    row_bytes = [(row_pass.name, float(row_pass.source_bytes + row_pass.target_bytes)) for row_pass in trace.passes]
+    weights = [job.products[name].rank_nnz * of_edge for name, of_edge in row_bytes]
     measured = np.array([rank.time_ms["spmm"] for rank in ranks]).reshape(job.num_own_rows.shape) / 1e3
     shares = [measured * weight / np.maximum(sum(weights), 1) for weight in weights]
     waiting_s = times.communication_s(trace, times.of_passes(trace.passes, shares).waiting_s)

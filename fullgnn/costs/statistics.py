@@ -73,11 +73,6 @@ class PlannedJob:
         return getattr(torch, self.cfg.runtime.dtype)
 
     @property
-    def can_pack(self) -> bool:
-        """Whether rows may travel packed."""
-        return self.grid.num_ranks > 1 and self.grid.can_pack
-
-    @property
     def folded(self) -> bool:
         """Whether rows are scaled before and after a product, because no values are stored for the edges."""
         return self.graph.pattern and self.cfg.normalization != "none"

@@ -79,20 +79,20 @@ class Trace:
     rank: int
     passes: list[Pass]  # those over edges one by one in order, then the products in order
     gemms: list[Gemm]
+    peak_tensor_bytes: int  # without the blocks of the adjacency
+    buffer_bytes: int  # of these, the buffers of the exchange
+    kept_bytes: int  # of these, A^k @ H0
     pass_bytes: int
     """Read or written by operations on rows other than dense products, in a model that reads edges one by one."""
     num_parameters: int  # of those that every rank holds
     num_row_parameters: int  # of those that have a row for each node, in a row
-    peak_tensor_bytes: int  # without the blocks of the adjacency
-    buffer_bytes: int  # of these, the buffers of the exchange
-    kept_bytes: int  # of these, A^k @ H0
     request: BlockRequest
     transposed: frozenset[str]  # the products by which edges are kept in the order of their sources too
 
     @property
     def products(self) -> list[Pass]:
         """Those of the ``passes`` that are products."""
-        return [each for each in self.passes if each.is_product]
+        return [row_pass for row_pass in self.passes if row_pass.is_product]
 
 
 def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
@@ -107,9 +107,8 @@ def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
     def trained(sample: int) -> tuple[_Skeleton, list[int]]:
         """A skeleton of ``sample`` rows after an epoch, and what grows with its rows: bytes, and sides of products."""
         skeleton = _Skeleton(job.scaled(sample / num_rows), rank, torch.device("cpu"), padded)
-        peak, work = skeleton.train_one_epoch(), _work(job, sample)
-        held = peak, skeleton.buffer_bytes, skeleton.kept_bytes, work.pass_bytes
-        return skeleton, [*held, *itertools.chain(*work.gemms)]
+        held, work = skeleton.train_one_epoch(), _work(job, sample)
+        return skeleton, [*held, work.pass_bytes, *itertools.chain(*work.gemms)]
 
     first, numbers = trained(few)
     if beyond := (num_rows - few) / few:  # of the way from one skeleton to the next, twice as large
@@ -118,15 +117,15 @@ def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
     peak, buffer_bytes, kept_bytes, pass_bytes, *sides = numbers
     replicated, sharded = split_parameters(first.model)
     return Trace(
-        rank=rank,
-        passes=[*first.log.over_edges, *first.log.products],
-        gemms=list(map(Gemm, sides[::3], sides[1::3], sides[2::3])),
-        pass_bytes=pass_bytes,
+        rank,
+        [*first.log.over_edges, *first.log.products],
+        [*map(Gemm, sides[::3], sides[1::3], sides[2::3])],
+        peak,
+        buffer_bytes,
+        kept_bytes,
+        pass_bytes,
         num_parameters=sum(parameter.numel() for parameter in replicated),
         num_row_parameters=sum(parameter[0].numel() for parameter in sharded if len(parameter)),
-        peak_tensor_bytes=peak,
-        buffer_bytes=buffer_bytes,
-        kept_bytes=kept_bytes,
         request=first.request,
         transposed=frozenset(first.transposed),
     )
@@ -252,8 +251,9 @@ class _Skeleton:
         self.log.watch(self.model)
         self.graph = self._graph()
 
-    def train_one_epoch(self) -> int:
-        """Return the peak bytes of tensors."""
+    def train_one_epoch(self) -> tuple[int, int, int]:
+        """Return the peak bytes of tensors, those of the buffers of its exchanges, and those of A^k @ H0, which may
+        replace the features."""
         scheme: Any = SimpleNamespace(sum_over_rows=lambda tensor: tensor)  # of all ranks: there is no other
         cfg, meter = self.job.cfg, self.context.world.meter
         alone: Any = None  # no world, and no facts but those of the plan
@@ -261,18 +261,9 @@ class _Skeleton:
         run.scheme, run.graph = scheme, self.graph
         runner = StepRunner(run)
         runner.state.optimizer.step()  # makes its moments, which every step but the very first holds from its beginning
-        return peak_bytes(runner, 1)
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Bytes of the buffers of its exchanges; known after an epoch."""
-        return sum(tensor.nbytes for tensor in self.context.buffers.tensors())
-
-    @property
-    def kept_bytes(self) -> int:
-        """Bytes of A^k @ H0, which may replace the features."""
-        kept = self.graph.features
-        return sum(tensor.nbytes for tensor in kept.tensors()) if isinstance(kept, PropagatedInput) else 0
+        kept = self.graph.features.tensors() if isinstance(self.graph.features, PropagatedInput) else []
+        peak, buffers = peak_bytes(runner, 1), self.context.buffers.tensors()
+        return peak, sum(tensor.nbytes for tensor in buffers), sum(tensor.nbytes for tensor in kept)
 
     def _task(self) -> Task:
         labels, links = LabelFacts(self.job.graph.num_classes, num_train=self.graph.num_split_nodes[0]), self.job.links
@@ -372,12 +363,12 @@ class _Skeleton:
 
     def _multiplication(self, name: str) -> _TracedMultiplication:
         product = self.job.products[name]
-        made = _TracedMultiplication(EmptyKernel(), self._exchange(name), [], True, self.job.dtype)
-        made.name, made.log = name, self.log
+        multiplication = _TracedMultiplication(EmptyKernel(), self._exchange(name), [], True, self.job.dtype)
+        multiplication.name, multiplication.log = name, self.log
         if not self.job.folded:
-            return made
+            return multiplication
         num_own = product.in_rows.num_own(self.context.part, self.context.replica)
-        return made.scaled(np.ones(made.num_rows), np.ones(num_own))
+        return multiplication.scaled(np.ones(multiplication.num_rows), np.ones(num_own))
 
     def _exchange_of(self, name: str) -> Exchange:
         product, part, replica = self.job.products[name], self.context.part, self.context.replica
