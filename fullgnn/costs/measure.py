@@ -227,7 +227,7 @@ def random_pattern(num_rows: int, num_cols: int, nnz: int, seed: int, device: to
     return LocalCSR(first, second, None, num_rows, num_cols)
 
 
-Transfer = tuple[Callable[[], object], float]
+Movement = tuple[Callable[[], object], float]
 """A function that moves data once, and the bytes that a rank receives by one call."""
 
 
@@ -243,7 +243,7 @@ def _links(clock: JobClock, world: World, sizes: tuple[int, int]) -> dict[str, L
     return {name: line(*points) for name, points in times.items()}
 
 
-def _moves(axis: Axis, x: Tensor) -> dict[str, Transfer]:
+def _moves(axis: Axis, x: Tensor) -> dict[str, Movement]:
     """The collectives of ``axis`` with ``x``, which is zero: an all-reduce adds it again and again."""
     arriving, turn = torch.empty_like(x), itertools.count()
     following, previous = (axis.index + 1) % axis.size, (axis.index - 1) % axis.size
@@ -260,7 +260,7 @@ def _moves(axis: Axis, x: Tensor) -> dict[str, Transfer]:
     }
 
 
-def _shared_round(axis: Axis, x: Tensor) -> Transfer:
+def _shared_round(axis: Axis, x: Tensor) -> Movement:
     slots, num_rows = SharedSlots(axis.size, axis.index, timeout_s=60), [len(x)] * axis.size
     others = [rank for rank in range(axis.size) if rank != axis.index]
 

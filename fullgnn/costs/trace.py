@@ -47,6 +47,7 @@ from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.exchange import Exchange, RankContext, exchange_of
 from fullgnn.schemes.inputs import Input, PropagatedInput
 from fullgnn.schemes.multiplication import DistributedMultiplication
+from fullgnn.schemes.product_layout import HALO
 from fullgnn.schemes.step_plan import StepPlan
 from fullgnn.tasks import LinkTask, MultiClass, Task, build_task
 from fullgnn.telemetry.meter import Meter
@@ -372,15 +373,12 @@ class _Skeleton:
 
     def _exchange_of(self, name: str) -> Exchange:
         product, part, replica = self.job.products[name], self.context.part, self.context.replica
-        sources, counts = product.sources(part, replica), product.rows_read(product.halo)
-        replica = replica if product.in_rows.num_slices > 1 else 0
-        halo = [
-            np.concatenate(
-                [
-                    rows.start + np.arange(count)
-                    for rows, count in zip(product.in_rows.slices(source), counts[part, source])
-                ]
-            )
-            for source in sources
-        ]
-        return exchange_of(self.context, product, halo, [*map(np.arange, counts[:, part, replica])])
+        counts = product.rows_read(product.halo) * (product.transports == HALO)[:, :, None]
+
+        def columns(source: int) -> np.ndarray:
+            pairs = zip(product.in_rows.slices(source), counts[part, source])
+            return np.concatenate([rows.start + np.arange(count) for rows, count in pairs])
+
+        boundary = counts[:, part, replica % product.in_rows.num_slices]
+        halo = [columns(source) for source in product.sources(part, replica)]
+        return exchange_of(self.context, product, halo, [*map(np.arange, boundary)])
