@@ -40,11 +40,7 @@ def key_of_job(cfg: Config, world_size: int, near_bytes: int, cache: Cache) -> s
         graph=graph,
         world_size=world_size,
         near_bytes=near_bytes,
-        scheme=cfg.scheme,
-        model=cfg.model,
-        task=cfg.task,
-        normalization=cfg.normalization,
-        self_loops=cfg.self_loops,
+        **{key: getattr(cfg, key) for key in ("scheme", "model", "task", "normalization", "self_loops")},
         optimizations=asdict(cfg.optimizations),
         dtype=cfg.runtime.dtype,
     )
