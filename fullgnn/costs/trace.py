@@ -264,8 +264,8 @@ class _Skeleton:
         run.scheme, run.graph = scheme, self.graph
         runner = StepRunner(run)
         runner.state.optimizer.step()  # makes its moments, which every step but the very first holds from its beginning
-        kept = self.graph.features.tensors() if isinstance(self.graph.features, PropagatedInput) else []
         peak, buffers = peak_bytes(runner, 1), self.context.buffers.tensors()
+        kept = self.graph.features.tensors() if isinstance(self.graph.features, PropagatedInput) else []
         return peak, sum(tensor.nbytes for tensor in buffers), sum(tensor.nbytes for tensor in kept)
 
     def _task(self) -> Task:
@@ -280,12 +280,11 @@ class _Skeleton:
     def _graph(self) -> ShardedGraph:
         job, device, optimizations = self.job, self.context.device, self.job.cfg.optimizations
         num_own, num_features = self._num_own, job.graph.num_features
-        node_id, num_train, loss_block = torch.arange(num_own, device=device), 0, None
+        node_id, loss_block = torch.arange(num_own, device=device), None
+        num_train = num_own * job.graph.num_train // job.graph.num_nodes
         if "loss" in job.products:
             num_train = job.products["loss"].out_rows.num_own(self.context.part, self.context.replica)
             loss_block = self._block("loss", node_id, torch.arange(num_train, device=device))
-        else:
-            num_train = num_own * job.graph.num_train // job.graph.num_nodes
         block = self._block("adj", node_id, None)
         features = torch.zeros(num_own, num_features, dtype=job.dtype, device=device)
         if self.context.pads_rows and num_features:
