@@ -242,9 +242,7 @@ class _Skeleton:
             wire_dtype=grid.torch_wire_dtype,
             shared_memory=job.shares_memory("cpu"),
             pads_rows=padded,
-            buffers=BufferPool(
-                device, lambda number: SharedSlots(grid.num_ranks, rank, 1.0, True, number, untimed=True)
-            ),
+            buffers=BufferPool(device, lambda number: SharedSlots(grid.num_ranks, rank, 1.0, True, number)),
         )
         self.model = build_model(job.cfg, job.graph.num_features, job.graph.num_classes, torch.device("cpu"))
         place_rows(self.model, torch.arange(self._num_own))

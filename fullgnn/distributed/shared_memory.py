@@ -52,21 +52,11 @@ class SharedSlots:
             ConnectionError.
         alone: whether this process is the only one, see ``dry.py``.
         num_slots: of each rank, 1 or 2.
-        untimed: whether a process that is ``alone`` has one buffer for the rows of all other ranks. These come faster
-            than those of several buffers, so it is for a run that nobody times.
     """
 
-    def __init__(
-        self,
-        num_ranks: int,
-        rank: int,
-        timeout_s: float,
-        alone: bool = False,
-        num_slots: int = 2,
-        untimed: bool = False,
-    ):
+    def __init__(self, num_ranks: int, rank: int, timeout_s: float, alone: bool = False, num_slots: int = 2):
         self.num_ranks, self.rank, self.timeout_s, self.alone = num_ranks, rank, timeout_s, alone
-        self.num_slots, self.round, self._untimed = num_slots, 0, untimed
+        self.num_slots, self.round = num_slots, 0
         self._bytes = [0] * num_ranks  # of one slot of each rank
         self._readers: list[list[int]] = [[]] * num_slots  # of this rank's slots, in the last round of each
         self._pids: list[int] = []  # of the ranks, once their memory is mapped
@@ -141,7 +131,7 @@ class SharedSlots:
         sizes = [_HEADER_BYTES + self.num_slots * num_bytes for num_bytes in self._bytes]
         with _disable_current_modes():  # the memory ledger must not count the other ranks' tensors
             if self.alone:
-                self._memory = _own_all(sizes, self.rank, self._untimed)
+                self._memory = _own_all(sizes, self.rank)
             else:
                 self._memory, self._pids = _map_all(sizes, self.rank)
             self._counters = [part[:16].view(torch.int64).numpy() for part in self._memory]
@@ -174,20 +164,13 @@ class SharedSlots:
                 raise TimeoutError(f"rank {rank} did not reach round {value} within {self.timeout_s} s")
 
 
-def _own_all(sizes: list[int], rank: int, untimed: bool) -> list[Tensor]:
-    """Buffers of ``sizes[i]`` bytes for every rank i, all owned by this process; one for all others if ``untimed``.
+def _own_all(sizes: list[int], rank: int) -> list[Tensor]:
+    """Buffers of ``sizes[i]`` bytes for every rank i, all owned by this process.
 
     The buffers of the other ranks are filled with the byte 0x3F. Their rows are then small floats, but their counters
     are huge, so that waits return at once.
     """
-    together = torch.full((max(sizes) if untimed else 0,), 0x3F, dtype=torch.uint8)
-
-    def buffer(other: int, size: int) -> Tensor:
-        if untimed and other != rank:
-            return together[:size]
-        return torch.full((size,), 0 if other == rank else 0x3F, dtype=torch.uint8)
-
-    return [buffer(other, size) for other, size in enumerate(sizes)]
+    return [torch.full((size,), 0 if other == rank else 0x3F, dtype=torch.uint8) for other, size in enumerate(sizes)]
 
 
 def _map_all(sizes: list[int], rank: int) -> tuple[list[Tensor], list[int]]:
