@@ -153,7 +153,7 @@ def fits(option: dict) -> bool:
     return option["prediction"]["peak_tensor_bytes"] <= option["prediction"]["memory_bytes"]
 
 
-@pytest.mark.timeout(900)  # it takes 3 minutes of a core
+@pytest.mark.timeout(300)  # it takes 10 seconds of a core
 def test_the_scaling_page_has_every_number_of_ranks(tmp_path: Path, every_case: bool) -> None:
     if not every_case:
         pytest.skip("with --all")

@@ -131,7 +131,7 @@ def _need(job: PlannedJob, world: World, runtime: RuntimeConfig, profile: Hardwa
         EVALUATION: _evaluation_bytes(job, trace, world, runtime),
         PARTS: max((_part_bytes(gemm, job, world) for gemm in trace.gemms), default=0),
     }
-    num_pieces = max((each.num_exchanges for each in pieces if each is not None), default=1)
+    num_pieces = max((cut.num_exchanges for cut in pieces if cut is not None), default=1)
     return MemoryNeed(bytes_of, available, num_pieces, job.grid.piece_rows)
 
 
@@ -146,9 +146,8 @@ def _evaluation_bytes(job: PlannedJob, trace: Trace, world: World, runtime: Runt
     """Two of the widest rows of each node. The graph keeps the memory of a step, and an evaluation needs its own."""
     if replay_for(runtime.cuda_graph, world).make_graph is None or job.links is not None:
         return 0
-    widths = [gemm.n for gemm in trace.gemms if gemm.m >= gemm.k] + [
-        each.source_bytes // each.itemsize for each in trace.products
-    ]
+    widths = [gemm.n for gemm in trace.gemms if gemm.m >= gemm.k]
+    widths += [product.source_bytes // job.dtype.itemsize for product in trace.products]
     stride = aligned_stride(world.device, max(widths, default=0), job.dtype)
     return 2 * int(job.num_own_rows.max()) * stride * job.dtype.itemsize
 

@@ -10,7 +10,7 @@ import math
 import re
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -206,9 +206,9 @@ def _measured_by_new_ranks(runtime: RuntimeConfig, nproc: int, part: str) -> Har
         path = folder / "hardware.yaml"
         arguments = [str(path), json.dumps(asdict(runtime)), part]
         launch_workers(["-m", "fullgnn.costs.measure", *arguments], nproc, runtime)
-        found = read_hardware(path)
-    keep_hardware(found, runtime, nproc, part)
-    return found
+        measured = read_hardware(path)
+    keep_hardware(measured, runtime, nproc, part)
+    return measured
 
 
 BUSY = ", while it was busy"
@@ -274,14 +274,14 @@ def read_hardware(path: Path) -> Hardware:
     """
     try:
         with path.open("rb"):  # a file that is missing is another error than one that is damaged
-            given = parse_yaml(read_text(path), path)
-        if not isinstance(given, dict):
+            values = parse_yaml(read_text(path), path)
+        if not isinstance(values, dict):
             raise ConfigError("a profile has keys and values")
-        profile = OmegaConf.merge(Hardware, as_text(given))
-        if missing := sorted(OmegaConf.missing_keys(profile)):
+        merged = OmegaConf.merge(Hardware, as_text(values))
+        if missing := sorted(OmegaConf.missing_keys(merged)):
             raise ConfigError(f"the profile lacks {', '.join(missing)}")
-        found = typing.cast(Hardware, OmegaConf.to_object(profile))
-        return replace(found, **{one.name: restored(getattr(found, one.name)) for one in fields(found)})
+        profile = typing.cast(Hardware, OmegaConf.to_object(merged))
+        return replace(profile, **{key: restored(value) for key, value in vars(profile).items()})
     except OmegaConfBaseException as error:
         raise ConfigError(f"{path}: {restored(explain_keys(error, Hardware))}") from error
     except DataError as error:

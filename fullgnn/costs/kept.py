@@ -11,12 +11,9 @@ from typing import Any
 import numpy as np
 
 from fullgnn.config import Config
-from fullgnn.costs.layout import PlannedLayout
-from fullgnn.costs.statistics import GraphStatistics, PlannedJob, counted_job
+from fullgnn.costs.statistics import GraphStatistics, PlannedJob, counted_job, job_of_counts
 from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.prepare.source import Preparation, codec_context
-from fullgnn.schemes.options import SchemeOptions
-from fullgnn.schemes.pieces import Pieces
 from fullgnn.schemes.product_layout import RowDistribution
 from fullgnn.storage.cache import Cache
 from fullgnn.storage.text import parse_json
@@ -24,11 +21,8 @@ from fullgnn.storage.text import parse_json
 KIND = "plan"
 """Folder, in the cache, of planned jobs."""
 
-FORMAT = 2
+FORMAT = 3
 """Increase it when what is counted changes, or how it is kept."""
-
-_ROWS, _COUNTS = ("in_rows", "out_rows"), ("transports", "nnz")
-"""Fields of a product that are kept as arrays, beside the rows that its blocks read."""
 
 
 def key_of_job(cfg: Config, world_size: int, near_bytes: int, cache: Cache) -> str:
@@ -46,11 +40,7 @@ def key_of_job(cfg: Config, world_size: int, near_bytes: int, cache: Cache) -> s
         graph=graph,
         world_size=world_size,
         near_bytes=near_bytes,
-        scheme=cfg.scheme,
-        model=cfg.model,
-        task=cfg.task,
-        normalization=cfg.normalization,
-        self_loops=cfg.self_loops,
+        **{key: getattr(cfg, key) for key in ("scheme", "model", "task", "normalization", "self_loops")},
         optimizations=asdict(cfg.optimizations),
         dtype=cfg.runtime.dtype,
     )
@@ -75,23 +65,19 @@ def kept_or_counted_job(
 
 
 def _job_of(cfg: Config, world_size: int, arrays: Mapping[str, Any]) -> PlannedJob:
-    about, products = parse_json(str(arrays["about"]), "about"), {}
-    for name, plain in about["products"].items():
-        rows = {key: RowDistribution(arrays[f"{name}.{key}"]) for key in _ROWS}
-        counts = {key: arrays[f"{name}.{key}"] for key in _COUNTS} | {"halo": arrays.get(f"{name}.halo")}
-        pieces = None if plain["pieces"] is None else Pieces(**plain["pieces"])
-        products[name] = PlannedLayout(**(plain | rows | counts | {"pieces": pieces}))
-    grid = SchemeOptions.of(cfg.scheme).grid(world_size)
-    return PlannedJob(cfg, GraphStatistics(**about["graph"]), grid, RowDistribution(arrays["rows"]), products)
+    graph = GraphStatistics(**parse_json(str(arrays["graph"]), "graph"))
+    kinds: dict[str, dict[str, Any]] = {"rows": {}, "nnz": {}, "halo": {}}
+    for name, array in arrays.items():
+        kind, is_of_product, product = name.partition(".")
+        if is_of_product:
+            kinds[kind][product] = RowDistribution(array) if kind == "rows" else array
+    return job_of_counts(cfg, world_size, graph, kinds["rows"], kinds["nnz"], kinds["halo"])
 
 
 def _arrays_of(job: PlannedJob) -> dict[str, np.ndarray]:
-    arrays, products = {"rows": job.rows.bounds}, dict[str, dict[str, Any]]()
+    arrays = {"graph": np.array(json.dumps(asdict(job.graph)))}
     for name, product in job.products.items():
-        pieces = None if product.pieces is None else asdict(product.pieces)
-        products[name] = {"stages": product.stages, "stage_order": product.stage_order, "pieces": pieces}
-        arrays |= {f"{name}.{key}": getattr(product, key).bounds for key in _ROWS}
-        arrays |= {} if product.halo is None else {f"{name}.halo": product.halo}
-        arrays |= {f"{name}.{key}": getattr(product, key) for key in _COUNTS}
-    about = json.dumps({"graph": asdict(job.graph), "products": products})
-    return arrays | {"about": np.array(about)}
+        arrays |= {} if product.halo is None else {f"halo.{name}": product.halo}
+        if not name.endswith("_t"):
+            arrays |= {f"rows.{name}": product.out_rows.bounds, f"nnz.{name}": product.nnz}
+    return arrays

@@ -1,4 +1,5 @@
-"""What a task that finds links draws in an epoch, and which rows of its partners travel, as a plan counts them.
+"""What a task that finds links draws in an epoch, and which rows of its partners travel, as a plan counts them; and a
+step of such a task for one rank alone (``trace.py``).
 
 Which nodes a step names is random, so the rows that travel are expected numbers. Let c be how many training pairs join
 owners on one rank with the partner v, f the share of all pairs that a step draws, and N the negatives that the owners
@@ -14,12 +15,20 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from fullgnn.graph.links import LinkFacts
 from fullgnn.partition.prepared import PreparedGraph
+from fullgnn.schemes.directory import Directory, StepRequest
+from fullgnn.schemes.exchange import RankContext
 from fullgnn.schemes.product_layout import RowDistribution
 from fullgnn.tasks import LinkTask
 from fullgnn.tasks.draws import batch_sizes
+from fullgnn.tasks.links import Step
+
+NUMBERS_TO_FIND = 10
+"""Integers for each id that ``Directory.find_steps`` holds at a time: its holder, row, place and others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,41 +42,28 @@ class PlannedLinks:
     draws: np.ndarray  # (b, m) int64, of each holder in an epoch
     rows: np.ndarray  # (b * m, b * m) float64, rows that a holder reads of another in all steps, its own included
 
-    @property
-    def num_ranks(self) -> int:
-        return len(self.draws) * self.replication
-
     def of_ranks(self, by_holder: np.ndarray) -> np.ndarray:
         """(b, r), what ``by_holder`` (b * m,) says of the rows of each rank."""
         by_slice: np.ndarray = by_holder.reshape(self.draws.shape)
         return by_slice if by_slice.shape[1] > 1 else np.repeat(by_slice, self.replication, axis=1)
 
-    @property
-    def rows_fetched(self) -> np.ndarray:
-        """(b, r) float64, rows of other ranks that each rank reads in an epoch."""
-        return self.of_ranks(self.rows.sum(axis=1) - np.diag(self.rows))
-
-    @property
-    def rows_served(self) -> np.ndarray:
-        """(b, r) float64, rows of each rank that others read in an epoch, and whose gradients come back."""
-        return self.of_ranks(self.rows.sum(axis=0) - np.diag(self.rows))
-
     def bytes_received(self, row_bytes: int) -> dict[str, np.ndarray]:
         """(b, r) int64 bytes, by collective, that each rank receives in an epoch for the rows of its partners and
         their gradients of ``row_bytes``, and for finding where they are; see ``schemes/directory.py``."""
-        size = self.num_ranks
+        size = len(self.draws) * self.replication
         if size == 1:
             return {}
-        wanted = self.of_ranks(self.rows.sum(axis=1))
-        kept = self._kept_share().reshape(wanted.shape)
-        asked = kept * (wanted.sum() - wanted) * 8
-        answers = (1 - kept) * wanted * 16
-        held = self.rows_served * 8
-        counts = 16 * self.num_steps * (size - 1)
+        wanted, own = self.of_ranks(self.rows.sum(axis=1)), np.diag(self.rows)
+        fetched = self.of_ranks(self.rows.sum(axis=1) - own)  # rows of other ranks
+        served = self.of_ranks(self.rows.sum(axis=0) - own)  # own rows that others read, whose gradients come back
+        candidates, num_kept = self.facts.candidates, -(-self.facts.num_nodes // size)
+        bounds = np.clip(np.arange(size + 1) * num_kept, candidates.start, candidates.stop)
+        kept = np.diff(bounds).reshape(wanted.shape) / len(candidates)  # share of the candidates whose places it keeps
+        asked, answers = kept * (wanted.sum() - wanted) * 8, (1 - kept) * wanted * 16
         received = {
-            "exchange": self.rows_fetched * row_bytes,
-            "push": self.rows_served * row_bytes,
-            "ids": asked + answers + held + counts,
+            "exchange": fetched * row_bytes,
+            "push": served * row_bytes,
+            "ids": asked + answers + served * 8 + 16 * self.num_steps * (size - 1),
             "all_reduce": np.full(wanted.shape, 2 * (size - 1) * 8 // size),  # the largest request
         }
         return {name: np.rint(counts).astype(np.int64) for name, counts in received.items()}
@@ -75,12 +71,6 @@ class PlannedLinks:
     def scaled(self, factor: float) -> "PlannedLinks":
         """The same with ``factor`` times the draws."""
         return replace(self, draws=np.rint(self.draws * factor).astype(np.int64), rows=self.rows * factor)
-
-    def _kept_share(self) -> np.ndarray:
-        """(p,) the share of the candidates whose places each rank keeps."""
-        candidates, each = self.facts.candidates, -(-self.facts.num_nodes // self.num_ranks)
-        bounds = np.clip(np.arange(self.num_ranks + 1) * each, candidates.start, candidates.stop)
-        return np.diff(bounds) / len(candidates)
 
 
 class _Pairs(NamedTuple):
@@ -138,3 +128,41 @@ def _random_pairs(facts: LinkFacts, rows: RowDistribution) -> _Pairs:
     num_candidates = len(facts.candidates)
     draws, held = facts.num_train * share_of, num_candidates * share_of
     return _Pairs(draws, held, lambda share: -np.expm1(-share * draws / num_candidates)[:, None] * held)
+
+
+class MadeUpDirectory(Directory):
+    """A ``Directory`` of one rank without the others, which brings the rows of ``made_up_step``: their numbers mean
+    nothing, and the memory that they take is that of a run."""
+
+    def __init__(self, context: RankContext, num_own: int):
+        self._world, self._num_own = context.world, num_own
+        self._num_held = [num_own if rank == context.rank else 1 for rank in range(context.world.size)]
+        self._buffers = context.buffers if context.shared_memory else None
+
+
+def made_up_step(links: PlannedLinks, context: RankContext) -> Step:
+    """A mean step of the rank of ``context``, whose partners lie on the other ranks in equal numbers. As in a real run,
+    it is a piece of the draws of an epoch."""
+    holder = context.replica if links.draws.shape[1] > 1 else 0
+    place, size = context.part * links.draws.shape[1] + holder, context.world.size
+    num_scores, wanted = int(links.draws[context.part, holder]) * links.width, links.rows.sum(axis=1)
+
+    def of_step(count: float) -> Tensor:
+        numbers = torch.zeros(round(count), dtype=torch.int64, device=context.device)
+        return numbers[: len(numbers) // links.num_steps]
+
+    def by_rank(count: float) -> list[Tensor]:
+        of_others = iter(of_step(count).tensor_split(size - 1))
+        return [of_step(0) if rank == context.rank else next(of_others) for rank in range(size)]
+
+    scored = num_scores // links.num_steps // links.width * links.width
+    owner, partner = of_step(num_scores)[:scored], of_step(num_scores)[:scored]
+    request = None
+    if size > 1:
+        torch.zeros(NUMBERS_TO_FIND * round(wanted[place]), dtype=torch.int64)  # until the rows of all steps are found
+        held, rows_for = by_rank(wanted[place]), by_rank(links.rows[:, place].sum())
+        most = max(round(wanted.max()) // links.num_steps, *map(len, rows_for))
+        request = StepRequest(held, rows_for, [0] * size, most)
+        if not any(map(len, held)):  # of a few sampled rows: there is no row that a pair could name
+            owner, partner = owner[:0], partner[:0]
+    return Step(owner, partner, request, max(1, links.facts.num_train // links.num_steps))

@@ -126,17 +126,17 @@ def measured_hardware(
     Raises:
         FullGNNError: of ``needed_part``; the same on every rank.
     """
-    asked = runtime, world.size, needed_part, remeasure
-    found, part = broadcast_object(from_rank0(lambda: kept_or_needed(*asked)))
-    if found is None:
-        found = measure(world, sizes_of(part))
+    wanted = runtime, world.size, needed_part, remeasure
+    profile, part = broadcast_object(from_rank0(lambda: kept_or_needed(*wanted)))
+    if profile is None:
+        profile = measure(world, sizes_of(part))
         if world.rank == 0:
-            keep_hardware(found, runtime, world.size, part)
+            keep_hardware(profile, runtime, world.size, part)
         return_freed_memory()
         forget_peak_process_bytes()
     if world.rank == 0:
-        warn_if_busy(found, "scheme.remeasure=true")
-    return found
+        warn_if_busy(profile, "scheme.remeasure=true")
+    return profile
 
 
 def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:
@@ -154,9 +154,9 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:
     memory_bytes, cache_bytes = machine.memory_bytes(device) // world.ranks_per_device, _cache_bytes(world)
     copy_bytes_per_s = copy_rate(device, COPY_CACHES * cache_bytes, clock.seconds)
     x = torch.rand(sizes.num_rows, IN_CHANNELS, device=device)
-    weight, one = torch.rand(IN_CHANNELS, OUT_CHANNELS, device=device), torch.ones(1, device=device)
+    weight, number = torch.rand(IN_CHANNELS, OUT_CHANNELS, device=device), torch.ones(1, device=device)
     gemm_flops_per_s = 2 * x.numel() * OUT_CHANNELS / clock.seconds(lambda: matmul(x, weight))
-    op_s = clock.seconds(lambda: torch.add(one, one))
+    op_s = clock.seconds(lambda: torch.add(number, number))
     tables = [table for table in sizes.tables if table <= MEMORY_SHARE * memory_bytes]
     gather = {table: _gather_rate(clock, world, table, sizes.num_edges) for table in tables}
     edge_tables = tables if sizes.edges else []
@@ -168,7 +168,7 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:
         log.warning("the machine is busy: one work took %.1f times as long as it can", clock.spread)
     here = machine.hardware(device)
     processor, ranks = here["gpu"] or here["cpu"], f"{world.size} ranks x {torch.get_num_threads()} threads"
-    found = Hardware(
+    profile = Hardware(
         name="auto",
         source=f"measured on {processor}, {ranks}, {date.today()}" + (BUSY if busy else ""),
         device=device.type,
@@ -184,7 +184,7 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:
         edge_gather=edge_gather,
         **({"draw_s": _draw_s(clock)} if sizes.draws else {}),
     )
-    return found if world.size == 1 else broadcast_object(found)  # the date may differ
+    return profile if world.size == 1 else broadcast_object(profile)  # the date may differ
 
 
 def _gather_rate(clock: JobClock, world: World, table_bytes: int, num_edges: int) -> float:
@@ -227,7 +227,7 @@ def random_pattern(num_rows: int, num_cols: int, nnz: int, seed: int, device: to
     return LocalCSR(first, second, None, num_rows, num_cols)
 
 
-Move = tuple[Callable[[], object], float]
+Movement = tuple[Callable[[], object], float]
 """A function that moves data once, and the bytes that a rank receives by one call."""
 
 
@@ -243,7 +243,7 @@ def _links(clock: JobClock, world: World, sizes: tuple[int, int]) -> dict[str, L
     return {name: line(*points) for name, points in times.items()}
 
 
-def _moves(axis: Axis, x: Tensor) -> dict[str, Move]:
+def _moves(axis: Axis, x: Tensor) -> dict[str, Movement]:
     """The collectives of ``axis`` with ``x``, which is zero: an all-reduce adds it again and again."""
     arriving, turn = torch.empty_like(x), itertools.count()
     following, previous = (axis.index + 1) % axis.size, (axis.index - 1) % axis.size
@@ -260,7 +260,7 @@ def _moves(axis: Axis, x: Tensor) -> dict[str, Move]:
     }
 
 
-def _shared_round(axis: Axis, x: Tensor) -> Move:
+def _shared_round(axis: Axis, x: Tensor) -> Movement:
     slots, num_rows = SharedSlots(axis.size, axis.index, timeout_s=60), [len(x)] * axis.size
     others = [rank for rank in range(axis.size) if rank != axis.index]
 
@@ -305,9 +305,9 @@ def run(arguments: list[str]) -> None:
     """
     path, runtime, part = arguments
     with init_world(RuntimeConfig(**json.loads(runtime))) as world:
-        found = measure(world, sizes_of(part))
+        profile = measure(world, sizes_of(part))
         if world.rank == 0:
-            write_hardware(found, Path(path))
+            write_hardware(profile, Path(path))
 
 
 if __name__ == "__main__":

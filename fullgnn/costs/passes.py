@@ -5,7 +5,7 @@ products and whose ``TracedHalo`` note each pass and each movement. What a layer
 contract, and hooks note it before the layer's forward and backward pass.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,28 +27,13 @@ class Pass:
 
     name: str  # of the product that reads the same rows, as in ``Layout``
     moves: tuple[Move, ...] = ()
-    reads: RowReads | None = None  # None: nothing but moves
-    itemsize: int = 4  # bytes of a number
+    source_bytes: int = 0
+    """What it reads of the source of an edge; of a product, a row of X."""
+    target_bytes: int = 0
+    """What it reads of the target of an edge."""
+    winner_bytes: int = 0
+    """What it reads of the argmax of the target of an edge, see ``RowReads.winners``."""
     is_product: bool = False  # which reads a row of X for each edge
-
-    @property
-    def source_bytes(self) -> int:
-        """What it reads of the source of an edge; of a product, a row of X."""
-        return 0 if self.reads is None else self.reads.sources * self.itemsize
-
-    @property
-    def target_bytes(self) -> int:
-        """What it reads of the target of an edge."""
-        return 0 if self.reads is None else self.reads.targets * self.itemsize
-
-    @property
-    def winner_bytes(self) -> int:
-        """What it reads of the argmax of the target of an edge, see ``RowReads.winners``."""
-        return 0 if self.reads is None else self.reads.winners * ID_BYTES
-
-    def has(self, kind: MoveKind) -> bool:
-        """Whether it has a move of this ``kind``."""
-        return any(move.kind == kind for move in self.moves)
 
 
 @dataclass(eq=False)
@@ -62,27 +47,25 @@ class PassLog:
     itemsize: int  # bytes of a number
     products: list[Pass] = field(default_factory=list)
     over_edges: list[Pass] = field(default_factory=list)
-    stated: RowReads | None = None  # of the pass that a layer is about to begin
+    stated: dict[str, Any] = field(default_factory=dict)  # bytes that the pass reads which a layer is about to begin
 
     def multiply(self, name: str, columns: int, wire_itemsize: int) -> None:
         """Note the product ``name`` with X of so many columns, each number of which travels in ``wire_itemsize``."""
         row_bytes = columns * self.itemsize
         moves = Move("fetch", row_bytes, columns * wire_itemsize), Move("sum", row_bytes, row_bytes)
-        self.products.append(Pass(name, moves, RowReads(sources=columns), self.itemsize, is_product=True))
+        self.products.append(Pass(name, moves, row_bytes, is_product=True))
 
-    def move(self, name: str, kind: MoveKind, row_bytes: int, wire_bytes: int | None = None) -> None:
-        """Note a ``Move`` of the rows that the product ``name`` reads; ``wire_bytes`` are by default ``row_bytes``."""
-        last, begins, travels = self.over_edges[-1:], True, kind in ("fetch", "push")
-        if last and last[0].name == name:
-            awaits_rows = last[0].has("push") and not last[0].has("fetch") and self.stated is None
-            begins = travels and not (kind == "fetch" and awaits_rows)
-        if begins:
-            self.over_edges.append(Pass(name, itemsize=self.itemsize))
-        of_pass = self.over_edges[-1]
-        if travels and self.stated is not None:
-            of_pass, self.stated = replace(of_pass, reads=self.stated), None
-        made = Move(kind, row_bytes, row_bytes if wire_bytes is None else wire_bytes)
-        self.over_edges[-1] = replace(of_pass, moves=(*of_pass.moves, made))
+    def move(self, name: str, kind: MoveKind, row_bytes: int, wire_bytes: int) -> None:
+        """Note a ``Move`` of the rows that the product ``name`` reads."""
+        last, travels = Pass("") if not self.over_edges else self.over_edges[-1], kind in ("fetch", "push")
+        kinds = {move.kind for move in last.moves}
+        awaits_rows = kind == "fetch" and "push" in kinds and "fetch" not in kinds and not self.stated
+        if last.name != name or (travels and not awaits_rows):
+            last = Pass(name)
+            self.over_edges.append(last)
+        if travels:
+            last, self.stated = replace(last, **self.stated), {}
+        self.over_edges[-1] = replace(last, moves=(*last.moves, Move(kind, row_bytes, wire_bytes)))
 
     def watch(self, model: torch.nn.Module) -> None:
         """Have each layer of ``model`` that says what it reads for an edge state that before the moves of its forward
@@ -93,18 +76,26 @@ class PassLog:
                 self._watch_layer(layer, reads)
 
     def _watch_layer(self, layer: torch.nn.Module, reads: EdgeReads) -> None:
-        def begin_forward(layer: torch.nn.Module, args: Any) -> None:
-            self.stated = reads.forward
-
-        def begin_backward(gradient: Tensor) -> None:
-            self.stated = reads.backward
-
         def end_forward(layer: torch.nn.Module, args: Any, output: Tensor) -> None:
             if output.requires_grad:
-                output.register_hook(begin_backward)
+                output.register_hook(lambda gradient: self._state(reads.backward))
 
-        layer.register_forward_pre_hook(begin_forward)
+        layer.register_forward_pre_hook(lambda layer, args: self._state(reads.forward))
         layer.register_forward_hook(end_forward)
+
+    def _state(self, reads: RowReads) -> None:
+        sources, targets, winners = reads.sources * self.itemsize, reads.targets * self.itemsize, reads.winners
+        self.stated = {"source_bytes": sources, "target_bytes": targets, "winner_bytes": winners * ID_BYTES}
+
+
+def _noted(kind: MoveKind, moved: Callable[[Any, Tensor], Any]) -> Any:
+    """A method of ``Halo`` that notes a move of this ``kind`` before it moves a tensor."""
+
+    def noted(halo: "TracedHalo", tensor: Tensor) -> Any:
+        halo.note(kind, tensor.shape[1] if kind != "copies" else tensor.numel(), tensor)
+        return moved(halo, tensor)
+
+    return noted
 
 
 class TracedHalo(Halo):
@@ -114,30 +105,19 @@ class TracedHalo(Halo):
         super().__init__(exchange)
         self._name, self._log = name, log
 
-    def arrivals(self, x: Tensor) -> Iterator[Tensor | None]:
-        self._note("fetch", x.shape[1], x, self._context.travelling_dtype(x))
-        return super().arrivals(x)
+    arrivals = _noted("fetch", Halo.arrivals)
+    gather_targets = _noted("targets", Halo.gather_targets)
+    reduce = _noted("sum", Halo.reduce)
+    maximum = _noted("maximum", Halo.maximum)
+    sum_partial = _noted("copies", Halo.sum_partial)
 
     def push(self, width: int, like: Tensor) -> Push:
-        made = super().push(width, like)
-        self._note("push", width, like, self._context.travelling_dtype(like))
-        return made
+        """See ``RowExchange``."""
+        self.note("push", width, like)
+        return super().push(width, like)
 
-    def gather_targets(self, own: Tensor) -> Tensor:
-        self._note("targets", own.shape[1], own, own.dtype)
-        return super().gather_targets(own)
-
-    def reduce(self, partial: Tensor) -> Tensor:
-        self._note("sum", partial.shape[1], partial, partial.dtype)
-        return super().reduce(partial)
-
-    def maximum(self, partial: Tensor) -> Tensor:
-        self._note("maximum", partial.shape[1], partial, partial.dtype)
-        return super().maximum(partial)
-
-    def sum_partial(self, tensor: Tensor) -> Tensor:
-        self._log.move(self._name, "copies", tensor.nbytes)
-        return super().sum_partial(tensor)
-
-    def _note(self, kind: MoveKind, width: int, like: Tensor, wire_dtype: torch.dtype) -> None:
-        self._log.move(self._name, kind, width * like.element_size(), width * wire_dtype.itemsize)
+    def note(self, kind: MoveKind, width: int, like: Tensor) -> None:
+        """Note a move of rows of ``width`` columns, or of a tensor of as many numbers, with the dtype of ``like``."""
+        travels = kind in ("fetch", "push")
+        wire_dtype = self._context.travelling_dtype(like) if travels else like.dtype
+        self._log.move(self._name, kind, width * like.itemsize, width * wire_dtype.itemsize)

@@ -25,14 +25,10 @@ from fullgnn.config import Config, build
 from fullgnn.costs.hardware import Hardware
 from fullgnn.costs.layout import PlannedBlocks
 from fullgnn.costs.statistics import PlannedJob
-from fullgnn.costs.times import link_s, link_waiting_s, reads_in_place, time_of_passes
+from fullgnn.costs.times import EpochTimes, summed_bytes
 from fullgnn.costs.trace import Trace, trace_epoch
-from fullgnn.engine.state import EXTRA
 from fullgnn.kernels.spmm.blocked import held_bytes
 from fullgnn.kernels.support.aligned import pads_rows
-
-OPTIMIZER_PASSES = 7
-"""Passes of Adam over its parameters: four are read (parameter, gradient, two moments), three written."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +71,7 @@ def predict(job: PlannedJob, hardware: Hardware) -> Prediction:
         ConfigError: the profile lacks a link that the job needs.
     """
     rank, padded, grid = heaviest_rank(job), pads_rows(torch.device(hardware.device)), job.grid
-    if grid.packs or (grid.fetch == "auto" and hardware.device == "cuda" and job.can_pack):
+    if grid.packs or (grid.fetch == "auto" and hardware.device == "cuda" and grid.num_ranks > 1 and grid.can_pack):
         return fewest_pieces(job, lambda packed: _predict(packed, trace_epoch(packed, rank, padded), hardware))
     trace = trace_epoch(job, rank, padded)
     staged = _predict(job, trace, hardware)
@@ -96,42 +92,32 @@ def heaviest_rank(job: PlannedJob) -> int:
 
 def fewest_pieces(job: PlannedJob, cost: Callable[[PlannedJob], Need]) -> Need:
     """The ``cost`` of ``job`` with rows that travel packed, in the fewest pieces with which it fits. If it does not fit
-    in any, that of the most pieces, which needs least memory."""
-    jobs = in_pieces(job)
-    last, cost_of = len(jobs) - 1, functools.cache(lambda number: cost(jobs[number]))
+    in any, that of the most pieces, which needs least memory.
 
-    def fits_in(number: int) -> bool:
-        return cost_of(number).fits
-
-    if fits_in(0):
-        return cost_of(0)
-    if not fits_in(last):
-        return cost_of(last)
-    return cost_of(1 + bisect.bisect_left(range(1, last + 1), True, key=fits_in))
-
-
-def in_pieces(job: PlannedJob) -> list[PlannedJob]:
-    """``job`` with rows that travel packed: in one piece, in pieces of half as many rows, and so on, to a quarter of
-    the rows that a rank holds; or in those that the user has chosen."""
-    if job.grid.piece_rows is not None:
-        return [job.fetching("packed", job.grid.piece_rows)]
-    jobs = [job.fetching("packed")]
-    travelling = [product.rows_by_place(product.halo).sum(axis=1).max() for product in job.products.values()]
-    num_rows, least = int(max(travelling)), max(1, int(job.num_own_rows.max()) // 4)
-    while num_rows > least:
+    Each piece has all rows, half as many, and so on, to a quarter of the rows that a rank holds; or those that the user
+    has chosen.
+    """
+    piece_rows, of_pieces = list[int](), functools.cache(lambda rows: cost(job.fetching("packed", rows)))
+    if of_pieces(job.grid.piece_rows).fits or job.grid.piece_rows is not None:
+        return of_pieces(job.grid.piece_rows)
+    num_rows = max(int(product.rows_by_place(product.halo).sum(axis=1).max()) for product in job.products.values())
+    while num_rows > max(1, int(job.num_own_rows.max()) // 4):
         num_rows = -(-num_rows // 2)
-        jobs.append(job.fetching("packed", num_rows))
-    return jobs
+        piece_rows.append(num_rows)
+    if not piece_rows or not of_pieces(piece_rows[-1]).fits:
+        return of_pieces(piece_rows[-1] if piece_rows else None)
+    return of_pieces(piece_rows[bisect.bisect_left(piece_rows, True, key=lambda rows: of_pieces(rows).fits)])
 
 
 def _predict(job: PlannedJob, trace: Trace, hardware: Hardware) -> Prediction:
     """``predict`` for rows that arrive as the job says, in stages if it says ``auto``."""
-    passes = time_of_passes(job, trace.passes, hardware)
+    times = EpochTimes(job, hardware)
+    passes = times.of_passes(trace.passes)
     by_rank = {
         "spmm": job.num_steps * passes.compute_s,
-        "comm": communication_s(job, trace, passes.waiting_s, hardware),
-        "dense": job.num_steps * (dense_s(job, trace, hardware) + passes.copies_s),
-        "other": other_s(job, trace, hardware),
+        "comm": times.communication_s(trace, passes.waiting_s),
+        "dense": job.num_steps * (times.dense_s(trace) + passes.copies_s),
+        "other": times.other_s(trace),
     }
     fetch = job.grid.fetch if job.grid.fetch != "auto" and job.grid.num_ranks > 1 else "stages"
     peak_bytes = trace.peak_tensor_bytes + block_bytes(job, trace, hardware)
@@ -165,27 +151,14 @@ def prediction_of(
 
 def received_bytes(job: PlannedJob, trace: Trace) -> dict[str, np.ndarray]:
     """(b, r) int64 bytes that each rank receives in one epoch, by collective, as the meter counts them."""
-    total = {"all_reduce": np.full(job.num_own_rows.shape, _summed_bytes(job, trace))}
-    passes = sorted(trace.passes, key=lambda each: not each.is_product)  # products name their collectives first
-    of_steps = [job.products[each.name].bytes_received(move) for each in passes for move in each.moves]
+    total = {"all_reduce": np.full(job.num_own_rows.shape, summed_bytes(job, trace))}
+    passes = sorted(trace.passes, key=lambda row_pass: not row_pass.is_product)  # these name their collectives first
+    of_steps = [job.products[row_pass.name].bytes_received(move) for row_pass in passes for move in row_pass.moves]
     of_links = {} if job.links is None else job.links.bytes_received(job.output_row_bytes)
     for times, received in [*((job.num_steps, of_step) for of_step in of_steps), (1, of_links)]:
         for collective, counts in received.items():
             total[collective] = total.get(collective, 0) + times * counts
     return {collective: counts for collective, counts in total.items() if counts.any()}
-
-
-def communication_s(job: PlannedJob, trace: Trace, waiting_s: np.ndarray, hardware: Hardware) -> np.ndarray:
-    """(b, r) seconds of an epoch in which each rank waits for data.
-
-    Args:
-        waiting_s: (b, r) seconds of ``trace.passes``.
-    """
-    if job.grid.num_ranks == 1:
-        return waiting_s
-    num_sums = job.num_steps if trace.num_parameters else 1
-    summing_s = hardware.link("all_reduce", job.grid.num_ranks).time_s(_summed_bytes(job, trace), num_sums)
-    return job.num_steps * waiting_s + summing_s + link_waiting_s(job, hardware)
 
 
 def kernel_of(cfg: Config, hardware: Hardware) -> str:
@@ -195,41 +168,6 @@ def kernel_of(cfg: Config, hardware: Hardware) -> str:
     if hardware.device == "cpu":
         return build(cfg.kernel).name_for(torch.device("cpu"), getattr(torch, cfg.runtime.dtype))
     return "csr"
-
-
-def _summed_bytes(job: PlannedJob, trace: Trace) -> int:
-    """Bytes that each rank receives in the all-reduce of the gradients and the loss, of all steps of an epoch.
-
-    Where a task that finds links has no gradients to sum, the losses of all steps are one sum in float64.
-    """
-    size = job.grid.num_ranks
-    if job.links is not None and not trace.num_parameters:
-        return 2 * (size - 1) * EXTRA * 8 // size
-    return job.num_steps * (2 * (size - 1) * (trace.num_parameters + EXTRA) * job.dtype.itemsize // size)
-
-
-def other_s(job: PlannedJob, trace: Trace, hardware: Hardware) -> np.ndarray:
-    """(b, r) seconds of the updates of the parameters, and of what a task that finds links draws and scores."""
-    num_updated = trace.num_parameters + trace.num_row_parameters * job.num_own_rows
-    update_bytes = OPTIMIZER_PASSES * num_updated * job.dtype.itemsize
-    update_s = job.num_steps * (update_bytes / hardware.copy_bytes_per_s + 10 * hardware.op_s)
-    return update_s + link_s(job, hardware)
-
-
-def dense_s(job: PlannedJob, trace: Trace, hardware: Hardware) -> np.ndarray:
-    """(b, r) seconds of the dense products, and of the passes over H that are not fused into a product."""
-    own_rows = job.num_own_rows
-    total = np.zeros(own_rows.shape)
-    for product in trace.products:
-        if job.folded or reads_in_place(job, product.name, hardware):  # rows are scaled, or copied to where all read
-            total += 2 * own_rows * product.source_bytes / hardware.copy_bytes_per_s
-    share = own_rows / max(1, own_rows.max())
-    total += share * trace.pass_bytes / hardware.copy_bytes_per_s
-    for gemm in trace.gemms:
-        arithmetic_s = gemm.flops / hardware.gemm_flops_per_s
-        memory_s = gemm.numbers * job.dtype.itemsize / hardware.copy_bytes_per_s
-        total += share * (arithmetic_s + memory_s) + hardware.op_s
-    return total
 
 
 def block_bytes(job: PlannedJob, trace: Trace, hardware: Hardware) -> int:
@@ -243,15 +181,15 @@ def block_bytes(job: PlannedJob, trace: Trace, hardware: Hardware) -> int:
     value_bytes, total = 0 if job.graph.pattern else itemsize, 0.0
     matrices = trace.request.propagations
     num_matrices = len({matrix.self_loops for matrix in matrices} if job.graph.pattern else {*matrices})
-    for name, product in job.products.items():
+    for name, layout in job.products.items():
         if name == "adj_t" and symmetric:
             continue  # the blocks of ``adj`` serve both
         names = ("adj", "adj_t") if name == "adj" and symmetric else (name,)
-        row_bytes = {each.source_bytes for each in trace.products if each.name in names}
+        row_bytes = {product.source_bytes for product in trace.products if product.name in names}
         in_both_orders = name in trace.transposed or hardware.device == "cuda"
         weight_bytes = itemsize if job.graph.weighted else 0
         edge_bytes = 4 + weight_bytes + (8 + weight_bytes if in_both_orders else 0)
-        for block in product.blocks(*job.grid.place(trace.rank)):
+        for block in layout.blocks(*job.grid.place(trace.rank)):
             if name in ("adj", "loss"):
                 total += len(trace.request.edges) * edge_bytes * block.nnz * block.num_blocks
             total += num_matrices * block.num_blocks * held_by_kernel(kernel, block, value_bytes, row_bytes, itemsize)

@@ -18,6 +18,7 @@ Every rank is a dry run (``distributed/dry.py``) on its part of the prepared gra
 """
 
 import gc
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -28,19 +29,10 @@ from torch import Tensor
 from fullgnn.config import Config, build
 from fullgnn.costs.hardware import Hardware
 from fullgnn.costs.layout import PlannedBlocks
-from fullgnn.costs.predict import (
-    Prediction,
-    communication_s,
-    dense_s,
-    heaviest_rank,
-    held_by_kernel,
-    kernel_of,
-    other_s,
-    prediction_of,
-)
+from fullgnn.costs.predict import Prediction, heaviest_rank, held_by_kernel, kernel_of, prediction_of
 from fullgnn.costs.statistics import counted_job
-from fullgnn.costs.times import time_of_passes
-from fullgnn.costs.trace import EmptyKernel, trace_epoch
+from fullgnn.costs.times import EpochTimes
+from fullgnn.costs.trace import EmptyKernel, peak_bytes, trace_epoch
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine.checks import replay_for
 from fullgnn.engine.run import distribute, learn, prepare_input, set_up, with_supported_optimizations
@@ -49,7 +41,6 @@ from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Graph
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support.process import keep_freed_memory
-from fullgnn.kernels.support.trials import TensorPeak
 from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.prepare.source import Preparation
 from fullgnn.schemes.base import CHOOSE_SCHEME
@@ -121,25 +112,23 @@ def _waiting_ms(cfg: Config, prepared: PreparedGraph, ranks: list[RankRun], hard
     if hardware.network is None:  # a measured profile: its links are taken to hold for as many ranks
         hardware = replace(hardware, ranks_per_node=len(ranks))
     job = counted_job(cfg, len(ranks), prepared)
-    trace = trace_epoch(job, 0)
-    weights = [job.products[each.name].rank_nnz * float(each.source_bytes + each.target_bytes) for each in trace.passes]
+    trace, times = trace_epoch(job, 0), EpochTimes(job, hardware)
+    row_bytes = [(row_pass.name, float(row_pass.source_bytes + row_pass.target_bytes)) for row_pass in trace.passes]
+    weights = [job.products[name].rank_nnz * of_edge for name, of_edge in row_bytes]
     measured = np.array([rank.time_ms["spmm"] for rank in ranks]).reshape(job.num_own_rows.shape) / 1e3
     shares = [measured * weight / np.maximum(sum(weights), 1) for weight in weights]
-    waiting_s = time_of_passes(job, trace.passes, hardware, shares).waiting_s
-    return (1e3 * communication_s(job, trace, waiting_s, hardware)).ravel().tolist()
+    waiting_s = times.communication_s(trace, times.of_passes(trace.passes, shares).waiting_s)
+    return (1e3 * waiting_s).ravel().tolist()
 
 
 def _run(cfg: Config, world: World, prepared: PreparedGraph, epochs: int) -> RankRun:
     run = set_up(cfg, world, Meter(world.device), prepared=prepared)
     training = StepRunner(run, replay_for(cfg.runtime.cuda_graph, world))
     run.meter.take()
-    peak_bytes = _peak_bytes(training, 1)
-    times = [training(epoch).cost.read().time_ms for epoch in range(2, epochs + 1)]
-    computed = {
-        "epoch": [time.get("epoch", 0.0) - time.get("comm", 0.0) for time in times],
-        "spmm": [time.get("spmm", 0.0) for time in times],
-    }
-    return RankRun({phase: float(np.median(times_ms)) for phase, times_ms in computed.items()}, peak_bytes)
+    most_bytes = peak_bytes(training, 1)
+    times = [defaultdict(float, training(epoch).cost.read().time_ms) for epoch in range(2, epochs + 1)]
+    epoch_ms, spmm_ms = ([time["epoch"] - time["comm"] for time in times], [time["spmm"] for time in times])
+    return RankRun({"epoch": float(np.median(epoch_ms)), "spmm": float(np.median(spmm_ms))}, most_bytes)
 
 
 @dataclass(eq=False)
@@ -158,8 +147,7 @@ class _NotingKernel(EmptyKernel):
         self.blocks: list[_Block] = []
 
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> _Block:
-        sizes = PlannedBlocks(1, adj.num_rows, adj.num_cols, adj.nnz)
-        self.blocks.append(_Block(sizes, adj.values is not None))
+        self.blocks.append(_Block(PlannedBlocks(1, adj.num_rows, adj.num_cols, adj.nnz), adj.values is not None))
         return self.blocks[-1]
 
     def spmm(self, block: _Block, x: Tensor, out: Tensor, accumulate: bool, epilogue: Epilogue = NO_EPILOGUE) -> None:
@@ -187,9 +175,6 @@ class _RankEpoch(NamedTuple):
     transfers: list[tuple[str, int]]
     peak_tensor_bytes: int  # without the blocks
 
-    def bytes_received(self, collective: str) -> int:
-        return sum(num_bytes for name, num_bytes in self.transfers if name == collective)
-
 
 def predict_own_scheme(
     cfg: Config, world_size: int, prepared: PreparedGraph, locality: float, hardware: Hardware
@@ -208,7 +193,7 @@ def predict_own_scheme(
     replication = cfg.scheme.get("replication", 1)
     like = replace(cfg, scheme={"_target_": ONE_AND_HALF_D, "name": "1.5d", "replication": replication})
     job = counted_job(like, world_size, prepared, locality)
-    trace = trace_epoch(job, heaviest_rank(job))
+    trace, times = trace_epoch(job, heaviest_rank(job)), EpochTimes(job, hardware)
     itemsize, kernel = job.dtype.itemsize, kernel_of(cfg, hardware)
 
     def multiply_s(block: _Block) -> float:
@@ -217,24 +202,26 @@ def predict_own_scheme(
         return gathered_s + len(block.widths) * hardware.op_s
 
     def waiting_s(rank: _RankEpoch) -> float:
-        if world_size == 1:
-            return 0.0
-        return sum(hardware.link(name, world_size).time_s(num_bytes) for name, num_bytes in rank.transfers)
+        links = ((hardware.link(name, world_size), num_bytes) for name, num_bytes in rank.transfers)
+        return sum(link.time_s(num_bytes) for link, num_bytes in links) if world_size > 1 else 0.0
 
     def held(block: _Block) -> float:
         row_bytes, value_bytes = {width * itemsize for width in block.widths}, itemsize if block.has_values else 0
         return held_by_kernel(kernel, block.sizes, value_bytes, row_bytes, itemsize)
 
-    names = dict.fromkeys(name for rank in ranks for name, num_bytes in rank.transfers if num_bytes)
-    received = {name: np.array([rank.bytes_received(name) for rank in ranks]) for name in names}
+    received: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(world_size, np.int64))
+    for number, rank in enumerate(ranks):
+        for name, num_bytes in rank.transfers:
+            if num_bytes:
+                received[name][number] += num_bytes
     by_rank = {
         "spmm": np.array([sum(map(multiply_s, rank.blocks)) for rank in ranks]),
         "comm": np.array([waiting_s(rank) for rank in ranks]),
-        "dense": dense_s(job, trace, hardware).ravel(),
-        "other": other_s(job, trace, hardware).ravel(),
+        "dense": times.dense_s(trace).ravel(),
+        "other": times.other_s(trace).ravel(),
     }
-    peak_bytes = max(rank.peak_tensor_bytes + round(sum(map(held, rank.blocks))) for rank in ranks)
-    return prediction_of(by_rank, received, "stages", peak_bytes, hardware)
+    most_bytes = max(rank.peak_tensor_bytes + round(sum(map(held, rank.blocks))) for rank in ranks)
+    return prediction_of(by_rank, received, "stages", most_bytes, hardware)
 
 
 def _run_alone(cfg: Config, world_size: int, rank: int, prepared: PreparedGraph, hardware: Hardware) -> _RankEpoch:
@@ -256,12 +243,4 @@ def _run_alone(cfg: Config, world_size: int, rank: int, prepared: PreparedGraph,
         meter.transfers.clear()
         for block in kernel.blocks:
             block.widths.clear()
-        return _RankEpoch(kernel.blocks, meter.transfers, _peak_bytes(runner, 2))
-
-
-def _peak_bytes(training: StepRunner, epoch: int) -> int:
-    """The peak of the tensors of a rank in an epoch, its graph included."""
-    peak = TensorPeak(training.run.world.device)
-    with peak.watch(*training.run.graph.tensors(), *training.state.tensors()):
-        training(epoch).cost.read()
-    return peak.bytes
+        return _RankEpoch(kernel.blocks, meter.transfers, peak_bytes(runner, 2))

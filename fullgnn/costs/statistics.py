@@ -4,6 +4,8 @@ For a prepared graph these are counted, so the bytes of a plan are those of a ru
 to be random: every non-zero off the diagonal may be anywhere, and training nodes are spread evenly.
 """
 
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -69,11 +71,6 @@ class PlannedJob:
     @property
     def dtype(self) -> torch.dtype:
         return getattr(torch, self.cfg.runtime.dtype)
-
-    @property
-    def can_pack(self) -> bool:
-        """Whether rows may travel packed."""
-        return self.grid.num_ranks > 1 and self.grid.can_pack
 
     @property
     def folded(self) -> bool:
@@ -145,19 +142,15 @@ def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality:
     sizes = facts.nodes.num_features, task.num_outputs
     request = block_request(build_model(cfg, *sizes, torch.device("cpu")), cfg.optimizations)
     layout, halos = lay_out(prepared, grid, request)
-    of_all, of_train = facts.block_nnz(cfg.self_loops), facts.counts.train_block_nnz(cfg.self_loops)
-    nnz = {"adj": of_all, "adj_t": of_all.T, "loss": of_train, "loss_t": of_train.T}
-    products = {
-        name: PlannedLayout(**vars(product), nnz=nnz[name], halo=halos[name].counts if name in halos else None)
-        for name, product in layout.products.items()
-    }
-    num_train = facts.num_split_nodes[0]
-    pattern = request.fold and not layout.weighted
-    shared = all(one.shares_blocks(layout.symmetric, pattern) for one in request.propagations)
-    counted, links_of = (facts.num_nodes, facts.nnz(cfg.self_loops)), facts.nodes.links
-    statistics = GraphStatistics(*counted, *sizes, num_train, shared, pattern, layout.weighted, locality, links_of)
+    pattern, num_train = request.fold and not layout.weighted, facts.num_split_nodes[0]
+    shared = all(propagation.shares_blocks(layout.symmetric, pattern) for propagation in request.propagations)
+    numbers = facts.num_nodes, facts.nnz(cfg.self_loops), *sizes, num_train, shared, pattern, layout.weighted, locality
+    targets, nnz = {"adj": layout.rows}, {"adj": facts.block_nnz(cfg.self_loops)}
+    if "loss" in layout.products:
+        targets["loss"], nnz["loss"] = layout.products["loss"].out_rows, facts.counts.train_block_nnz(cfg.self_loops)
+    halo = {name: rows_read.counts for name, rows_read in halos.items()}
     links = planned_links(layout.rows, task, grid.replication, prepared) if isinstance(task, LinkTask) else None
-    return PlannedJob(cfg, statistics, grid, layout.rows, products, links)
+    return job_of_counts(cfg, world_size, GraphStatistics(*numbers, facts.nodes.links), targets, nnz, halo, links)
 
 
 def estimated_job(cfg: Config, world_size: int, graph: GraphStatistics) -> PlannedJob:
@@ -166,36 +159,55 @@ def estimated_job(cfg: Config, world_size: int, graph: GraphStatistics) -> Plann
     Raises:
         ConfigError: the replication of ``cfg.scheme`` does not divide ``world_size``.
     """
-    grid, n = SchemeOptions.of(cfg.scheme).grid(world_size), graph.num_nodes
+    grid, n, links = SchemeOptions.of(cfg.scheme).grid(world_size), graph.num_nodes, None
     rows = slice_rows(Partition.equal(n, grid.num_parts), grid.num_slices)
-    train_rows = RowDistribution(rows.bounds * graph.num_train // n)
-    diagonal = min(n, graph.nnz)
+    train_rows, diagonal = RowDistribution(rows.bounds * graph.num_train // n), min(n, graph.nnz)
+    targets = {"adj": rows, **({"loss": train_rows} if cfg.optimizations.loss_rows_only else {})}
 
-    def expected_nnz(out_rows: RowDistribution, in_rows: RowDistribution) -> np.ndarray:
-        out, into = out_rows.block_sizes, in_rows.block_sizes
+    def expected_nnz(out: np.ndarray, into: np.ndarray) -> np.ndarray:
         anywhere = (graph.nnz - diagonal) * np.outer(out / n, into / n)
         return np.rint(anywhere + np.diag(diagonal * np.minimum(out, into) / n)).astype(np.int64)
 
-    stages = assign_stages(stage_nnz(expected_nnz(rows, rows), grid.stage_order), grid.replication)
+    def expected_halo(nnz: np.ndarray, in_rows: RowDistribution) -> np.ndarray:
+        """(b, b, m) int64 rows that are read if every non-zero of a block is in a random column of it."""
+        sizes = np.diff(in_rows.bounds, axis=1)  # (b, m)
+        per_row = nnz / np.maximum(sizes.sum(axis=1), 1)
+        return np.rint(sizes * -np.expm1(-per_row[:, :, None])).astype(np.int64)
 
-    def product(out_rows: RowDistribution, in_rows: RowDistribution) -> PlannedLayout:
-        nnz = expected_nnz(out_rows, in_rows)
-        halo = None if grid.exchange == "broadcast" else _expected_halo(nnz, in_rows)
-        return PlannedLayout(**vars(grid.product(in_rows, out_rows, stages, halo)), nnz=nnz, halo=halo)
-
-    products = {"adj": product(rows, rows), "adj_t": product(rows, rows)}
-    if cfg.optimizations.loss_rows_only:
-        products |= {"loss": product(train_rows, rows), "loss_t": product(rows, train_rows)}
-    links = None
+    nnz = {name: expected_nnz(out_rows.block_sizes, rows.block_sizes) for name, out_rows in targets.items()}
+    halo = {}
+    if grid.exchange != "broadcast":
+        halo = {name: expected_halo(of_blocks, rows) for name, of_blocks in nnz.items()}
+        halo |= {f"{name}_t": expected_halo(of_blocks.T, targets[name]) for name, of_blocks in nnz.items()}
     if graph.links is not None:
         task = build_task(cfg.task, LabelFacts(graph.num_classes), graph.links)
         assert isinstance(task, LinkTask)
         links = planned_links(rows, task, grid.replication)
+    return job_of_counts(cfg, world_size, graph, targets, nnz, halo, links)
+
+
+def job_of_counts(
+    cfg: Config,
+    world_size: int,
+    graph: GraphStatistics,
+    targets: Mapping[str, RowDistribution],
+    nnz: Mapping[str, np.ndarray],
+    halo: Mapping[str, np.ndarray],
+    links: PlannedLinks | None = None,
+) -> PlannedJob:
+    """The job whose ranks multiply and read as many entries and rows as were counted, or are expected.
+
+    Args:
+        targets: the rows of Y of the product ``adj``, and of ``loss`` if there is one.
+        nnz: (b, b) int64 non-zeros of the blocks of the same products.
+        halo: see ``PlannedLayout``, by product; one that is not named moves whole blocks alone.
+    """
+    grid, products, rows = SchemeOptions.of(cfg.scheme).grid(world_size), dict[str, PlannedLayout](), targets["adj"]
+    for name, suffix in itertools.product(targets, ("", "_t")):
+        of_rows, of_all, of_blocks = (rows, targets[name]), nnz["adj"], nnz[name]
+        if suffix:
+            of_rows, of_all, of_blocks = of_rows[::-1], of_all.T, of_blocks.T
+        stages, counts = assign_stages(stage_nnz(of_all, grid.stage_order), grid.replication), halo.get(name + suffix)
+        layout = grid.product(*of_rows, stages, counts)
+        products[name + suffix] = PlannedLayout(**vars(layout), nnz=of_blocks, halo=counts)
     return PlannedJob(cfg, graph, grid, rows, products, links)
-
-
-def _expected_halo(nnz: np.ndarray, in_rows: RowDistribution) -> np.ndarray:
-    """(b, b, m) int64 rows that are read if every non-zero of a block is in a random column of it."""
-    sizes = np.diff(in_rows.bounds, axis=1)  # (b, m)
-    per_row = nnz / np.maximum(sizes.sum(axis=1), 1)
-    return np.rint(sizes * -np.expm1(-per_row[:, :, None])).astype(np.int64)

@@ -13,9 +13,8 @@ A new model, or another order of multiplying, is thus planned by the code that r
 
 import copy
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -26,8 +25,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from fullgnn.costs.layout import PlannedLayout
-from fullgnn.costs.link_step import MadeUpDirectory, made_up_step
+from fullgnn.costs.links import MadeUpDirectory, made_up_step
 from fullgnn.costs.passes import Pass, PassLog, TracedHalo
 from fullgnn.costs.statistics import PlannedJob, estimated_job
 from fullgnn.distributed import CountingAxis, SharedSlots
@@ -35,15 +33,13 @@ from fullgnn.engine.passes import all_logits, loss_logits
 from fullgnn.engine.run import Run, build_model
 from fullgnn.engine.state import place_rows, split_parameters
 from fullgnn.engine.step_runner import StepRunner
-from fullgnn.graph import Propagation
 from fullgnn.graph.labels import LabelFacts
-from fullgnn.kernels.edges.index import Transposed, transpose
+from fullgnn.kernels.edges.index import Transposed
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support.aligned import like_rows, zero_padded
 from fullgnn.kernels.support.trials import TensorPeak
 from fullgnn.nn import contract_of, set_epoch, set_spmm_order
 from fullgnn.nn.contract import block_request
-from fullgnn.partition.counts import columns_read
 from fullgnn.schemes.base import BlockRequest, ShardedGraph
 from fullgnn.schemes.block import Block, BlockProduct, EdgeIds
 from fullgnn.schemes.buffers import BufferPool
@@ -51,6 +47,8 @@ from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.exchange import Exchange, RankContext, exchange_of
 from fullgnn.schemes.inputs import Input, PropagatedInput
 from fullgnn.schemes.multiplication import DistributedMultiplication
+from fullgnn.schemes.product_layout import HALO
+from fullgnn.schemes.step_plan import StepPlan
 from fullgnn.tasks import LinkTask, MultiClass, Task, build_task
 from fullgnn.telemetry.meter import Meter
 
@@ -82,20 +80,20 @@ class Trace:
     rank: int
     passes: list[Pass]  # those over edges one by one in order, then the products in order
     gemms: list[Gemm]
+    peak_tensor_bytes: int  # without the blocks of the adjacency
+    buffer_bytes: int  # of these, the buffers of the exchange
+    kept_bytes: int  # of these, A^k @ H0
     pass_bytes: int
     """Read or written by operations on rows other than dense products, in a model that reads edges one by one."""
     num_parameters: int  # of those that every rank holds
     num_row_parameters: int  # of those that have a row for each node, in a row
-    peak_tensor_bytes: int  # without the blocks of the adjacency
-    buffer_bytes: int  # of these, the buffers of the exchange
-    kept_bytes: int  # of these, A^k @ H0
     request: BlockRequest
     transposed: frozenset[str]  # the products by which edges are kept in the order of their sources too
 
     @property
     def products(self) -> list[Pass]:
         """Those of the ``passes`` that are products."""
-        return [each for each in self.passes if each.is_product]
+        return [row_pass for row_pass in self.passes if row_pass.is_product]
 
 
 def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
@@ -110,29 +108,37 @@ def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
     def trained(sample: int) -> tuple[_Skeleton, list[int]]:
         """A skeleton of ``sample`` rows after an epoch, and what grows with its rows: bytes, and sides of products."""
         skeleton = _Skeleton(job.scaled(sample / num_rows), rank, torch.device("cpu"), padded)
-        peak_bytes, work = skeleton.train_one_epoch(), _work(job, sample)
-        held = peak_bytes, skeleton.buffer_bytes, skeleton.kept_bytes, work.pass_bytes
-        return skeleton, [*held, *itertools.chain(*work.gemms)]
+        held, work = skeleton.train_one_epoch(), _work(job, sample)
+        return skeleton, [*held, work.pass_bytes, *itertools.chain(*work.gemms)]
 
     first, numbers = trained(few)
     if beyond := (num_rows - few) / few:  # of the way from one skeleton to the next, twice as large
         pairs = zip(numbers, trained(2 * few)[1])
         numbers = [round(small + (large - small) * beyond) for small, large in pairs]
-    peak_bytes, buffer_bytes, kept_bytes, pass_bytes, *sides = numbers
+    peak, buffer_bytes, kept_bytes, pass_bytes, *sides = numbers
     replicated, sharded = split_parameters(first.model)
     return Trace(
-        rank=rank,
-        passes=[*first.log.over_edges, *first.log.products],
-        gemms=list(map(Gemm, sides[::3], sides[1::3], sides[2::3])),
-        pass_bytes=pass_bytes,
+        rank,
+        [*first.log.over_edges, *first.log.products],
+        [*map(Gemm, sides[::3], sides[1::3], sides[2::3])],
+        peak,
+        buffer_bytes,
+        kept_bytes,
+        pass_bytes,
         num_parameters=sum(parameter.numel() for parameter in replicated),
         num_row_parameters=sum(parameter[0].numel() for parameter in sharded if len(parameter)),
-        peak_tensor_bytes=peak_bytes,
-        buffer_bytes=buffer_bytes,
-        kept_bytes=kept_bytes,
         request=first.request,
         transposed=frozenset(first.transposed),
     )
+
+
+def peak_bytes(runner: StepRunner, epoch: int) -> int:
+    """The peak of the tensors of a rank in an ``epoch``, its graph included."""
+    graph = runner.run.graph
+    peak = TensorPeak(graph.labels.device)
+    with peak.watch(*graph.tensors(), *runner.state.tensors()):
+        runner(epoch).cost.read()
+    return peak.bytes
 
 
 def _work(job: PlannedJob, num_rows: int) -> "Operations":
@@ -197,7 +203,8 @@ class EmptyKernel:
 
 
 class _TracedMultiplication(DistributedMultiplication):
-    """A multiplication that has itself noted, with its ``name``, in ``log`` as it multiplies."""
+    """A multiplication that has itself noted, with its ``name``, in ``log`` as it multiplies. Its blocks have an entry
+    in each row, so that the kernel is called, and no others."""
 
     name: str
     log: PassLog
@@ -205,6 +212,12 @@ class _TracedMultiplication(DistributedMultiplication):
     def __call__(self, x: Tensor, epilogue: Epilogue = NO_EPILOGUE, *, scaled: bool = False) -> Tensor:
         self.log.multiply(self.name, x.shape[1], self.context.travelling_dtype(x).itemsize)
         return super().__call__(x, epilogue, scaled=scaled)
+
+    def _matrix(self, plan: StepPlan, matrices: list[csr_array]) -> csr_array:
+        indptr = np.arange(self.num_rows + 1) * min(1, plan.num_rows)
+        return csr_array(
+            (np.ones(indptr[-1], np.int8), np.zeros(indptr[-1], int), indptr), (self.num_rows, plan.num_rows)
+        )
 
 
 class _Skeleton:
@@ -215,93 +228,79 @@ class _Skeleton:
 
     def __init__(self, job: PlannedJob, rank: int, device: torch.device, padded: bool):
         grid, meter = job.grid, Meter(torch.device("cpu"))
-        self.job, self.log = job, PassLog(job.dtype.itemsize)
+        (part, replica), self.job, self.log = grid.place(rank), job, PassLog(job.dtype.itemsize)
         self.transposed: set[str] = set()  # see ``Trace``; known after an epoch
-        self._exchanges: dict[str, Exchange] = {}
-        self.part, self.replica = grid.place(rank)
+        self._exchange = cache(self._exchange_of)
+        self._num_own = job.rows.num_own(part, replica)
         self.context = RankContext(
-            self.part,
-            self.replica,
-            CountingAxis(grid.num_parts, self.part, meter),
-            CountingAxis(grid.replication, self.replica, meter),
+            part,
+            replica,
+            CountingAxis(grid.num_parts, part, meter),
+            CountingAxis(grid.replication, replica, meter),
             CountingAxis(grid.num_ranks, rank, meter),
             device=device,
-            wire_dtype=job.grid.torch_wire_dtype,
+            wire_dtype=grid.torch_wire_dtype,
             shared_memory=job.shares_memory("cpu"),
             pads_rows=padded,
             buffers=BufferPool(device, lambda number: SharedSlots(grid.num_ranks, rank, 1.0, True, number)),
         )
         self.model = build_model(job.cfg, job.graph.num_features, job.graph.num_classes, torch.device("cpu"))
-        place_rows(self.model, torch.arange(job.rows.num_own(self.part, self.replica)))
+        place_rows(self.model, torch.arange(self._num_own))
         self.model.to(device)  # the device "meta" could not draw the first values
         self.request = block_request(self.model, job.cfg.optimizations)
         set_spmm_order(self.model, job.cfg.optimizations.spmm_order)
         self.log.watch(self.model)
         self.graph = self._graph()
 
-    def train_one_epoch(self) -> int:
-        """Return the peak bytes of tensors."""
+    def train_one_epoch(self) -> tuple[int, int, int]:
+        """Return the peak bytes of tensors, those of the buffers of its exchanges, and those of A^k @ H0, which may
+        replace the features."""
         scheme: Any = SimpleNamespace(sum_over_rows=lambda tensor: tensor)  # of all ranks: there is no other
-        cfg = self.job.cfg
+        cfg, meter = self.job.cfg, self.context.world.meter
         alone: Any = None  # no world, and no facts but those of the plan
-        meter = self.context.world.meter
         run = Run(cfg, alone, meter, alone, self.model, self._task(), cfg.optimizations, self.request)
         run.scheme, run.graph = scheme, self.graph
         runner = StepRunner(run)
         runner.state.optimizer.step()  # makes its moments, which every step but the very first holds from its beginning
-        peak = TensorPeak(self.context.device)
-        with peak.watch(*self.graph.tensors(), *runner.state.tensors()):
-            runner(1)
-        return peak.bytes
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Bytes of the buffers of its exchanges; known after an epoch."""
-        return sum(tensor.nbytes for tensor in self.context.buffers.tensors())
-
-    @property
-    def kept_bytes(self) -> int:
-        """Bytes of A^k @ H0, which may replace the features."""
-        kept = self.graph.features
-        return sum(tensor.nbytes for tensor in kept.tensors()) if isinstance(kept, PropagatedInput) else 0
+        peak, buffers = peak_bytes(runner, 1), self.context.buffers.tensors()
+        kept = self.graph.features.tensors() if isinstance(self.graph.features, PropagatedInput) else []
+        return peak, sum(tensor.nbytes for tensor in buffers), sum(tensor.nbytes for tensor in kept)
 
     def _task(self) -> Task:
-        labels = LabelFacts(self.job.graph.num_classes, num_train=self.graph.num_split_nodes[0])
-        if self.job.links is None:
+        labels, links = LabelFacts(self.job.graph.num_classes, num_train=self.graph.num_split_nodes[0]), self.job.links
+        if links is None:
             return MultiClass(labels)
-        task = build_task(self.job.cfg.task, labels, self.job.links.facts)
+        task = build_task(self.job.cfg.task, labels, links.facts)
         assert isinstance(task, LinkTask)
-        of_rank = self.job.links, self.part, self.replica, self.context.device
-        task.make_steps = lambda: [made_up_step(*of_rank)]
+        task.make_steps = lambda: [made_up_step(links, self.context)]
         return task
 
     def _graph(self) -> ShardedGraph:
-        job, device, num_own = self.job, self.context.device, self.job.rows.num_own(self.part, self.replica)
+        job, device, optimizations = self.job, self.context.device, self.job.cfg.optimizations
+        num_own, num_features = self._num_own, job.graph.num_features
         node_id, loss_block = torch.arange(num_own, device=device), None
         num_train = num_own * job.graph.num_train // job.graph.num_nodes
         if "loss" in job.products:
-            num_train = job.products["loss"].out_rows.num_own(self.part, self.replica)
+            num_train = job.products["loss"].out_rows.num_own(self.context.part, self.context.replica)
             loss_block = self._block("loss", node_id, torch.arange(num_train, device=device))
         block = self._block("adj", node_id, None)
-        masks = torch.zeros(3, num_own, dtype=torch.bool)
-        masks[0, :num_train] = True
-        features = torch.zeros(num_own, job.graph.num_features, dtype=job.dtype, device=device)
-        if self.context.pads_rows and job.graph.num_features:
-            features = zero_padded(num_own, job.graph.num_features, like=features)
+        features = torch.zeros(num_own, num_features, dtype=job.dtype, device=device)
+        if self.context.pads_rows and num_features:
+            features = zero_padded(num_own, num_features, like=features)
         kept: Input = features
         contract = contract_of(self.model)
-        if job.cfg.optimizations.cache_aggregation and contract.input_propagation is not None:
+        if optimizations.cache_aggregation and contract.input_propagation is not None:
             products = {power: like_rows(features) for power in contract.input_powers}
             kept = PropagatedInput(block, contract.input_propagation, products)
-        elif not job.cfg.optimizations.skip_input_gradient:
+        elif not optimizations.skip_input_gradient:
             features.requires_grad_()
         return ShardedGraph(
             block=block,
             loss_block=loss_block,
             features=kept,
             labels=torch.zeros(num_own, dtype=torch.int64),
-            masks=masks,
-            num_features=job.graph.num_features,
+            masks=torch.arange(num_own) < torch.tensor([[num_train], [0], [0]]),
+            num_features=num_features,
             num_classes=job.graph.num_classes,
             num_split_nodes=(max(1, num_train), 0, 0),
             num_blocks=self.request.num_blocks,
@@ -309,97 +308,76 @@ class _Skeleton:
 
     def _block(self, name: str, node_id: Tensor, targets: Tensor | None) -> Block:
         """The block of the product ``name``."""
-        directory: Any = MadeUpDirectory(self.context.shared_memory)
-        options: dict[str, Any] = {"ranks": self, "directory": lambda: directory}
+        directory: Any = MadeUpDirectory(self.context, len(node_id))
+        block = Block(node_id, {}, targets, self.context.buffers, directory=lambda: directory, ranks=self)
         if not (self.request.propagations or self.request.edges):
-            return Block(node_id, {}, targets, self.context.buffers, **options)
-        moves = TracedHalo(self._exchange(name), name, self.log)
-        edges = {edge_set: tuple(self._stages(name)) for edge_set in self.request.edges}
-        if edges:  # no ids arrive, and ids of their own are as good
-            device = self.context.device
-            sources = [torch.arange(num_rows, device=device) for num_rows in moves.num_rows]
-            options["edge_ids"] = EdgeIds(torch.arange(moves.num_targets, device=device), sources)
-        return Block(node_id, self._products(name), targets, self.context.buffers, lambda: moves, edges, **options)
+            return block
+        halo, ids = TracedHalo(self._exchange(name), name, self.log), EdgeIds()
+        if self.request.edges:  # no ids arrive, and ids of their own are as good
+            numbers = partial(torch.arange, device=node_id.device)
+            ids = EdgeIds(numbers(halo.num_targets), [*map(numbers, halo.num_rows)])
+        return replace(
+            block,
+            products={propagation: self._product(name) for propagation in self.request.propagations},
+            row_exchange=lambda: halo,
+            edges={edge_set: tuple(map(partial(self._stage, name), halo.num_rows)) for edge_set in self.request.edges},
+            edge_ids=ids,
+        )
 
-    def _stages(self, name: str) -> Iterator[Stage]:
-        """Edges of the stages: none on the device "meta", where torch operations would compute them; else one each,
-        so that the kernel runs."""
-        device, num_targets = self.context.device, self.job.products[name].out_rows.block_size(self.part)
-        for plan in self._exchange(name).plans:
-            nnz = 0 if device.type == "meta" else min(1, plan.num_rows, num_targets)
-            indptr = torch.full((num_targets + 1,), nnz, dtype=torch.int32, device=device)
-            indptr[:1] = 0
-            indices = torch.zeros(nnz, dtype=torch.int32, device=device)
-            csr = LocalCSR(indptr, indices, None, num_targets, plan.num_rows)
-            without_edges = None
-            if device.type == "meta":  # it cannot sort
-                starts = torch.zeros(plan.num_rows + 1, dtype=torch.int32, device=device)
-                without_edges = Transposed(starts, indices, None, plan.num_rows, num_targets, places=indices)
-            yield Stage(csr, transpose=partial(self._transpose, name, without_edges))
+    def _stage(self, name: str, num_rows: int) -> Stage:
+        """Edges of a stage in which so many rows arrive: none on the device "meta", where torch operations would
+        compute them; else one, so that the kernel runs."""
+        device, num_targets = self.context.device, self.job.products[name].out_rows.block_size(self.context.part)
+        nnz = 0 if device.type == "meta" else min(1, num_rows, num_targets)
+        indices = partial(torch.zeros, nnz, dtype=torch.int32, device=device)
 
-    def _transpose(self, name: str, given: Transposed | None, csr: LocalCSR) -> Transposed:
-        """The edges of a stage of the product ``name`` sorted by source, which are ``given`` or computed; the name is
-        noted."""
-        self.transposed.add(name)
-        return transpose(csr) if given is None else given
+        def pointers(size: int) -> Tensor:
+            begun = torch.empty(size + 1, dtype=torch.int32, device=device)
+            return (
+                begun if device.type == "meta" else torch.clamp(torch.arange(size + 1, out=begun), max=nnz, out=begun)
+            )
+
+        def transposed(csr: LocalCSR) -> Transposed:
+            self.transposed.add(name)
+            return Transposed(pointers(num_rows), indices(), None, num_rows, num_targets, places=indices())
+
+        return Stage(LocalCSR(pointers(num_targets), indices(), None, num_targets, num_rows), transpose=transposed)
 
     def sum_over_rows(self, tensor: Tensor) -> Tensor:
         """Note what would travel; see ``JoinsRows``."""
-        self.log.move("adj", "all", tensor.nbytes)
+        self.log.move("adj", "all", tensor.nbytes, tensor.nbytes)
         return tensor
 
     def gather_partial(self, tensor: Tensor) -> Tensor:
         """Note what would travel; see ``JoinsRows``."""
-        self.log.move("adj", "gathered", tensor.nbytes)
+        self.log.move("adj", "gathered", tensor.nbytes, tensor.nbytes)
         return tensor[None]
 
-    def _products(self, name: str) -> dict[Propagation, BlockProduct]:
+    def _product(self, name: str) -> BlockProduct:
         """The product ``name`` and its transpose, which has the blocks of A if A is symmetric."""
-        products = {}
-        for propagation in self.request.propagations:
-            forward = self._multiplication(name)
-            if self.job.graph.symmetric and name == "adj":
-                backward = copy.copy(forward)
-                backward.name = "adj_t"
-            else:
-                backward = self._multiplication(f"{name}_t")
-            products[propagation] = BlockProduct(forward, backward)
-        return products
-
-    def _exchange(self, name: str) -> Exchange:
-        if name not in self._exchanges:
-            product = self.job.products[name]
-            slice_ = self.replica if product.in_rows.num_slices > 1 else 0
-            counts = (
-                np.zeros(product.num_parts, np.int64) if product.halo is None else product.halo[:, self.part, slice_]
-            )
-            boundary, halo = [np.arange(count) for count in counts], [*map(columns_read, self._matrices(name))]
-            self._exchanges[name] = exchange_of(self.context, product, halo, boundary)
-        return self._exchanges[name]
+        forward = self._multiplication(name)
+        shared = self.job.graph.symmetric and name == "adj"
+        backward = copy.copy(forward) if shared else self._multiplication(f"{name}_t")
+        backward.name = f"{name}_t"
+        return BlockProduct(forward, backward)
 
     def _multiplication(self, name: str) -> _TracedMultiplication:
-        product, matrices = self.job.products[name], self._matrices(name)
-        made = _TracedMultiplication(EmptyKernel(), self._exchange(name), matrices, True, self.job.dtype)
-        made.name, made.log = name, self.log
-        if not self.job.folded:
-            return made
-        num_own = product.in_rows.num_own(self.part, self.replica)
-        return made.scaled(np.ones(product.out_rows.block_size(self.part)), np.ones(num_own))
-
-    def _matrices(self, name: str) -> list[csr_array]:
         product = self.job.products[name]
-        return [self._matrix(product, source) for source in product.sources(self.part, self.replica)]
+        multiplication = _TracedMultiplication(EmptyKernel(), self._exchange(name), [], True, self.job.dtype)
+        multiplication.name, multiplication.log = name, self.log
+        if not self.job.folded:
+            return multiplication
+        num_own = product.in_rows.num_own(self.context.part, self.context.replica)
+        return multiplication.scaled(np.ones(multiplication.num_rows), np.ones(num_own))
 
-    def _matrix(self, product: PlannedLayout, source: int) -> csr_array:
-        """A matrix with an entry in each column that the block reads, all in its first row."""
-        num_rows, num_columns = product.out_rows.block_size(self.part), product.in_rows.block_size(source)
-        columns = np.arange(min(1, num_columns))
-        if product.halo is not None:
-            counts = zip(product.in_rows.slices(source), product.halo[self.part, source])
-            columns = np.concatenate([rows.start + np.arange(count) for rows, count in counts])
-        if num_rows == 0:
-            columns = columns[:0]
-        indptr = np.full(num_rows + 1, len(columns), np.int32)
-        indptr[0] = 0
-        entries = np.ones(len(columns), np.int8), columns.astype(np.int32), indptr
-        return csr_array(entries, (num_rows, num_columns))
+    def _exchange_of(self, name: str) -> Exchange:
+        product, part, replica = self.job.products[name], self.context.part, self.context.replica
+        counts = product.rows_read(product.halo) * (product.transports == HALO)[:, :, None]
+
+        def columns(source: int) -> np.ndarray:
+            pairs = zip(product.in_rows.slices(source), counts[part, source])
+            return np.concatenate([rows.start + np.arange(count) for rows, count in pairs])
+
+        boundary = counts[:, part, replica % product.in_rows.num_slices]
+        halo = [columns(source) for source in product.sources(part, replica)]
+        return exchange_of(self.context, product, halo, [*map(np.arange, boundary)])

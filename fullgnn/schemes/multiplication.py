@@ -27,6 +27,7 @@ from fullgnn.kernels.epilogue.epilogue import apply_epilogue_
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, Kernel, LocalCSR
 from fullgnn.schemes.exchange import EVERY_COLUMN, Exchange, StageRows
 from fullgnn.schemes.replicas import add_in_order, sum_slices
+from fullgnn.schemes.step_plan import StepPlan
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,11 +65,15 @@ class DistributedMultiplication:
         self.stages: list[list[_RowSlice]] = []
         self.nnz = 0
         for step, plan in enumerate(exchange.plans):
-            matrix = plan.matrix(matrices)
+            matrix = self._matrix(plan, matrices)
             last = step == len(exchange.plans) - 1
             slices = self._send_order if last and not exchange.packed else [slice(0, self.num_rows)]
             self.stages.append([self._row_slice(matrix, rows, pattern) for rows in slices])
             self.nnz += matrix.nnz
+
+    def _matrix(self, plan: StepPlan, matrices: list[csr_array]) -> csr_array:
+        """(rows of block row i, rows that arrive in a step), what multiplies the rows of ``plan``."""
+        return plan.matrix(matrices)
 
     def _row_slice(self, matrix: csr_array, rows: slice, pattern: bool) -> _RowSlice:
         csr = local_csr(matrix if len(self._slices) == 1 else matrix[rows], pattern, self.context.device)

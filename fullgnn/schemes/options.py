@@ -141,10 +141,11 @@ class Grid(SchemeOptions):
         """
         transports = choose_transports(in_rows, halo, self.stage_order, self.exchange, self.packs)
         made = ProductLayout(in_rows, out_rows, stages, self.stage_order, transports, None)
-        if self.packs:
+        if self.num_ranks == 1 or self.fetch not in ("whole", "packed"):
+            return made
+        if self.packs and self.piece_rows is not None:
             return replace(made, pieces=packed_pieces(made.rows_by_place(halo), self.piece_rows))
-        whole = self.fetch == "whole" and self.num_ranks > 1
-        return replace(made, pieces=all_at_once(max(map(len, stages)))) if whole else made
+        return replace(made, pieces=all_at_once(max(map(len, stages)), self.packs))
 
     @property
     def broadcasts(self) -> bool:

@@ -30,21 +30,19 @@ class Pieces:
         return sum(self.slices)
 
 
-def all_at_once(num_places: int) -> Pieces:
-    """One exchange of messages for all stages of a replica, which has at most ``num_places``."""
-    return Pieces([0] * num_places, [1], packed=False)
+def all_at_once(num_places: int, packed: bool) -> Pieces:
+    """One exchange for all stages of a replica, which has at most ``num_places``."""
+    return Pieces([0] * num_places, [1], packed)
 
 
-def packed_pieces(rows: np.ndarray, piece_rows: int | None) -> Pieces:
+def packed_pieces(rows: np.ndarray, piece_rows: int) -> Pieces:
     """The fewest pieces, with groups of stages that follow each other.
 
     Args:
         rows: (num, num_places) int64, GLOBAL: what each rank sends, and what each rank receives, for the stages at each
             place.
-        piece_rows: the most rows, of all columns, that a rank sends or receives in a piece; None: any number.
+        piece_rows: the most rows, of all columns, that a rank sends or receives in a piece.
     """
-    if piece_rows is None:
-        return Pieces([0] * rows.shape[1], [1], packed=True)
     groups, slices = list[int](), list[int]()
     total = np.zeros(len(rows), np.int64)
     for of_place in rows.T:

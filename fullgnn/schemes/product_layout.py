@@ -178,6 +178,11 @@ class ProductLayout:
         """
         return max(map(len, self.stages)) if self.pieces is None else 1 + len(self.pieces.slices)
 
+    @property
+    def stage_sources(self) -> np.ndarray:
+        """(b, b) int64: see the function ``stage_sources``."""
+        return stage_sources(self.num_parts, self.stage_order)
+
     def source(self, part: int, stage: int) -> int:
         """The block column that block row ``part`` multiplies in ``stage``."""
         return stage if self.stage_order == "broadcast" else (part + stage) % self.num_parts
@@ -207,11 +212,11 @@ class ProductLayout:
             halo: ``Halos.counts``; None if no transport is HALO.
         """
         num_parts, replication, read = self.num_parts, len(self.stages), self.rows_read(halo)
-        num_slices, parts = self.in_rows.num_slices, np.arange(num_parts)
+        num_slices, parts, by_stage = self.in_rows.num_slices, np.arange(num_parts), self.stage_sources
         received, sent = np.zeros((2, num_parts, replication, max(map(len, self.stages))), np.int64)
         for replica, stages in enumerate(self.stages):
             for place, stage in enumerate(stages):
-                sources = stage_sources(num_parts, self.stage_order)[:, stage]
+                sources = by_stage[:, stage]
                 rows = read[parts, sources]  # (b, m)
                 rows[sources == parts, replica if num_slices > 1 else 0] = 0  # which the rank itself holds
                 received[parts, replica, place] += rows.sum(axis=1)

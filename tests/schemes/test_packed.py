@@ -49,7 +49,6 @@ def packed(replication: int, piece_rows: str, *overrides: str) -> Config:
 def test_a_budget_joins_stages_and_cuts_columns() -> None:
     rows = np.array([[0, 4, 4, 9, 1], [0, 6, 2, 3, 3]])  # of two ranks, by the place of the stage
     for piece_rows, groups, slices in (
-        (None, [0, 0, 0, 0, 0], [1]),
         (18, [0, 0, 0, 0, 0], [1]),
         (17, [0, 0, 0, 0, 1], [1, 1]),
         (10, [0, 0, 0, 1, 1], [1, 1]),
