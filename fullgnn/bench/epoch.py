@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
+from operator import methodcaller
 from typing import Any
 
 import torch
@@ -40,10 +41,11 @@ from fullgnn.bench.harness import (
 from fullgnn.bench.ours import Epochs
 from fullgnn.bench.peers import EPOCH, MODULE
 from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph, peer_weights
-from fullgnn.bench.process import Worker
+from fullgnn.bench.process import worker_with
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0, world_of_one
 from fullgnn.distributed.launch import environment
-from fullgnn.errors import FullGNNError, UnsupportedError
+from fullgnn.distributed.worker import Worker, WorkerLost
+from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph
 from fullgnn.graph.lookalikes import TOYS
 from fullgnn.schemes.options import num_parts
@@ -120,9 +122,11 @@ def in_rounds(cfg: BenchConfig, world: World) -> Results:
     if world.size > 1 or cfg.separate:
         del problem, graph  # they are made again in the processes
         for worker in from_rank0(lambda: [_start(part) for part in parts_alone(cfg)]) or []:
-            methods, missing = worker.ask("listed")
+            methods, missing = worker.call(methodcaller("listed"))
             workers[worker] = [method.label for method in methods]
-            ready.methods += [replace(own, run=partial(worker.ask, "run", n)) for n, own in enumerate(methods)]
+            ready.methods += [
+                replace(own, run=partial(worker.call, methodcaller("run", n))) for n, own in enumerate(methods)
+            ]
             ready.missing += [
                 absent for absent in missing if absent not in ready.missing
             ]  # each process reports the same
@@ -136,9 +140,9 @@ def in_rounds(cfg: BenchConfig, world: World) -> Results:
     peak_of = dict.fromkeys((method.label for method in ready.methods), peak_bytes)
     for worker, labels in workers.items():
         peak_bytes = None
-        with suppress(OSError, UnsupportedError):
-            peak_bytes = worker.ask("peak_bytes")
-        worker.stop()
+        with suppress(WorkerLost):
+            peak_bytes = worker.call(methodcaller("peak_bytes"))
+        worker.close()
         peak_of |= dict.fromkeys(labels, peak_bytes)
     base = compare(measurements, cfg.baseline)
     ready.describe(measurements, cfg, world.device)
@@ -277,4 +281,4 @@ def alone(cfg: BenchConfig) -> Iterator[Ready]:
 
 def _start(cfg: BenchConfig) -> Worker:
     with environment(variables(cfg, 1)):
-        return Worker(alone, cfg)
+        return worker_with(alone, cfg)

@@ -3,85 +3,54 @@
 What must not disturb the process that measures, or may end with a fault, is in a process of its own.
 """
 
-import multiprocessing
 import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from fullgnn.bench.cases import Budget
 from fullgnn.bench.harness import attempt
 from fullgnn.distributed.failure import REASON_FILE
+from fullgnn.distributed.worker import Worker, answer_calls, send
 from fullgnn.errors import UnsupportedError
 from fullgnn.startup import LAUNCHER_PID, STORE_FILE
 from fullgnn.telemetry.log import setup_logging
 
-_END_S = 10.0
 _LOOK_S = 0.5
 _OF_RANK = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", STORE_FILE, REASON_FILE, LAUNCHER_PID,
             "OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"}  # fmt: skip
 """Variables that a rank of a benchmark has, and that a command which it starts must not take for its own."""
 
 
-class Worker:
-    """An object in a new Python process, which libraries see with the environment variables of this moment.
-
-    It ends with this process at the latest.
+def worker_with(make: Callable[..., AbstractContextManager[Any]], *args: Any) -> Worker:
+    """A new Python process, which libraries see with the environment variables of this moment, with an object.
 
     Args:
         make: a function of a module; in the new process, ``make(*args)`` is entered and gives the object.
 
+    Returns:
+        the process; ``call(methodcaller(name, ...))`` calls a method of the object there.
+
     Raises:
-        UnsupportedError: the object could not be made, or the process ended.
+        UnsupportedError: the object could not be made.
+        WorkerLost: the process ended.
     """
-
-    def __init__(self, make: Callable[..., AbstractContextManager[Any]], *args: Any):
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, make, args), daemon=True)
-        self._process.start()
-        theirs.close()
-        self._answer()
-
-    def ask(self, method: str, *args: Any) -> Any:
-        """What this method of the object returns.
-
-        Raises:
-            UnsupportedError: it raised an error, which the message names, or the process ended.
-        """
-        self._pipe.send((method, args))
-        return self._answer()
-
-    def stop(self) -> None:
-        """End the process."""
-        self._pipe.close()
-        self._process.join(_END_S)
-        self._process.kill()
-
-    def _answer(self) -> Any:
-        try:
-            answer, reason = self._pipe.recv()
-        except EOFError:
-            self._process.join(_END_S)
-            reason = f"its process ended with status {self._process.exitcode}"
-        if reason is not None:
-            raise UnsupportedError(reason)
-        return answer
+    worker = Worker.started(_serve, make, args)
+    worker.answer()
+    return worker
 
 
-def _serve(pipe: Any, make: Callable[..., AbstractContextManager[Any]], args: tuple[Any, ...]) -> None:
+def _serve(connection: Connection, make: Callable[..., AbstractContextManager[Any]], args: tuple[Any, ...]) -> None:
     setup_logging(0)
-    with suppress(EOFError), ExitStack() as entered:
+    with ExitStack() as entered:
         target, _, reason = attempt(lambda: entered.enter_context(make(*args)))
-        pipe.send((None, reason))
-        while True:
-            method, arguments = pipe.recv()
-            answer, _, reason = attempt(partial(getattr(target, method), *arguments))
-            pipe.send((answer, reason))
+        send(connection, (None, UnsupportedError(reason) if reason else None, ""))
+        answer_calls(connection, target)
 
 
 def finished(

@@ -35,7 +35,7 @@ _ends: WeakSet[Connection] = WeakSet()
 this process has ended."""
 
 
-class WorkerLost(Exception):
+class WorkerLost(FullGNNError):
     """A worker has ended, or has been stopped for too long, before it sent what was awaited.
 
     Args:
@@ -43,7 +43,8 @@ class WorkerLost(Exception):
     """
 
     def __init__(self, status: int | None):
-        super().__init__(status)
+        how = "was stopped" if status is None else f"ended with status {status}"
+        super().__init__(f"a process that worked for this one {how}: start again")
         self.status = status
 
 

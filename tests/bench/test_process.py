@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import methodcaller
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ import torch
 
 from fullgnn.bench.cases import Cases
 from fullgnn.bench.harness import Measurement, Method, Missing, Outcome
-from fullgnn.bench.process import Worker, finished, run_or_raise
+from fullgnn.bench.process import finished, run_or_raise, worker_with
+from fullgnn.distributed.worker import WorkerLost
 from fullgnn.errors import UnsupportedError
 from fullgnn.telemetry.timing import Times
 from tests.trainings import is_running, wait
@@ -41,16 +43,16 @@ def answering(fails: bool) -> Iterator[Answering]:
 
 
 def test_a_worker_answers_until_it_dies() -> None:
-    worker = Worker(answering, False)
-    assert worker.ask("double", 21) == 42
-    with pytest.raises(UnsupportedError, match="ZeroDivisionError: of course"):
-        worker.ask("raises")
-    assert worker.ask("double", 4) == 8
-    with pytest.raises(UnsupportedError, match="its process ended with status -9"):
-        worker.ask("dies")
-    worker.stop()
+    worker = worker_with(answering, False)
+    assert worker.call(methodcaller("double", 21)) == 42
+    with pytest.raises(ZeroDivisionError, match="of course"):
+        worker.call(methodcaller("raises"))
+    assert worker.call(methodcaller("double", 4)) == 8
+    with pytest.raises(WorkerLost, match="ended with status -9"):
+        worker.call(methodcaller("dies"))
+    worker.close()
     with pytest.raises(UnsupportedError, match="OSError: cannot be made"):
-        Worker(answering, True)
+        worker_with(answering, True)
 
 
 def test_a_case_costs_itself_alone() -> None:
