@@ -208,6 +208,10 @@ def _loaded(*given: str) -> Config:
     return load_config(compose(*given))
 
 
+_PROFILES: dict[tuple[object, ...], Hardware] = {}
+"""What this process has loaded or measured: every graph of a target has the same links."""
+
+
 def load_links(cfg: Keys, name: str, shapes: Iterable[JobShape]) -> Hardware | None:
     """Load the profile ``name``, whose collectives simulated jobs have; None if all ``shapes`` have one rank.
 
@@ -219,13 +223,10 @@ def load_links(cfg: Keys, name: str, shapes: Iterable[JobShape]) -> Hardware | N
     num_gpus = cfg.nproc if cfg.device == "cuda" else None
     if name == "auto" and num_gpus == 1:
         raise ConfigError("links=auto: one GPU has none to measure: give those of a profile, as links=h200x8")
-    return _profile(name, num_gpus or 2, *overrides(cfg, 1))
-
-
-@functools.cache
-def _profile(name: str, num_gpus: int, *given: str) -> Hardware:
-    """``auto`` is measured once."""
-    return load_hardware(name, _loaded(*given).runtime, num_gpus)
+    known = name, num_gpus, cfg.device, cfg.threads
+    if known not in _PROFILES:
+        _PROFILES[known] = load_hardware(name, run_config(cfg, 1).runtime, num_gpus or 2)
+    return _PROFILES[known]
 
 
 def prepare_job(cfg: Keys, case: GraphCase, shape: JobShape, own: Sequence[str], exact: bool = False) -> PreparedGraph:

@@ -1,7 +1,6 @@
 """The tables and figures of Miao et al. 2023 (Hetu).
 
-orders.py       table 2 and figure 5: blocks, and what orders do to them
-orders.py       table 3 and figure 8: the graphs, and what orders do to the cache
+orders.py       tables 2 and 3, figures 5 and 8: blocks and graphs, and what orders do to products and the cache
 epochs.py       tables 4 and 5, figures 9 and 10: the time of an epoch
 convergence.py  figure 7: the same curves as a plain GCN
 """

@@ -110,10 +110,9 @@ def _one_process(cfg: HetuTable4Keys, case: GraphCase, shape: JobShape) -> tuple
         measurements, failed = measure(methods, world, trainings.num_epochs(cfg, case), warmup, cfg.budget_s)
     times = {measurement.name: measurement for measurement in measurements}
     missing |= {method.method: method.reason for method in failed}
-    titles = [method.title for method in cfg.methods]
-    return {
-        name: Cell(times[name].median_ms / 1e3, unit="s") if name in times else Cell(missing[name]) for name in titles
-    }, {
+    cells = {name: Cell(missing[name]) for name in missing}
+    cells |= {name: Cell(measurement.median_ms / 1e3, unit="s") for name, measurement in times.items()}
+    return {method.title: cells[method.title] for method in cfg.methods}, {
         "times_ms": {name: measurement.times.ms for name, measurement in times.items()},
         "loss_error": {name: loss_error(measurement, times[cfg.base]) for name, measurement in times.items()},
         "missing": missing,
@@ -197,10 +196,11 @@ def time_case(
             try:
                 if shape.num_parts not in prepared:
                     prepared[shape.num_parts] = trainings.prepare_job(cfg, case, shape, own, exact=True)
-                job = trainings.time_job(cfg, case, shape, own, links, prepared[shape.num_parts])
-                times[shape.name][column] = job
             except UnsupportedError as error:
                 times[shape.name][column] = str(error)
+            else:
+                job = trainings.time_job(cfg, case, shape, own, links, prepared[shape.num_parts])
+                times[shape.name][column] = job
     return times
 
 

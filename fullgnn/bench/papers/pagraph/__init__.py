@@ -1,9 +1,8 @@
 """The targets of Lin et al., "PaGraph: scaling GNN training on large graphs via computation-aware caching" (SoCC 2020).
 
-keys.py          their keys, and what follows from these
-counts.py        what a cache has and what a partition copies, counted on the structure of a graph alone, exactly
-epochs.py        epochs by the way in which features are loaded: measured here, and simulated on the paper's GPU
-convergence.py   accuracy by epoch where every rank shuffles training nodes of its own
+counts.py   the keys; what a cache has and what a partition copies, counted on the structure of a graph alone
+epochs.py   epochs by the way in which features are loaded: measured here, and simulated on the paper's GPU; and
+            accuracy by epoch where every rank shuffles training nodes of its own
 """
 
 from functools import partial

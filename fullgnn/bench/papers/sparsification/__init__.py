@@ -3,19 +3,16 @@ feature sparsification" (2024), and what goes past the paper.
 
 Those of ``CASES`` are about bytes and time.
 
-    keys.py          the keys of the targets of bytes and time
-    sizes.py         the graphs, the share of their features in all bytes, and hits of a cache of the same size, with
-                     the codec and without
-    epochs.py        epochs and their steps: measured here, and simulated on GPUs like the paper's
-    compress.py      how long the codec takes to compress features, in how much memory
-    processes.py     training in processes of its own, also from a folder whose features are prepared: memory, bytes
-                     that are read, hits of caches
-    fresh.py         a process of its own, which tells its peak memory
-    accuracy.py      the targets of accuracy, and accuracy by epoch
-    codecs.py        their keys, and what codecs make of the features
-    data.py          graphs on which an accuracy can fall: words, projected to dense features
-    training.py      one training, with features as a codec keeps them, and what is kept of it for later commands
-    similarity.py    how much the outputs of the layers resemble those of full features
+    sizes.py        the keys of these targets; the graphs, the share of their features in all bytes, and hits of a cache
+                    of the same size, with the codec and without
+    epochs.py       epochs and their steps: measured here, and simulated on GPUs like the paper's
+    processes.py    training in processes of its own, also from a folder whose features are prepared, and the
+                    compressing of a file: memory, bytes that are read, hits of caches, time
+    fresh.py        a process of its own, which tells its peak memory
+    accuracy.py     the targets of accuracy: what codecs cost, and accuracy by epoch
+    data.py         their keys, and graphs on which an accuracy can fall: words, projected to dense features
+    training.py     what codecs keep of features, one training with them, and what is kept of it for later commands
+    similarity.py   how much the outputs of the layers resemble those of full features
 """
 
 from functools import partial
