@@ -118,7 +118,7 @@ def gather_s(case: GraphCase) -> float:
 
 
 def simulated(cfg: PagraphKeys, job: SampledJob, details: dict[str, Any]) -> BatchSeconds:
-    """A batch of the whole graph on the batches.modelled machine.
+    """A batch of the whole graph on the modelled machine.
 
     Args:
         details: what the benchmark has counted and measured of a batch here.

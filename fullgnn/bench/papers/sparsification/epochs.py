@@ -88,7 +88,7 @@ def grows(cfg: SparsificationKeys, job: SampledJob) -> float:
 
 
 def simulated(cfg: SparsificationKeys, job: SampledJob, details: dict[str, Any], k: int | None = None) -> BatchSeconds:
-    """A batch of the whole graph on the batches.modelled machine.
+    """A batch of the whole graph on the modelled machine.
 
     Args:
         details: what the benchmark has counted and measured of a batch here.
