@@ -147,6 +147,7 @@ def test_memory_is_added_up_and_measured() -> None:
     assert rows["in all"]["sparse"].ours == pytest.approx(codes + structure) and rows["in all"]["sparse"].paper == 80
     own = rows["in all, of the sub-graph"]["full"]
     assert own.ours == pytest.approx(0.53 * features + structure) and (own.paper, own.origin) == (460, "derived")
+    assert rows["structure, theirs"]["sparse over full"].paper is None and rows["structure, theirs"]["full"].paper == 60
     here = rows["a process here"]["full"]
     assert here.origin == "measured" and here.ours > 4883 * 3072 / gib  # type: ignore[operator]
 

@@ -18,6 +18,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from fullgnn.bench.papers.config import published
 from fullgnn.bench.papers.graphs import GraphCase, full_size
 from fullgnn.bench.papers.result import Bars, Cell, Origin, Result, Series, bars, numbers, with_label
 from fullgnn.bench.papers.sparsification.fresh import FreshCall, call_fresh
@@ -125,9 +126,10 @@ def memory(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
     }
     for what, pair in sizes.items():
         origin: Origin = "measured" if what == HERE else "derived"
-        cells = {way: Cell(size / GIB, unit="GiB", origin=origin) for way, size in zip(WAYS, pair)}
+        papers = [published(cfg.paper, "memory", graph=case.dataset, what=what, way=way) for way in WAYS]
+        cells = {way: Cell(size / GIB, paper, "GiB", origin) for way, size, paper in zip(WAYS, pair, papers)}
         cells["sparse over full"] = Cell(100 * pair[1] / pair[0], unit="%", origin=origin)
-        result.add((case.title, what), cells, by="way", value="memory", graph=case.dataset, what=what)
+        result.add((case.title, what), cells)
     drawn = [row for row in result.rows if row.labels in ((case.title, IN_ALL), (case.title, IN_ALL_SUBGRAPH))]
     result.panels += bars("{0}, full size, derived", "GiB", drawn, WAYS, ("ours", "paper"), group=1)
     result.details[case.title] = {way: vars(call) for way, call in zip(WAYS, measured)}
