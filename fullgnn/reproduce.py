@@ -19,7 +19,8 @@ from pathlib import Path
 import torch
 
 from fullgnn.bench.harness import reason_of
-from fullgnn.bench.papers.config import ALL, TargetConfig, load_target, module_of, split_arguments, targets
+from fullgnn.bench.papers.config import ALL, Keys, load_target, split_arguments, targets
+from fullgnn.bench.papers.config import run as run_case
 from fullgnn.bench.papers.page import make_record, table_text, write
 from fullgnn.bench.papers.plot import check_installed
 from fullgnn.config.keys import help_with_keys
@@ -53,7 +54,7 @@ def run(arguments: list[str]) -> None:
         sys.exit(1)
 
 
-def run_target(target: str, cfg: TargetConfig, arguments: list[str], folder: Path) -> None:
+def run_target(target: str, cfg: Keys, arguments: list[str], folder: Path) -> None:
     """Run one target and write its files to ``folder``."""
     begin = time.perf_counter()
     check_installed()
@@ -61,7 +62,7 @@ def run_target(target: str, cfg: TargetConfig, arguments: list[str], folder: Pat
     Cache(cfg.cache_dir).check()
     torch.set_num_threads(cfg.threads or torch.get_num_threads())
     with product_precision():
-        result = module_of(target).run(cfg)
+        result = run_case(target, cfg)
     seconds = time.perf_counter() - begin
     command = shlex.join(["python", "-m", "fullgnn.reproduce", f"target={target}", *arguments])
     log.info("\n%s\n\n%s", cfg.title, table_text(result))

@@ -1,15 +1,16 @@
-"""The command line of the reproduction: the schema of all targets here, the values in ``conf/``."""
+"""The command line of the reproduction: the schema of all targets and the ranges of their keys here, the values in
+``conf/``."""
 
+import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields, make_dataclass
 from importlib import import_module
-from types import ModuleType
-from typing import Any, Optional
+from typing import Any, Optional, get_type_hints
 
+import hydra
 import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from omegaconf import MISSING
 
 from fullgnn.config import RuntimeConfig, conf_dir
 from fullgnn.config.explain import explain
@@ -20,36 +21,41 @@ from fullgnn.errors import ConfigError
 ALL = "all"
 _FOLDER = "experiment/reproduce"
 _ACCURACY = ("sp_table2", "sp_table3", "sp_table4", "sp_fig5", "sp_fig6", "sp_mlp", "sp_codecs")
-_MODULES = {
+_PAPERS = {
+    "fused": "fused",
     "pagraph": "pagraph",
     "sp": "sparsification",
-    **dict.fromkeys(_ACCURACY, "sparsification.accuracy_cases"),
+    "time": "time_to_accuracy",
+    **dict.fromkeys(_ACCURACY, "sparsification.accuracy"),
 }
-"""Modules of several targets, by the name of the target or by what it begins with."""
+"""Module of a paper, by the name of its target or by what that begins with."""
+_FIRST_PAPER = "hetu"
 PROSE = ("notes", "notes_on_cpu", "texts")
 """The keys of sentences, which records leave out of the configuration."""
-_EPOCHS = ("epochs", "few_epochs", "paper_epochs")  # of which the first warms up and is not counted
-_MINIMA = (
-    dict.fromkeys(_EPOCHS, 2) | dict.fromkeys(("nproc", "threads", "rounds", "paper_cache_bytes"), 1) | {"seed": 0}
-)
+
+NEIGHBOR, LAYER, CLUSTER = "neighbor", "layer", "cluster"
+"""Samplers."""
+PLAIN, PP, CACHED, BOTH = "plain", "PP", "cached", "cached + PP"
+WAYS = (PLAIN, PP, CACHED, BOTH)
+"""How PaGraph loads features: all rows of X, rows of A X that are computed once, with a cache, and both."""
 
 
 @dataclass
 class PaperGraph:
     """A graph of the paper, which ``conf/dataset/<key>.yaml`` imitates."""
 
-    title: str = MISSING
-    file: str = MISSING
+    title: str
+    file: str
     """Name of the real graph's file in ``data_root``, without .npz."""
-    hidden: int = MISSING
+    hidden: int
     """Width of the hidden layer."""
 
 
 @dataclass
-class Size:
+class LookAlikeSize:
     """How far a look-alike is shrunk by default."""
 
-    scale: float = MISSING
+    scale: float
     """Multiplies the number of nodes."""
     density: Optional[float] = None
     """Upper limit of nnz / n^2 over the real graph's; the mean degree falls with it. null: the real mean degree."""
@@ -59,9 +65,11 @@ class Size:
 class JobShape:
     """A scheme on ``p`` ranks with ``r`` replicas; the keys ``layout`` and ``layouts`` hold them."""
 
-    scheme: str = MISSING
-    p: int = MISSING
-    r: int = MISSING
+    scheme: str
+    p: int
+    r: int
+    title: Optional[str] = None
+    """What rows call it; null: its scheme and its ranks."""
 
     @property
     def num_parts(self) -> int:
@@ -70,7 +78,7 @@ class JobShape:
 
     @property
     def name(self) -> str:
-        return f"{self.scheme.upper()} p={self.p}" + (f" r={self.r}" if self.r > 1 else "")
+        return self.title or f"{self.scheme.upper()} p={self.p}" + (f" r={self.r}" if self.r > 1 else "")
 
     def overrides(self) -> list[str]:
         """Return the overrides of a run of this shape, which win over those of an experiment."""
@@ -78,27 +86,73 @@ class JobShape:
 
 
 @dataclass
-class TargetConfig:
-    """The keys of ``conf/reproduce.yaml``, which explains them; a target adds its own."""
+class Keys:
+    """The keys that targets have, which the files in ``conf/`` explain; a target has those that its YAML names.
 
-    title: str = MISSING
-    datasets: Optional[list[str]] = MISSING
-    scale: Optional[float] = MISSING
-    epochs: Optional[int] = MISSING
-    few_epochs: int = MISSING
-    paper_epochs: int = MISSING
-    sizes: dict[str, Size] = field(default_factory=dict)
-    device: str = MISSING
-    nproc: Optional[int] = MISSING
-    threads: Optional[int] = MISSING
-    seed: int = MISSING
-    cache_dir: Optional[str] = MISSING
-    data_root: Optional[str] = MISSING
-    graphs: dict[str, PaperGraph] = field(default_factory=dict)
-    paper_cache_bytes: Optional[int] = MISSING
-    notes: list[str] = MISSING
-    notes_on_cpu: list[str] = MISSING
-    texts: dict[str, str] = field(default_factory=dict)
+    A key whose type differs between targets is in a subclass for each of these types.
+    """
+
+    title: str
+    datasets: Optional[list[str]]
+    scale: Optional[float]
+    epochs: Optional[int]
+    few_epochs: int
+    paper_epochs: int
+    sizes: dict[str, LookAlikeSize]
+    device: str
+    nproc: Optional[int]
+    threads: Optional[int]
+    seed: int
+    cache_dir: Optional[str]
+    data_root: Optional[str]
+    graphs: dict[str, PaperGraph]
+    paper_cache_bytes: Optional[int]
+    notes: list[str]
+    notes_on_cpu: list[str]
+    texts: dict[str, str]
+    paper: list[dict[str, Any]]
+    """Numbers of the paper: what names their row, and the values."""
+    case: str
+    rounds: int
+    processes: list[int]
+    ranks: list[int]
+    seeds: list[int]
+    links: str
+    hardware: str
+    planetoid_root: str
+    npz_root: str
+    chosen_runs: Optional[list[str]]
+    chosen_models: list[str]
+    training: list[str]
+    ratios: list[int]
+    fanouts: list[int]
+    batch_size: int
+    batches: int
+    peers: list[str]
+    train_fraction: float
+    layout: JobShape
+    layouts: list[JobShape]
+    kernels: list[str]
+    partition: str
+    unbalanced: float
+    preset: str
+    paper_scope: str
+    choices: list[str]
+    plain: list[str]
+    block_sparse: list[str]
+    thresholds: list[float]
+    warmup: int
+    budget_s: float
+    base: str
+    others: list[str]
+    other_hidden: int
+    overrides: list[str]
+    tolerance: float
+    paper_over_plain: float
+    paper_over_single: float
+    fraction: float
+    counts: list[int]
+    stations: dict[str, list[float]]
 
     @property
     def torch_device(self) -> torch.device:
@@ -106,63 +160,77 @@ class TargetConfig:
         return torch.device("cuda", 0) if self.device == "cuda" else torch.device("cpu")
 
     @property
+    def most_ranks(self) -> int:
+        """How many ranks run at one time."""
+        return self.nproc or 1
+
+    @property
     def chosen(self) -> list[str]:
         """The datasets to run, in the order of the YAML."""
         return [name for name in self.sizes if self.datasets is None or name in self.datasets]
 
 
-@dataclass
-class RunsConfig(TargetConfig):
-    """Keys of a target that trains the graphs of its key ``runs`` with several seeds, on several numbers of ranks."""
-
-    runs: dict[str, Any] = field(default_factory=dict)
-    chosen_runs: Optional[list[str]] = None
-    seeds: list[int] = field(default_factory=list)
-    processes: list[int] = field(default_factory=list)
-    planetoid_root: str = MISSING
-    npz_root: str = MISSING
-
-    @property
-    def names_of_runs(self) -> list[str]:
-        """The runs to train, in the order of the YAML."""
-        return [name for name in self.runs if self.chosen_runs is None or name in self.chosen_runs]
-
-
-def check_not_empty(cfg: TargetConfig, *keys: str, task: str = "do", hint: str = "give at least one") -> None:
-    """Refuse an empty list, which leaves nothing to ``task``.
-
-    Raises:
-        ConfigError: one line that names the key.
-    """
-    for key in keys:
-        if getattr(cfg, key) == []:
-            raise ConfigError(f"{key}=[] leaves nothing to {task}: {hint}")
-
-
-def check_fraction(cfg: TargetConfig, key: str) -> None:
-    """Refuse a number that is no part of a whole, or 0.
-
-    Raises:
-        ConfigError: one line that names the key.
-    """
-    value = getattr(cfg, key)
-    if not 0 < value <= 1:
-        raise ConfigError(f"{key}={value:g} is out of range: give more than 0 and at most 1")
+_NOT_EMPTY = (
+    *("chosen_runs", "chosen_models", "chosen_codecs", "chosen_ways", "samplers", "all_fanouts", "caches"),
+    *("seeds", "processes", "ranks", "parts", "shares", "cache_shares", "ratios"),
+)
+_CHOICES = {
+    "datasets": "graphs",
+    "chosen_runs": "runs",
+    "chosen_models": "models",
+    "chosen_codecs": "codecs",
+    "device": ("cpu", "cuda", "auto"),
+    "chosen_ways": WAYS,
+    "samplers": (NEIGHBOR, LAYER),
+    "caches": ("degree", "presample", "exact"),
+}
+"""What a key may be: these values, or the names that another key has."""
+_MINIMA = (
+    dict.fromkeys(("epochs", "few_epochs", "paper_epochs"), 2)  # the first of them warms up and is not counted
+    | dict.fromkeys(("nproc", "threads", "rounds", "paper_cache_bytes", "processes", "ranks", "ratios"), 1)
+    | dict.fromkeys(("batch_size", "least_batch_size", "batches", "layer_sizes", "group_size"), 1)
+    | dict.fromkeys(("cluster_nodes", "least_cluster_nodes", "max_epochs", "sampled_max_epochs"), 1)
+    | dict.fromkeys(("file_megabytes", "gather_megabytes", "limit_megabytes"), 1)
+    | dict.fromkeys(("seed", "seeds", "data_seed", "patience", "sampled_patience", "ceiling"), 0)
+    | dict.fromkeys(("device_gigabytes", "reserve_gigabytes"), 0)
+)
+_RANGES = {"shares": (0, 100), "cache_shares": (0, 100), "parts": (1, 1 << 16)}
+_FRACTIONS = ("fraction", "train_fraction", "subgraph_share")
 
 
-def check_range(cfg: TargetConfig, key: str, least: int, largest: int) -> None:
-    """Refuse a number in a list that is smaller or larger.
+def check_keys(cfg: Any) -> None:
+    """Refuse values that no key can have, whichever target has it.
 
     Raises:
-        ConfigError: one line that names the key.
+        ConfigError: one line that names the key, and what it may be.
     """
-    for value in getattr(cfg, key):
-        if not least <= value <= largest:
-            raise ConfigError(f"{key}={value:g} is out of range: give {least} to {largest}")
+    for key, known in _CHOICES.items():
+        check_choices(
+            key, _listed(getattr(cfg, key, None)), getattr(cfg, known, ()) if isinstance(known, str) else known
+        )
+    for key in _NOT_EMPTY:
+        if getattr(cfg, key, None) == []:
+            raise ConfigError(f"{key}=[] leaves nothing to do: give at least one")
+    check_minima(cfg, _MINIMA)
+    for key, (least, largest) in _RANGES.items():
+        for value in getattr(cfg, key, ()):
+            if not least <= value <= largest:
+                raise ConfigError(f"{key}={value:g} is out of range: give {least} to {largest}")
+    for key in _FRACTIONS:
+        if not 0 < getattr(cfg, key, 1) <= 1:
+            raise ConfigError(f"{key}={getattr(cfg, key):g} is out of range: give more than 0 and at most 1")
+    if cfg.sizes and not cfg.chosen:
+        raise ConfigError(f"datasets={cfg.datasets} leaves nothing to do: the target has {', '.join(cfg.sizes)}")
+    if cfg.scale is not None and not 0 < cfg.scale <= 1:
+        raise ConfigError(f"scale={cfg.scale:g} is out of range: it must be above 0 and at most 1, full size")
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def published(entries: Sequence[Mapping[str, Any]], value: str, **row: Any) -> Any:
-    """The paper's ``value`` of a row, the first among the ``entries`` of a key such as ``paper``; None: it has none.
+    """The paper's ``value`` of a row, the first among the ``entries`` of the key ``paper``; None: it has none.
 
     An entry is that of all rows that have what it names: graph, model, way, ranks and such.
     """
@@ -178,14 +246,22 @@ def targets() -> list[str]:
     return sorted(names, key=lambda name: (not name.startswith("table"), len(name), name))
 
 
-def module_of(target: str) -> ModuleType:
-    """Import the module with the ``Config`` and the ``run`` of a target.
+def cases_of(target: str) -> dict[str, Any]:
+    """The table of the paper of ``target``: a ``Target`` for each value of its key ``case``, or for its name."""
+    paper = _PAPERS.get(target) or _PAPERS.get(target.partition("_")[0], _FIRST_PAPER)
+    cases: dict[str, Any] = import_module(f"fullgnn.bench.papers.{paper}").CASES
+    return cases
 
-    Targets of one shape share the module of their paper, ``sparsification`` of ``sp_fig7``, whose table of cases their
-    key ``case`` chooses from.
+
+def run(target: str, cfg: Any) -> Any:
+    """Fill the ``Result`` of a target with the function that its key ``case`` chooses.
+
+    Raises:
+        ConfigError: the paper has no such case.
     """
-    module = _MODULES.get(target) or _MODULES.get(target.partition("_")[0], target)
-    return import_module(f"fullgnn.bench.papers.{module}")
+    cases, case = cases_of(target), getattr(cfg, "case", target)
+    check_choices("case", [case], cases)
+    return cases[case](cfg)
 
 
 def split_arguments(arguments: list[str]) -> tuple[list[str], str | None, list[str]]:
@@ -196,10 +272,11 @@ def split_arguments(arguments: list[str]) -> tuple[list[str], str | None, list[s
     """
     own = [argument for argument in arguments if argument.partition("=")[0] in ("target", "out")]
     try:
-        given = {one.key_or_group: one.value() for one in OverridesParser.create().parse_overrides(own)}
+        overrides = OverridesParser.create().parse_overrides(own)
     except HydraException as error:
         raise ConfigError(explain(error)) from error
-    target, out, known = given.get("target"), given.get("out"), targets()
+    values = {override.key_or_group: override.value() for override in overrides}
+    target, out, known = values.get("target"), values.get("out"), targets()
     names = [str(name) for name in (target if isinstance(target, list) else [target]) if name is not None]
     if not names:
         raise ConfigError(f"give target=..., one of {', '.join(known)}, a list [a,b] of them, or {ALL}")
@@ -208,22 +285,28 @@ def split_arguments(arguments: list[str]) -> tuple[list[str], str | None, list[s
     return names, None if out is None else str(out), [argument for argument in arguments if argument not in own]
 
 
+@functools.cache
+def schema_of(target: str) -> type:
+    """A dataclass of the keys that the YAML of ``target`` names: a user may change these, and no others."""
+    with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        named = hydra.compose(f"{_FOLDER}/{target}")
+    keys = cases_of(target)[named.get("case", target)].keys
+    hints = get_type_hints(keys)
+    own = [(field.name, hints[field.name]) for field in fields(keys) if field.name in named]
+    properties = {name: value for name, value in vars(Keys).items() if isinstance(value, property)}
+    return make_dataclass(keys.__name__, own, namespace=properties)
+
+
 def load_target(target: str, *overrides: str) -> Any:
-    """Check the configuration of ``target`` with ``overrides``, and return an instance of the ``Config`` of its module.
+    """Check the configuration of ``target`` with ``overrides``, and return an instance of ``schema_of(target)``.
 
     What is left open is decided here: the device, the number of ranks at a time and their threads.
 
     Raises:
         ConfigError: one line naming the key, what is wrong with it and what it may be.
     """
-    cfg = load_keys(f"{_FOLDER}/{target}", module_of(target).Config, list(overrides))
-    check_choices("device", [cfg.device], ("cpu", "cuda", "auto"))
-    check_choices("datasets", cfg.datasets or (), cfg.graphs)
-    check_minima(cfg, _MINIMA)
-    if cfg.sizes and not cfg.chosen:
-        raise ConfigError(f"datasets={cfg.datasets} leaves nothing to do: the target has {', '.join(cfg.sizes)}")
-    if cfg.scale is not None and not 0 < cfg.scale <= 1:
-        raise ConfigError(f"scale={cfg.scale:g} is out of range: it must be above 0 and at most 1, full size")
+    cfg = load_keys(f"{_FOLDER}/{target}", schema_of(target), list(overrides))
+    check_keys(cfg)
     num_gpus = torch.cuda.device_count()
     if cfg.device == "cuda" and not num_gpus:
         raise ConfigError("device=cuda but no GPU is visible here: use device=cpu")

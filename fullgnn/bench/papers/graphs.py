@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from fullgnn.bench.papers.config import TargetConfig
+from fullgnn.bench.papers.config import Keys
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.overrides import quote
 from fullgnn.errors import ConfigError
@@ -49,7 +49,7 @@ class GraphSize:
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class GraphCase:
     """A graph that a target runs on."""
 
     dataset: str  # choice of ``dataset`` whose look-alike it is, or whose real graph
@@ -100,7 +100,7 @@ class Case:
         } | modelled
 
 
-def cases(cfg: TargetConfig, features: bool = True, data: Sequence[str] = ()) -> list[Case]:
+def cases(cfg: Keys, features: bool = True, data: Sequence[str] = ()) -> list[GraphCase]:
     """Find or make the graphs that ``cfg`` chooses; targets of one command share them.
 
     Args:
@@ -111,7 +111,7 @@ def cases(cfg: TargetConfig, features: bool = True, data: Sequence[str] = ()) ->
     return [case(cfg, name, features, data) for name in cfg.chosen]
 
 
-def case(cfg: TargetConfig, dataset: str, features: bool = True, data: Sequence[str] = ()) -> Case:
+def case(cfg: Keys, dataset: str, features: bool = True, data: Sequence[str] = ()) -> GraphCase:
     """Find or make one graph of :func:`cases`."""
     known, size, full = cfg.graphs[dataset], cfg.sizes[dataset], full_size(dataset)
     path = None if cfg.data_root is None else (Path(cfg.data_root).expanduser() / f"{known.file}.npz").absolute()
@@ -126,18 +126,20 @@ def case(cfg: TargetConfig, dataset: str, features: bool = True, data: Sequence[
         if size.density is not None:
             overrides.append(f"dataset.degree_scale={degree_scale!r}")
         graph = load(*overrides, *([] if features else ["dataset.num_features=1"]), cache_dir=cfg.cache_dir)
-    return Case(dataset, known.title, graph, real, scale, degree_scale, known.hidden, full, cfg.paper_cache_bytes)
+    return GraphCase(dataset, known.title, graph, real, scale, degree_scale, known.hidden, full, cfg.paper_cache_bytes)
 
 
-def given_case(dataset: str, title: str, graph: Graph, node: DictConfig, hidden: int) -> Case:
+def given_case(dataset: str, title: str, graph: Graph, node: DictConfig, hidden: int) -> GraphCase:
     """The case of a ``graph`` that a run has loaded by its dataset ``node``.
 
     A generated graph has the sizes of the graph that it imitates beside its own.
     """
     if "degree_scale" in node:
         full = GraphSize.published(node)
-        return Case(dataset, title, graph, False, node.scale, node.degree_scale, hidden, full, paper_cache_bytes=None)
-    return Case(dataset, title, graph, True, 1.0, 1.0, hidden, GraphSize.of(graph), paper_cache_bytes=None)
+        return GraphCase(
+            dataset, title, graph, False, node.scale, node.degree_scale, hidden, full, paper_cache_bytes=None
+        )
+    return GraphCase(dataset, title, graph, True, 1.0, 1.0, hidden, GraphSize.of(graph), paper_cache_bytes=None)
 
 
 def degree_scale_for(density: float, scale: float, full: GraphSize) -> float:

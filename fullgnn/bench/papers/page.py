@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from fullgnn.bench.papers.config import PROSE, TargetConfig
+from fullgnn.bench.papers.config import PROSE, Keys
 from fullgnn.bench.papers.plot import draw
 from fullgnn.bench.papers.result import Cell, Result, number
 from fullgnn.storage.folder import replacing, write_text
@@ -23,7 +23,7 @@ from fullgnn.telemetry.screen import format_table, num_bytes, percent
 _CSV = ("column", "ours", "unit", "origin", "ratio", "paper", "paper_ratio")
 
 
-def make_record(target: str, command: str, cfg: TargetConfig, result: Result, seconds: float) -> dict[str, Any]:
+def make_record(target: str, command: str, cfg: Keys, result: Result, seconds: float) -> dict[str, Any]:
     """Collect everything that is known about a finished target."""
     device = cfg.torch_device
     return {

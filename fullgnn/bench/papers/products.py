@@ -71,7 +71,7 @@ def l2_hit_rates(matrices: Mapping[str, csr_array], width: int, device: torch.de
             launches = counted(command(ncu, arguments, "fullgnn.bench.papers.products"), _NCU_LIMIT_S)
         except (ValueError, subprocess.TimeoutExpired) as error:
             return dict.fromkeys(matrices, f"not measured: {error}")
-    rates = {name: [one["hit_rate_percent"] for one in launches if one["kernel"] == name] for name in matrices}
+    rates = {name: [launch["hit_rate_percent"] for launch in launches if launch["kernel"] == name] for name in matrices}
     return {name: mean(of_name) if of_name else "not measured" for name, of_name in rates.items()}
 
 

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from fullgnn.bench.papers.config import published
-from fullgnn.bench.papers.graphs import Case
+from fullgnn.bench.papers.graphs import GraphCase
 
 Value = float | int | str | None
 """A text says why there is no number: ``not installed``."""
@@ -97,18 +97,28 @@ class Result:
     columns: Sequence[str]
     rows: list[TableRow] = field(default_factory=list)
     panels: list[Bars | Curves] = field(default_factory=list)
-    cases: list[Case] = field(default_factory=list)  # the graphs that the target ran on
+    cases: list[GraphCase] = field(default_factory=list)  # the graphs that the target ran on
     notes: list[str] = field(default_factory=list)  # sentences below the table
     details: dict[str, Any] = field(default_factory=dict)  # for the record: all rounds, settings
+    paper: Sequence[Mapping[str, Any]] = ()  # the numbers of the paper, see ``config.published``
 
     def add(
-        self, labels: Labels, cells: Mapping[str, Cell], paper: Sequence[Mapping[str, Any]] = (), **names: Any
+        self, labels: Labels, cells: Mapping[str, Cell], base: str = "", by: str = "", value: str = "", **names: Any
     ) -> None:
-        """Add a row. Columns have the paper's values, where ``paper`` has any of a row with these ``names``."""
-        for column, cell in cells.items():
-            if cell.paper is None and column not in names:
-                cells = {**cells, column: replace(cell, paper=published(paper, column, **names))}
-        self.rows.append(TableRow(labels, dict(cells)))
+        """Add a row, with the paper's values and speed-ups where its numbers have any of a row with these ``names``.
+
+        Args:
+            base: the column that the speed-ups of the row are over; empty: it has none.
+            by: what the paper's numbers call the columns, such as ``way``; empty: each has its values under its head.
+            value: what they call the values of all columns, if ``by`` names the columns.
+        """
+        row = dict(cells)
+        for column, cell in cells.items() if names else ():
+            about, key = (names | {by: column}, value) if by else (names, column)
+            paper = published(self.paper, key, **about) if cell.paper is None and key not in names else cell.paper
+            ratio = published(self.paper, "speedup", **about) if by and base else cell.paper_ratio
+            row[column] = replace(cell, paper=paper, paper_ratio=ratio)
+        self.rows.append(TableRow(labels, speedups(row, base) if base else row))
 
     def draw(self, title: str, xlabel: str, ylabel: str, curves: Sequence[Curve]) -> None:
         """Draw ``curves`` into the panel of this title."""
@@ -135,11 +145,9 @@ def over(value: Value, base: Value) -> float | None:
     return numerator / denominator if numerator is not None and denominator else None
 
 
-def cells(
-    ours: Mapping[str, Value], paper: Mapping[str, Value] | None = None, unit: str = "", origin: Origin = "measured"
-) -> dict[str, Cell]:
-    """Make a cell for each column of ``ours``, with the paper's value where ``paper`` has that column."""
-    return {column: Cell(value, (paper or {}).get(column), unit, origin) for column, value in ours.items()}
+def cells(ours: Mapping[str, Value], unit: str = "", origin: Origin = "measured") -> dict[str, Cell]:
+    """Make a cell for each column of ``ours``."""
+    return {column: Cell(value, unit=unit, origin=origin) for column, value in ours.items()}
 
 
 def speedups(cells: Mapping[str, Cell], base: str) -> dict[str, Cell]:
@@ -170,6 +178,10 @@ def rows_of(columns: Mapping[str, Mapping[Labels, Cell]], base: str | None = Non
     return list(itertools.starmap(TableRow, rows.items()))
 
 
+NEARLY = 0.99
+"""The accuracy whose epoch is told is this part of the one that every run reaches at its best."""
+
+
 def reaching(curve: Sequence[float], accuracy: float) -> int | None:
     """The epoch, from 1, that first has an ``accuracy``; None: no epoch of the curve has it."""
     return next((epoch for epoch, own in enumerate(curve, 1) if own >= accuracy), None)
@@ -193,6 +205,7 @@ def bars(
     columns: Sequence[str] = (),
     heights: Sequence[str] = ("ratio", "paper_ratio"),
     group: int = 0,
+    label: str = "",
 ) -> list[Bars]:
     """Make panels with a group of bars for each row and a colour for each of ``columns``, the paper's bars outlined.
 
@@ -202,9 +215,10 @@ def bars(
         heights: the fields of a cell that are drawn, ours and, if any, the paper's. Times are drawn as ratios only: the
             seconds of two machines never share an axis.
         group: index of the label that names the group of a row.
+        label: of the rows that are drawn; empty: all are.
     """
     panels: dict[str, list[TableRow]] = {}
-    for row in rows:
+    for row in with_label(rows, label) if label else rows:
         panels.setdefault(title.format(*row.labels), []).append(row)
     return [
         Bars(

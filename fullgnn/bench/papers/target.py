@@ -1,46 +1,49 @@
-"""The shape that most targets have: some rows for each graph, and panels of these rows."""
+"""The shape that all targets have: some rows for each graph, and panels of the rows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from fullgnn.bench.papers.graphs import Case, cases
+from fullgnn.bench.papers.config import Keys
+from fullgnn.bench.papers.graphs import GraphCase, cases
 from fullgnn.bench.papers.result import Bars, Labels, Result
-from fullgnn.config.keys import check_choices
+
+Fill = Callable[[Result, Any, Any], None]
+"""Adds what there is of a graph to the result: rows, and perhaps panels, notes and details."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Called with a configuration, it fills the result, graph by graph."""
+    """A row of the table of a paper. Called with a configuration, it fills the result, graph by graph."""
 
     labels: Labels  # heads of the columns that name a row
-    fill: Callable[[Result, Any, Any], None]  # adds what there is of a graph: rows, and perhaps panels and details
+    fill: Fill = lambda result, cfg, case: None
     columns: Sequence[str] = ()  # empty: those of the cells
     panels: Sequence[Callable[..., list[Bars]]] = ()  # each draws the ``rows`` of all graphs
-    cases: Callable[..., list[Case]] = cases
-    features: bool = True  # False: only the structure of the graphs is asked for
+    finish: Callable[[Result, Any], None] | None = None  # adds what there is of all graphs together, behind the notes
+    cases: Callable[[Any], list[GraphCase]] = cases
+    around: Callable[[Any], AbstractContextManager[Any]] = nullcontext  # gives the configuration to fill with
+    keys: type[Keys] = Keys
+    check: Callable[[Any], None] | None = None  # refuses what ``config.check_keys`` does not know
 
     def __call__(self, cfg: Any) -> Result:
-        result = Result(self.labels, self.columns, cases=self.cases(cfg, self.features))
-        for case in result.cases:
-            self.fill(result, cfg, case)
+        if self.check:
+            self.check(cfg)
+        paper = getattr(cfg, "paper", ())
+        result = Result(self.labels, self.columns, cases=self.cases(cfg), paper=paper)
+        with self.around(cfg) as own:
+            for case in result.cases:
+                self.fill(result, own, case)
         result.notes += cfg.notes  # behind what the target has said of the graphs
+        if self.finish:
+            self.finish(result, cfg)
         result.columns = result.columns or list(dict.fromkeys(name for row in result.rows for name in row.cells))
         for draw in self.panels:
             result.panels += draw(rows=result.rows)
         return result
 
 
-def family(targets: Mapping[str, Callable[[Any], Result]], check: Callable[[Any], None]) -> Callable[[Any], Result]:
-    """The ``run`` of several targets, among which the key ``case`` chooses.
-
-    Args:
-        check: refuses values that no key can have.
-    """
-
-    def run(cfg: Any) -> Result:
-        check_choices("case", [cfg.case], targets)
-        check(cfg)
-        return targets[cfg.case](cfg)
-
-    return run
+def no_graphs(cfg: Keys) -> list[GraphCase]:
+    """The graphs of a target that has none."""
+    return []

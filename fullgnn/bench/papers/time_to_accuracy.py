@@ -4,21 +4,18 @@ import itertools
 import math
 import statistics
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from omegaconf import MISSING
 
-from fullgnn.bench.papers.config import RunsConfig, check_fraction, check_not_empty
-from fullgnn.bench.papers.graphs import Case, given_case, in_file, load
-from fullgnn.bench.papers.jobs import train_by_command
+from fullgnn.bench.papers.config import Keys
+from fullgnn.bench.papers.graphs import GraphCase, given_case, load
 from fullgnn.bench.papers.result import Cell, Curve, Curves, Result, TableRow, Value, number, over
+from fullgnn.bench.papers.target import Target
+from fullgnn.bench.papers.trainings import place, train
 from fullgnn.config.compose import compose
-from fullgnn.config.keys import check_choices, check_minima
 from fullgnn.errors import ConfigError
-from fullgnn.storage.folder import temporary_folder
 
 FULL = "full"
 """The way that ``fullgnn.train`` trains; every other way is ``fullgnn.train_minibatch``'s."""
@@ -31,23 +28,22 @@ _METRIC = "val_accuracy"
 
 
 @dataclass
-class Run:
+class WaysToTrain:
     """A graph, and the overrides with which it is trained in several ways."""
 
-    dataset: list[str] = MISSING
+    dataset: list[str]
     """Overrides that choose the graph."""
-    shared: list[str] = MISSING
+    shared: list[str]
     """Overrides of every way."""
-    ways: dict[str, list[str]] = MISSING
+    ways: dict[str, list[str]]
     """Overrides of each way alone, ``FULL`` among them."""
 
 
 @dataclass
-class Config(RunsConfig):
+class TimeToAccuracyKeys(Keys):
     """Keys of ``conf/experiment/reproduce/time_to_accuracy.yaml``."""
 
-    runs: dict[str, Run] = field(default_factory=dict)
-    fraction: float = MISSING
+    runs: dict[str, WaysToTrain]
 
 
 @dataclass(frozen=True)
@@ -61,7 +57,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Training:
+class TimedTraining:
     """One training that has ended."""
 
     evaluations: list[Evaluation]  # at least one
@@ -72,126 +68,135 @@ class Training:
 
     @property
     def best(self) -> float:
-        return max(one.accuracy for one in self.evaluations)
+        return max(evaluation.accuracy for evaluation in self.evaluations)
 
 
-def run(cfg: Config) -> Result:
-    """Train each graph with every seed in every way, and find when each training reaches the target of its seed.
+def check(cfg: TimeToAccuracyKeys) -> None:
+    """Refuse more ranks than devices, and a graph without the way that others are compared with.
 
     Raises:
-        ConfigError: a key is out of range, or a graph has no validation accuracy.
+        ConfigError: one line that names the key.
     """
-    check_choices("chosen_runs", cfg.chosen_runs or (), cfg.runs)
-    check_minima(cfg, {"seeds": 0, "processes": 1})
-    check_not_empty(cfg, "chosen_runs", "seeds", "processes", task="train")
-    check_fraction(cfg, "fraction")
-    if not _processes(cfg):
+    if not processes(cfg):
         raise ConfigError(f"processes={cfg.processes} are more ranks than GPUs here: give a smaller number")
-    result, said, keys = Result(("graph", "ranks", "way"), COLUMNS), list[str](), list[str]()
-    for name in cfg.names_of_runs:
-        one = cfg.runs[name]
-        if FULL not in one.ways:
+    for name in chosen_runs(cfg):
+        if FULL not in cfg.runs[name].ways:
             raise ConfigError(f"runs.{name}.ways lacks {FULL}, with which the others are compared: add it")
-        case = _case(cfg, name, one)
-        trained = _train_all(cfg, name, one, case)
-        goals = targets(trained, cfg.fraction)
-        rows = _rows(name, trained, goals)
-        result.cases.append(case)
-        result.rows += rows
-        result.panels.append(_panel(name, trained, goals))
-        said += compared(rows)
-        keys.append(_keys(name, one, case))
-        result.details[name] = {
-            "targets": goals,
-            **{f"{way} p={p}": [asdict(one) for one in seeds] for (way, p), seeds in trained.items()},
-        }
-    result.notes = [*said, *cfg.notes, *keys]
-    return result
 
 
-Trained = dict[tuple[str, int], list[Training]]
+def chosen_runs(cfg: TimeToAccuracyKeys) -> list[str]:
+    """The runs to train, in the order of the YAML."""
+    return [name for name in cfg.runs if cfg.chosen_runs is None or name in cfg.chosen_runs]
+
+
+def graphs(cfg: TimeToAccuracyKeys) -> list[GraphCase]:
+    """Load the graphs of the runs, whose names are the titles."""
+    return [graph_of(cfg, name) for name in chosen_runs(cfg)]
+
+
+def graph_of(cfg: TimeToAccuracyKeys, name: str) -> GraphCase:
+    """Load the graph of a run."""
+    run = cfg.runs[name]
+    graph, composed = load(*run.dataset, cache_dir=cfg.cache_dir), compose(*run.dataset, *run.shared)
+    node, hidden = composed.dataset, composed.model.get("hidden_channels", graph.num_classes)
+    return given_case(node.name if "degree_scale" in node else name, name, graph, node, hidden)
+
+
+def compare_ways(result: Result, cfg: TimeToAccuracyKeys, case: GraphCase) -> None:
+    """Train a graph with every seed in every way, and find when each training reaches the target of its seed.
+
+    Raises:
+        ConfigError: the graph has no validation accuracy.
+    """
+    name = case.title
+    trained = _train_all(cfg, case)
+    goals = targets(trained, cfg.fraction)
+    rows = rows_of_run(name, trained, goals)
+    result.rows += rows
+    result.panels.append(_panel(name, trained, goals))
+    result.notes += compared(rows)
+    result.details[name] = {
+        "targets": goals,
+        **{f"{way} p={p}": [asdict(training) for training in seeds] for (way, p), seeds in trained.items()},
+    }
+
+
+def say_keys(result: Result, cfg: TimeToAccuracyKeys) -> None:
+    """Say below the table how each graph has been trained."""
+    for case in result.cases:
+        run = cfg.runs[case.title]
+        num_train, num_val = (int(mask.sum()) for mask in (case.graph.train_mask, case.graph.val_mask))
+        ways = "; ".join(f"{way}: `{' '.join(own)}`" for way, own in run.ways.items())
+        nodes = f"{case.title}: {num_train:,} training and {num_val:,} validation nodes"
+        result.notes.append(f"{nodes}; every way: `{' '.join(run.shared)}`; {ways}.")
+
+
+Trained = dict[tuple[str, int], list[TimedTraining]]
 """The trainings of one graph, a list over the seeds for each way and number of ranks."""
 
 
 def evaluations(epochs: Iterable[dict[str, Any]]) -> list[Evaluation]:
     """The evaluations among lines of ``epochs.jsonl``, without those whose accuracy is no number."""
-    found, seconds, last = [], 0.0, 0.0
+    evaluated, seconds, last = [], 0.0, 0.0
     for epoch in epochs:
         seconds += epoch["time_ms"]["epoch"] / 1e3
         accuracy = epoch.get(_METRIC)
         if accuracy is not None and math.isfinite(accuracy):
-            found.append(Evaluation(epoch["epoch"], seconds, seconds - last, accuracy))
+            evaluated.append(Evaluation(epoch["epoch"], seconds, seconds - last, accuracy))
             last = seconds
-    return found
+    return evaluated
 
 
-def arrival(found: list[Evaluation], target: float) -> Evaluation | None:
+def arrival(evaluated: list[Evaluation], target: float) -> Evaluation | None:
     """The first evaluation with an accuracy of ``target`` or more; None if there is none."""
-    return next((one for one in found if one.accuracy >= target), None)
+    return next((evaluation for evaluation in evaluated if evaluation.accuracy >= target), None)
 
 
 def targets(trained: Trained, fraction: float) -> list[float]:
     """The accuracy to reach, for each seed: ``fraction`` of the best that any training with this seed has had."""
-    return [fraction * max(one.best for one in of_seed) for of_seed in zip(*trained.values(), strict=True)]
+    return [fraction * max(training.best for training in of_seed) for of_seed in zip(*trained.values(), strict=True)]
 
 
-def _case(cfg: Config, name: str, one: Run) -> Case:
-    """Load the graph of a run."""
-    graph = load(*one.dataset, cache_dir=cfg.cache_dir)
-    composed = compose(*one.dataset, *one.shared)
-    node, hidden = composed.dataset, composed.model.get("hidden_channels", graph.num_classes)
-    return given_case(node.name if "degree_scale" in node else name, name, graph, node, hidden)
-
-
-def _train_all(cfg: Config, name: str, one: Run, case: Case) -> Trained:
+def _train_all(cfg: TimeToAccuracyKeys, case: GraphCase) -> Trained:
     """Train one graph. The ways take turns, so that other work of the machine disturbs all alike."""
-    found: Trained = {(way, p): [] for p in _processes(cfg) for way in one.ways}
-    with temporary_folder() as folder:
-        file = folder / "graph.npz"
-        case.graph.save(file)
-        for way in one.ways:  # compiles what is kept on disk, and shows whether the graph can be evaluated
-            if not _train(cfg, one, way, _processes(cfg)[0], cfg.seeds[0], file, "train.epochs=1").evaluations:
-                raise ConfigError(
-                    f"runs.{name} has no {_METRIC}: choose a graph whose validation nodes have one class each"
-                )
-        for seed, (way, p) in itertools.product(cfg.seeds, found):
-            found[way, p].append(_train(cfg, one, way, p, seed, file))
-    return found
+    ways = cfg.runs[case.title].ways
+    trained: Trained = {(way, p): [] for p in processes(cfg) for way in ways}
+    for way in ways:  # compiles what is kept on disk, and shows whether the graph can be evaluated
+        if not _train(cfg, case, way, processes(cfg)[0], cfg.seeds[0], "train.epochs=1").evaluations:
+            raise ConfigError(
+                f"runs.{case.title} has no {_METRIC}: choose a graph whose validation nodes have one class each"
+            )
+    for seed, (way, p) in itertools.product(cfg.seeds, trained):
+        trained[way, p].append(_train(cfg, case, way, p, seed))
+    return trained
 
 
-def _processes(cfg: Config) -> list[int]:
+def processes(cfg: TimeToAccuracyKeys) -> list[int]:
     """The numbers of ranks for which there are devices."""
     return [p for p in cfg.processes if cfg.device == "cpu" or p <= torch.cuda.device_count()]
 
 
-def _train(cfg: Config, one: Run, way: str, p: int, seed: int, graph: Path, *own: str) -> Training:
-    """Train the graph in a file on ``p`` ranks, which divide the CPU threads of the target among them."""
-    assert cfg.threads is not None and cfg.nproc is not None
-    overrides = [
-        *one.shared,
-        *one.ways[way],
-        *own,
-        *in_file(graph),
-        f"seed={seed}",
-        f"runtime.nproc={p}",
-        f"runtime.threads={max(1, cfg.threads * cfg.nproc // p)}",
-        f"runtime.device={cfg.device}",
-    ]
-    record, lines = train_by_command(overrides, sampled=way != FULL)
-    steps = 1 if record.sampling is None else record.sampling["num_batches"]
-    first_epoch_s = lines[0]["time_ms"]["epoch"] / 1e3
-    return Training(evaluations(lines), first_epoch_s, record.epoch_time_ms["median"], steps, record.setup_time_s)
+def _train(cfg: TimeToAccuracyKeys, case: GraphCase, way: str, p: int, seed: int, *own: str) -> TimedTraining:
+    """Train a graph on ``p`` ranks, which divide the CPU threads of the target among them."""
+    run = cfg.runs[case.title]
+    overrides = [*run.shared, *run.ways[way], *own, *place(cfg, p, seed)]
+    ended = train(overrides, sampled=way != FULL, graph=case.graph)
+    record, sampling = ended.record, ended.record.sampling
+    steps = 1 if sampling is None else sampling["num_batches"]
+    median_ms = record.epoch_time_ms["median"]
+    return TimedTraining(evaluations(ended.epochs), ended.seconds[0], median_ms, steps, record.setup_time_s)
 
 
-def _rows(name: str, trained: Trained, goals: list[float]) -> list[TableRow]:
+def rows_of_run(name: str, trained: Trained, goals: list[float]) -> list[TableRow]:
     """A row for each way and number of ranks: medians over the seeds. One that never arrives counts as last."""
     rows, of_full = [], dict[int, Value]()
     for (way, p), seeds in trained.items():
-        arrivals = [arrival(one.evaluations, goal) for one, goal in zip(seeds, goals, strict=True)]
-        arrived = [one for one in arrivals if one is not None]
-        seconds = sorted(math.inf if one is None else one.seconds for one in arrivals)
-        epochs = statistics.median(math.inf if one is None else one.epoch for one in arrivals)
-        best = [100 * one.best for one in seeds]
+        arrivals = [arrival(training.evaluations, goal) for training, goal in zip(seeds, goals, strict=True)]
+        arrived = [evaluation for evaluation in arrivals if evaluation is not None]
+        missing = [math.inf] * (len(arrivals) - len(arrived))
+        seconds = sorted([*(evaluation.seconds for evaluation in arrived), *missing])
+        epochs = statistics.median([*(evaluation.epoch for evaluation in arrived), *missing])
+        best = [100 * training.best for training in seeds]
         time = _finite(statistics.median(seconds), f"not reached, best {max(best):.1f} %")
         if way == FULL:
             of_full[p] = time
@@ -200,14 +205,14 @@ def _rows(name: str, trained: Trained, goals: list[float]) -> list[TableRow]:
             SPEEDUP: Cell(over(of_full.get(p), time), unit="x"),
             FIRST: Cell(_finite(seconds[0]), unit="s"),
             LAST: Cell(_finite(seconds[-1]), unit="s"),
-            RESOLUTION: Cell(max((one.since_last for one in arrived), default=None), unit="s"),
+            RESOLUTION: Cell(max((evaluation.since_last for evaluation in arrived), default=None), unit="s"),
             EPOCHS: Cell(_finite(float(epochs))),
-            FIRST_EPOCH: Cell(statistics.median(one.first_epoch_s for one in seeds), unit="s"),
-            EPOCH: Cell(statistics.median(one.epoch_ms for one in seeds), unit="ms"),
+            FIRST_EPOCH: Cell(statistics.median(training.first_epoch_s for training in seeds), unit="s"),
+            EPOCH: Cell(statistics.median(training.epoch_ms for training in seeds), unit="ms"),
             STEPS: Cell(seeds[0].steps),
             BEST: Cell(statistics.fmean(best), unit="%"),
             SPREAD: Cell(max(best) - min(best), unit="points"),
-            SETUP: Cell(statistics.median(one.setup_s for one in seeds), unit="s"),
+            SETUP: Cell(statistics.median(training.setup_s for training in seeds), unit="s"),
         }
         rows.append(TableRow((name, f"p={p}", way), cells))
     return rows
@@ -223,11 +228,11 @@ def compared(rows: list[TableRow]) -> list[str]:
     Args:
         rows: those of one graph.
     """
-    found = []
+    sentences = []
     for where in dict.fromkeys(row.labels[:2] for row in rows):
         ways = {row.labels[2]: row.cells for row in rows if row.labels[:2] == where}
-        found.append(f"{', '.join(where)}: {_soonest(ways)}.")
-    return found
+        sentences.append(f"{', '.join(where)}: {_soonest(ways)}.")
+    return sentences
 
 
 def _soonest(ways: dict[str, dict[str, Cell]]) -> str:
@@ -249,19 +254,25 @@ def _panel(name: str, trained: Trained, goals: list[float]) -> Curves:
     """The accuracy by seconds of training, both the mean over the seeds at each epoch."""
     curves = []
     for (way, p), seeds in trained.items():
-        by_epoch = [{one.epoch: one for one in training.evaluations} for training in seeds]
-        shared = [epoch for epoch in by_epoch[0] if all(epoch in one for one in by_epoch)]
-        x = [statistics.fmean(one[epoch].seconds for one in by_epoch) for epoch in shared]
-        y = [100 * statistics.fmean(one[epoch].accuracy for one in by_epoch) for epoch in shared]
+        by_epoch = [{evaluation.epoch: evaluation for evaluation in training.evaluations} for training in seeds]
+        shared = [[run[epoch] for run in by_epoch] for epoch in by_epoch[0] if all(epoch in run for run in by_epoch)]
+        x = [statistics.fmean(evaluation.seconds for evaluation in of_epoch) for of_epoch in shared]
+        y = [100 * statistics.fmean(evaluation.accuracy for evaluation in of_epoch) for of_epoch in shared]
         curves.append(Curve(f"{way}, p={p}", x, y, dashed=p > 1))
     end = max(max(curve.x, default=0.0) for curve in curves)
     curves.append(Curve("target", [0.0, end], [100 * statistics.fmean(goals)] * 2))
     return Curves(name, "seconds of training", "validation accuracy, %", curves)
 
 
-def _keys(name: str, one: Run, case: Case) -> str:
-    num_train, num_val = (int(mask.sum()) for mask in (case.graph.train_mask, case.graph.val_mask))
-    ways = "; ".join(f"{way}: `{' '.join(own)}`" for way, own in one.ways.items())
-    return (
-        f"{name}: {num_train:,} training and {num_val:,} validation nodes; every way: `{' '.join(one.shared)}`; {ways}."
+CASES = {
+    "time_to_accuracy": Target(
+        ("graph", "ranks", "way"),
+        compare_ways,
+        COLUMNS,
+        finish=say_keys,
+        cases=graphs,
+        keys=TimeToAccuracyKeys,
+        check=check,
     )
+}
+"""The one target that is about no paper."""

@@ -2,14 +2,15 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fullgnn import reproduce as command
 from fullgnn.bench.config import presets
-from fullgnn.bench.papers import table2
-from fullgnn.bench.papers.config import load_target, module_of, split_arguments, targets
+from fullgnn.bench.papers.config import cases_of, load_target, schema_of, split_arguments, targets
+from fullgnn.bench.papers.hetu.orders import BLOCK_COLUMNS
 from fullgnn.errors import ConfigError, UnsupportedError
 
 WRONG_ARGUMENTS = {
@@ -61,13 +62,20 @@ def test_targets_out_and_the_rest_are_told_apart() -> None:
     assert split_arguments(["target=all"]) == (targets(), None, [])
 
 
-def test_every_target_has_a_module_and_a_title() -> None:
+def test_every_target_has_a_row_and_a_title() -> None:
     for target in targets():
         cfg = load_target(target)
-        assert isinstance(cfg, module_of(target).Config)
+        assert getattr(cfg, "case", target) in cases_of(target)
+        assert isinstance(cfg, schema_of(target))
         assert cfg.title.startswith(("Table ", "Figure ", "Shares ", "Time ", "Memory ", "Hits "))
         assert cfg.device in ("cpu", "cuda")
         assert cfg.threads >= 1
+
+
+def test_a_target_has_the_keys_that_its_yaml_names() -> None:
+    assert hasattr(load_target("fig7"), "tolerance") and not hasattr(load_target("table3"), "tolerance")
+    with pytest.raises(ConfigError, match="^unknown key tolerance: "):
+        load_target("table3", "+tolerance=1")
 
 
 def test_the_targets_are_no_presets_of_the_bench() -> None:
@@ -84,7 +92,7 @@ def test_a_run_leaves_its_page_table_plot_and_record(tmp_path: Path) -> None:
     assert record["hardware"]["cpu"] and record["versions"]["matplotlib"]
     lines = list(csv.DictReader((tmp_path / "table2.csv").open()))
     assert {line["origin"] for line in lines} == {"derived"}
-    assert {line["column"] for line in lines} == set(table2.COLUMNS)
+    assert {line["column"] for line in lines} == set(BLOCK_COLUMNS)
     page = (tmp_path / "table2.md").read_text()
     assert page.startswith("# Table 2") and "![Table 2: blocks by scheme](table2.png)" in page
 
@@ -92,10 +100,10 @@ def test_a_run_leaves_its_page_table_plot_and_record(tmp_path: Path) -> None:
 def test_a_failing_target_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
 
-    def refuse(cfg: object) -> None:
+    def refuse(*arguments: object) -> None:
         raise UnsupportedError("no such thing here")
 
-    monkeypatch.setattr(module_of("table3"), "run", refuse)
+    monkeypatch.setitem(cases_of("table3"), "table3", replace(cases_of("table3")["table3"], fill=refuse))
     assert command.run_all(["table3", "table2"], [], tmp_path) == ["table3"]
     index = (tmp_path / "index.md").read_text()
     assert "- failed: table3: no such thing here" in index
@@ -107,10 +115,10 @@ def test_a_failing_target_does_not_stop_the_others(tmp_path: Path, monkeypatch: 
 def test_a_defect_leaves_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
 
-    def fail(cfg: object) -> None:
+    def fail(*arguments: object) -> None:
         raise ZeroDivisionError("here")
 
-    monkeypatch.setattr(module_of("table2"), "run", fail)
+    monkeypatch.setitem(cases_of("table2"), "table2", replace(cases_of("table2")["table2"], finish=fail))
     assert command.run_all(["table2"], [], tmp_path) == ["table2"]
     assert "- failed: table2: ZeroDivisionError: here" in (tmp_path / "index.md").read_text()
     assert "Traceback" in (tmp_path / "table2" / "error.txt").read_text()

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fullgnn.bench.papers import fig10, table5
-from fullgnn.bench.papers.config import JobShape, load_target
+from fullgnn.bench.papers.config import JobShape, load_target, run
 from fullgnn.bench.papers.graphs import case
-from fullgnn.bench.papers.jobs import COMPUTATION, ONE_RANK, num_epochs, prepare_job, time_job
+from fullgnn.bench.papers.hetu import epochs
 from fullgnn.bench.papers.result import Result
+from fullgnn.bench.papers.trainings import COMPUTATION, ONE_RANK, num_epochs, prepare_job, time_job
 from fullgnn.prepare.statistics import whole_matrix
 
 pytest.importorskip("pymetis")
@@ -19,12 +19,12 @@ TINY = ["device=cpu", "nproc=1", "threads=1", "data_root=null", "scale=0.01", "e
 
 @pytest.fixture(scope="module")
 def thresholds() -> Result:
-    return table5.run(load_target("table5", *TINY, "datasets=[reddit-like,proteins-like]"))
+    return run("table5", load_target("table5", *TINY, "datasets=[reddit-like,proteins-like]"))
 
 
 @pytest.fixture(scope="module")
 def on_and_off() -> Result:
-    return fig10.run(load_target("fig10", *TINY, "datasets=[reddit-like]", "links=titanrtx8"))
+    return run("fig10", load_target("fig10", *TINY, "datasets=[reddit-like]", "links=titanrtx8"))
 
 
 def test_epochs_are_those_asked_for_or_the_papers_at_full_size(tmp_path: Path) -> None:
@@ -47,14 +47,14 @@ def test_table5_counts_the_non_zeros_in_dense_tiles(thresholds: Result) -> None:
     padded[: len(dense), : len(dense)] = dense
     in_tile = padded.reshape(len(padded) // 32, 32, -1, 32).sum(axis=(1, 3))
     shares = [100 * in_tile[in_tile > limit * 1024].sum() / dense.sum() for limit in cfg.thresholds]
-    (row,) = (row for row in thresholds.rows if row.labels == (made.title, table5.SHARE))
+    (row,) = (row for row in thresholds.rows if row.labels == (made.title, epochs.DENSE))
     assert [cell.ours for cell in row.cells.values()] == pytest.approx(shares)
     assert 0 < shares[2] < shares[0] < 100
 
 
 @pytest.mark.sample(0)
 def test_table5_has_the_papers_seconds_beside_ours(thresholds: Result) -> None:
-    (epoch,) = (row for row in thresholds.rows if row.labels == ("Proteins", table5.EPOCH))
+    (epoch,) = (row for row in thresholds.rows if row.labels == ("Proteins", epochs.SECONDS))
     assert [cell.paper for cell in epoch.cells.values()] == [0.100, 0.060, 0.057]
     assert [cell.paper_ratio for cell in epoch.cells.values()] == pytest.approx([1, 100 / 60, 100 / 57])
     times = [one["epoch_ms"][0] for one in thresholds.details["proteins-like"]]
@@ -67,7 +67,7 @@ def test_fig10_measures_what_it_can_and_says_what_it_simulates(on_and_off: Resul
     assert [row.labels[1] for row in on_and_off.rows[::3]] == ["single", "1D p=2", "1.5D p=4 r=2"]
     for spmm, computation, epoch in zip(*(on_and_off.rows[k::3] for k in range(3))):
         single = epoch.labels[1] == "single"
-        for key in (fig10.OFF, fig10.ON):
+        for key in (epochs.OFF, epochs.ON):
             assert spmm.cells[key].origin == computation.cells[key].origin == "measured"
             assert epoch.cells[key].origin == ("measured" if single else "simulated")
             assert 0 < spmm.cells[key].ours < computation.cells[key].ours  # type: ignore[operator]

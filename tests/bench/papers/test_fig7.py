@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from fullgnn.bench.papers import fig7
-from fullgnn.bench.papers.config import load_target
+from fullgnn.bench.papers.config import Keys, load_target, run
 from fullgnn.bench.papers.graphs import case
-from fullgnn.bench.papers.jobs import run_config
+from fullgnn.bench.papers.hetu import convergence
 from fullgnn.bench.papers.result import Result
+from fullgnn.bench.papers.trainings import run_config
 from fullgnn.engine.run import build_model
 from tests.oracle import DenseGCN, normalize
 
@@ -20,16 +20,16 @@ TINY = ("datasets=[reddit-like]", "scale=0.002", "others=[]", "device=cpu", f"ep
 
 
 @pytest.fixture(scope="module")
-def cfg(tmp_path_factory: pytest.TempPathFactory) -> fig7.Config:
+def cfg(tmp_path_factory: pytest.TempPathFactory) -> Keys:
     return load_target("fig7", *TINY, f"data_root={tmp_path_factory.mktemp('data')}")
 
 
 @pytest.fixture(scope="module")
-def result(cfg: fig7.Config) -> Result:
-    return fig7.run(cfg)
+def result(cfg: Keys) -> Result:
+    return run("fig7", cfg)
 
 
-def test_the_plain_gcn_is_the_dense_oracles(cfg: fig7.Config, result: Result) -> None:
+def test_the_plain_gcn_is_the_dense_oracles(cfg: Keys, result: Result) -> None:
     made = case(cfg, "reddit-like")
     graph = made.graph
     model = build_model(run_config(cfg, made.hidden), graph.num_features, graph.num_classes, torch.device("cpu"))
@@ -49,10 +49,10 @@ def test_the_plain_gcn_is_the_dense_oracles(cfg: fig7.Config, result: Result) ->
 def test_ours_has_the_same_curves_on_one_and_two_processes(result: Result) -> None:
     assert result.columns == ("PyTorch", "ours p=1", "ours p=2")
     plain, *ours = (result.details["Reddit"][column] for column in result.columns)
-    for run in ours:
-        assert len(run["loss"]) == len(run["accuracy"]) == len(run["seconds"]) == EPOCHS
-        assert np.allclose(run["loss"], plain["loss"], rtol=0, atol=1e-5)
-        assert np.allclose(run["accuracy"], plain["accuracy"], rtol=0, atol=0.02)
+    for own in ours:
+        assert len(own["loss"]) == len(own["accuracy"]) == len(own["seconds"]) == EPOCHS
+        assert np.allclose(own["loss"], plain["loss"], rtol=0, atol=1e-5)
+        assert np.allclose(own["accuracy"], plain["accuracy"], rtol=0, atol=0.02)
     row = next(row for row in result.rows if row.labels[1] == "largest difference of the loss")
     assert row.cells["ours p=2"].ours == max(abs(a - b) for a, b in zip(ours[1]["loss"], plain["loss"]))
     assert "are the same" in result.notes[0]
@@ -60,7 +60,7 @@ def test_ours_has_the_same_curves_on_one_and_two_processes(result: Result) -> No
 
 def test_speedups_are_over_pytorch_and_the_largest_have_the_papers_beside_them(result: Result) -> None:
     first = result.rows[0]
-    assert first.labels == ("Reddit", fig7.TIME)
+    assert first.labels == ("Reddit", convergence.TIME)
     seconds = {name: cell.ours for name, cell in first.cells.items()}
     assert all(isinstance(value, float) and value > 0 for value in seconds.values())
     over_plain, over_single = result.rows[-2:]
@@ -71,16 +71,18 @@ def test_speedups_are_over_pytorch_and_the_largest_have_the_papers_beside_them(r
     assert (over_single.cells["ours p=2"].paper) == 6.51
 
 
-def test_curves_that_differ_are_called_so(cfg: fig7.Config) -> None:
-    one = fig7.Training([2.0, 1.0], [0.5, 0.6], [0.1, 0.1], 0.0)
-    other = fig7.Training([2.0, 1.01], [0.5, 0.6], [0.1, 0.1], 0.0)
-    rows = fig7._rows("G", {fig7.PLAIN: one, "ours p=1": other}, cfg.tolerance)
-    assert fig7._losses_note(rows, cfg.tolerance).startswith("The curves of the loss DIFFER: they differ by 1.0e-02")
+def test_curves_that_differ_are_called_so(cfg: Keys) -> None:
+    one = convergence.LossCurve([2.0, 1.0], [0.5, 0.6], [0.1, 0.1], 0.0)
+    other = convergence.LossCurve([2.0, 1.01], [0.5, 0.6], [0.1, 0.1], 0.0)
+    rows = convergence._rows("G", {convergence.PLAIN: one, "ours p=1": other}, cfg.tolerance)
+    assert convergence._losses_note(rows, cfg.tolerance).startswith(
+        "The curves of the loss DIFFER: they differ by 1.0e-02"
+    )
     assert rows[0].cells["ours p=1"].ours is None  # ``other`` never reaches the last loss of ``one``
 
 
 def test_time_to_a_loss_ends_with_the_first_epoch_that_has_it() -> None:
-    one = fig7.Training([3.0, 2.0, 2.5, 1.0], [], [0.5, 0.25, 0.125, 1.0], 0.0)
+    one = convergence.LossCurve([3.0, 2.0, 2.5, 1.0], [], [0.5, 0.25, 0.125, 1.0], 0.0)
     assert one.elapsed_s == [0.0, 0.25, 0.375, 1.375]  # the first step warms up
     assert one.seconds_to(2.2) == 0.25
     assert one.seconds_to(1.0) == 1.375
@@ -88,7 +90,7 @@ def test_time_to_a_loss_ends_with_the_first_epoch_that_has_it() -> None:
 
 
 def test_processes_without_a_device_are_left_out(tmp_path: Path) -> None:
-    assert fig7._processes(load_target("fig7", "nproc=1", "device=cpu", f"data_root={tmp_path}")) == [1]
+    assert convergence.processes(load_target("fig7", "nproc=1", "device=cpu", f"data_root={tmp_path}")) == [1]
     on_gpu = load_target("fig7", "device=cpu")
     on_gpu.device = "cuda"
-    assert fig7._processes(on_gpu) == [p for p in (1, 2) if p <= torch.cuda.device_count()]
+    assert convergence.processes(on_gpu) == [p for p in (1, 2) if p <= torch.cuda.device_count()]

@@ -6,11 +6,12 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from fullgnn.bench.papers import fig9
-from fullgnn.bench.papers.config import JobShape, load_target
+from fullgnn.bench.papers.config import JobShape, load_target, run
 from fullgnn.bench.papers.graphs import case
-from fullgnn.bench.papers.jobs import JobTimes, fastest, load_links, prepare_job
+from fullgnn.bench.papers.hetu import epochs
+from fullgnn.bench.papers.hetu.orders import OrdersKeys
 from fullgnn.bench.papers.result import Result
+from fullgnn.bench.papers.trainings import JobTimes, fastest, load_links, prepare_job
 from fullgnn.errors import ConfigError
 from fullgnn.partition.kway import MetisError
 from fullgnn.reorder import rcm
@@ -29,14 +30,14 @@ ONE_D, REPLICATED = "{scheme:1d,p:2,r:1}", "{scheme:1.5d,p:4,r:2}"
 
 
 @pytest.fixture(scope="module")
-def cfg(tmp_path_factory: pytest.TempPathFactory) -> fig9.Config:
+def cfg(tmp_path_factory: pytest.TempPathFactory) -> OrdersKeys:
     root = tmp_path_factory.mktemp("data")
     return load_target("fig9", *TINY, f"layouts=[{ONE_D},{REPLICATED}]", f"data_root={root}")
 
 
 @pytest.fixture(scope="module")
-def result(cfg: fig9.Config) -> Result:
-    return fig9.run(cfg)
+def result(cfg: OrdersKeys) -> Result:
+    return run("fig9", cfg)
 
 
 def test_there_is_a_row_for_each_layout_and_quantity(result: Result) -> None:
@@ -92,11 +93,11 @@ def test_all_of_the_papers_numbers_have_a_place() -> None:
     cfg = load_target("fig9")
     assert len(cfg.paper) == 7
     for one in cfg.paper:
-        assert one["dataset"] in cfg.sizes and one["order"] in cfg.orders and one["of"] in fig9.QUANTITIES
+        assert one["dataset"] in cfg.sizes and one["order"] in cfg.orders and one["of"] in epochs.QUANTITIES
         assert any((one["scheme"], one["p"]) == (layout.scheme, layout.p) for layout in cfg.layouts)
 
 
-def test_an_order_of_the_whole_graph_is_applied_before_the_cut(cfg: fig9.Config) -> None:
+def test_an_order_of_the_whole_graph_is_applied_before_the_cut(cfg: OrdersKeys) -> None:
     made = case(cfg, "reddit-like")
     graphs = [prepare_job(cfg, made, JobShape("1d", p, 1), WHOLE_RCM) for p in (2, 4)]
     one, other = (np.concatenate([part.node_id for part in graph.parts()]) for graph in graphs)
@@ -104,19 +105,19 @@ def test_an_order_of_the_whole_graph_is_applied_before_the_cut(cfg: fig9.Config)
     assert np.array_equal(one, rcm(made.graph.adjacency(np.float32), cfg.seed))
 
 
-def test_without_metis_its_columns_say_so(cfg: fig9.Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_metis_its_columns_say_so(cfg: OrdersKeys, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object) -> None:
         raise MetisError("pymetis is not installed")
 
     monkeypatch.setattr(import_module("fullgnn.reorder.metis"), "kway", fail)
     wanted = replace(cfg, orders=["metis"], layouts=[JobShape("1d", 2, 1)])
-    times = fig9.time_case(wanted, case(cfg, "reddit-like"), load_links(cfg, cfg.links, cfg.layouts))["1D p=2"]
+    times = epochs.time_case(wanted, case(cfg, "reddit-like"), load_links(cfg, cfg.links, cfg.layouts))["1D p=2"]
     assert isinstance(times["none"], JobTimes)
     reason = "reorder=metis is not available here, rcm took its place: pip install pymetis"
     assert times["METIS whole"] == times["METIS blockwise"] == reason
 
 
-def test_one_gpu_has_no_links_to_measure(cfg: fig9.Config) -> None:
+def test_one_gpu_has_no_links_to_measure(cfg: OrdersKeys) -> None:
     alone = load_target("fig9")
     alone.device, alone.nproc = "cuda", 1
     with pytest.raises(ConfigError, match="^links=auto: one GPU has none to measure"):

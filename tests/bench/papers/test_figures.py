@@ -11,8 +11,8 @@ import torch
 from scipy import sparse
 
 from fullgnn.bench.gpu.hits import METRIC
-from fullgnn.bench.papers import fig5, fig8
-from fullgnn.bench.papers.config import load_target
+from fullgnn.bench.papers.config import load_target, run
+from fullgnn.bench.papers.hetu import orders as hetu
 from fullgnn.bench.papers.products import l2_hit_rates, product
 from fullgnn.bench.papers.result import Result, TableRow
 from fullgnn.errors import UnsupportedError
@@ -27,13 +27,13 @@ TINY = ["device=cpu", "threads=1", "rounds=1", "data_root=null"]
 
 @pytest.fixture(scope="module")
 def blocks() -> Result:
-    return fig5.run(load_target("fig5", *TINY))
+    return run("fig5", load_target("fig5", *TINY))
 
 
 @pytest.fixture(scope="module")
 def orders() -> Result:
     cfg = load_target("fig8", *TINY, "datasets=[reddit-like,archaea-like]", "scale=0.05", "kernels=[torch]")
-    return fig8.run(cfg)
+    return run("fig8", cfg)
 
 
 def cells(result: Result, *labels: str) -> TableRow:
@@ -43,7 +43,7 @@ def cells(result: Result, *labels: str) -> TableRow:
 
 def test_a_matrix_is_cut_into_its_blocks() -> None:
     dense = np.arange(1, 50).reshape(7, 7)
-    found = fig5.blocks_of(sparse.csr_array(dense), Partition(np.array([0, 3, 7])))
+    found = hetu.blocks_of(sparse.csr_array(dense), Partition(np.array([0, 3, 7])))
     expected = [dense[:3, :3], dense[:3, 3:], dense[3:, :3], dense[3:, 3:]]
     assert all(np.array_equal(block.toarray(), part) for block, part in zip(found, expected, strict=True))
 
@@ -66,45 +66,45 @@ def test_fig5_shows_what_the_orders_do_to_the_blocks(blocks: Result) -> None:
     below, right = rows >= case.graph.num_nodes // 2, case.graph.indices >= case.graph.num_nodes // 2
     diagonal = case.graph.num_nodes // 2, half
     counted = [np.count_nonzero((below == i) & (right == j)) + (i == j) * diagonal[i] for i in (0, 1) for j in (0, 1)]
-    assert nnz[fig5.ORIGINAL] == counted
-    assert nnz[fig5.BLOCKWISE] == counted
-    assert max(nnz[fig5.WHOLE]) / np.mean(nnz[fig5.WHOLE]) >= 1.5
+    assert nnz[hetu.ORIGINAL] == counted
+    assert nnz[hetu.BLOCKWISE] == counted
+    assert max(nnz[hetu.WHOLE]) / np.mean(nnz[hetu.WHOLE]) >= 1.5
     by_count = list(blocks.details["facts"].values())[:2]
     assert by_count == [True, True]
-    shares = [row.cells[fig5.WHOLE].ours for row in blocks.rows if row.labels[0] == fig5.SHARE][:4]
-    assert shares == pytest.approx([100 * count / total for count in nnz[fig5.WHOLE]])
+    shares = [row.cells[hetu.WHOLE].ours for row in blocks.rows if row.labels[0] == hetu.SHARE][:4]
+    assert shares == pytest.approx([100 * count / total for count in nnz[hetu.WHOLE]])
 
 
 def test_fig5_has_the_papers_blocks_beside_ours(blocks: Result) -> None:
-    whole = cells(blocks, fig5.SHARE, fig5.BALANCE).cells[fig5.WHOLE]
+    whole = cells(blocks, hetu.SHARE, hetu.BALANCE).cells[hetu.WHOLE]
     assert whole.paper == pytest.approx(65.0 / ((42.3 + 3.8 + 3.8 + 65.0) / 4))
-    slowest = cells(blocks, "SpMM, kernel=torch", fig5.SLOWEST).cells
+    slowest = cells(blocks, "SpMM, kernel=torch", hetu.SLOWEST).cells
     assert [cell.paper for cell in slowest.values()] == [265, 309, 171]
-    assert slowest[fig5.BLOCKWISE].paper_ratio == 265 / 171
+    assert slowest[hetu.BLOCKWISE].paper_ratio == 265 / 171
     times = blocks.details["times_ms"]["SpMM, kernel=torch"]
-    assert slowest[fig5.WHOLE].ours == max(times[fig5.WHOLE])
-    assert slowest[fig5.WHOLE].ratio == max(times[fig5.ORIGINAL]) / max(times[fig5.WHOLE])
-    assert {row.labels[0] for row in blocks.rows} == {fig5.SHARE, "SpMM, kernel=torch", "SpMM, kernel=blocked"}
+    assert slowest[hetu.WHOLE].ours == max(times[hetu.WHOLE])
+    assert slowest[hetu.WHOLE].ratio == max(times[hetu.ORIGINAL]) / max(times[hetu.WHOLE])
+    assert {row.labels[0] for row in blocks.rows} == {hetu.SHARE, "SpMM, kernel=torch", "SpMM, kernel=blocked"}
 
 
 def test_fig5_without_metis_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymetis", None)
     with pytest.raises(UnsupportedError, match="^reorder=metis is not available here, rcm took its place"):
-        fig5.run(load_target("fig5", *TINY, "scale=0.01"))
+        run("fig5", load_target("fig5", *TINY, "scale=0.01"))
 
 
 @pytest.mark.sample(0)
 @pytest.mark.parametrize("graph", ["Reddit", "Archaea"])
 def test_fig8_finds_metis_and_rcm_above_the_other_orders(orders: Result, graph: str) -> None:
-    rate = {order: cell.ours for order, cell in cells(orders, graph, fig8.MODEL).cells.items()}
+    rate = {order: cell.ours for order, cell in cells(orders, graph, hetu.MODEL).cells.items()}
     assert min(rate["metis"], rate["rcm"]) > max(rate["none"], rate["degree"], rate["slashburn"])
     assert rate["best"] == max(rate.values())
-    assert all(cell.origin == "simulated" for cell in cells(orders, graph, fig8.MODEL).cells.values())
+    assert all(cell.origin == "simulated" for cell in cells(orders, graph, hetu.MODEL).cells.values())
 
 
 @pytest.mark.sample(0)
 def test_fig8_measures_no_cache_without_a_gpu(orders: Result) -> None:
-    profiled = cells(orders, "Reddit", fig8.PROFILER).cells
+    profiled = cells(orders, "Reddit", hetu.PROFILER).cells
     assert {cell.ours for cell in profiled.values()} == {"not measured", None}
     assert profiled["none"].paper == 57
 
@@ -136,12 +136,12 @@ def test_fig8_models_the_product_with_the_self_loops(orders: Result) -> None:
     pattern = case.graph.adjacency(bool) + sparse.eye_array(case.graph.num_nodes, dtype=bool, format="csr")
     assert pattern.nnz == case.size.nnz
     expected = hit_rate(pattern.indptr, pattern.indices, case.graph.num_nodes, case.modelled_cache_rows)
-    assert cells(orders, "Reddit", fig8.MODEL).cells["none"].ours == 100 * expected
+    assert cells(orders, "Reddit", hetu.MODEL).cells["none"].ours == 100 * expected
 
 
 @pytest.mark.sample(0)
 def test_fig8_has_the_papers_rates_and_speedups_beside_ours(orders: Result) -> None:
-    reddit = cells(orders, "Reddit", fig8.MODEL).cells
+    reddit = cells(orders, "Reddit", hetu.MODEL).cells
     assert [reddit[order].paper for order in ("none", "rcm", "metis", "degree")] == [57, 70, 80, None]
     times = cells(orders, "Archaea", "SpMM, kernel=torch").cells
     assert times["best"].paper_ratio == 2.4
@@ -154,6 +154,6 @@ def test_fig8_has_the_papers_rates_and_speedups_beside_ours(orders: Result) -> N
 def test_fig8_names_an_order_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymetis", None)
     cfg = load_target("fig8", *TINY, "datasets=[reddit-like]", "scale=0.02", "kernels=[torch]", "orders=[none,metis]")
-    result = fig8.run(cfg)
-    assert cells(result, "Reddit", fig8.MODEL).cells["metis"].ours.startswith("reorder=metis is not available")
+    result = run("fig8", cfg)
+    assert cells(result, "Reddit", hetu.MODEL).cells["metis"].ours.startswith("reorder=metis is not available")
     assert cells(result, "Reddit", "SpMM, kernel=torch").cells["metis"].ratio is None

@@ -3,17 +3,8 @@
 import numpy as np
 import pytest
 
-from fullgnn.bench.papers import (
-    fused_breakdown,
-    fused_fig5,
-    fused_fig6,
-    fused_fig7,
-    fused_table2,
-    fused_table3,
-    fused_table4,
-)
-from fullgnn.bench.papers.config import load_target
-from fullgnn.bench.papers.fused_fig5 import makespan
+from fullgnn.bench.papers.config import load_target, published, run
+from fullgnn.bench.papers.fused import compared, makespan
 from fullgnn.bench.papers.result import Result, number, with_label
 
 pytestmark = pytest.mark.sample(3)  # each target takes seconds, and all work alike
@@ -40,11 +31,7 @@ def test_a_station_waits_for_a_free_slot(slots: int) -> None:
 
 
 def fused(target: str, *own: str) -> Result:
-    module = {one.__name__.rsplit(".", 1)[1]: one for one in _MODULES}[target]
-    return module.run(load_target(target, *TINY, *own))
-
-
-_MODULES = fused_breakdown, fused_fig5, fused_fig6, fused_fig7, fused_table2, fused_table3, fused_table4
+    return run(target, load_target(target, *TINY, *own))
 
 
 def test_fig6_and_breakdown_compare_operators() -> None:
@@ -86,9 +73,8 @@ def test_the_batch_of_table3_shrinks_with_the_graph() -> None:
     (row,) = result.rows
     assert row.labels[1] == "3,200 x 0.01 = 32" and number(row.cells["ours"].ours) is not None
     paper = load_target("fused_table3").paper
-    assert {size: of_size["DGL"] / of_size["ours"] for size, of_size in paper.items()}[1000] == pytest.approx(
-        7.16, abs=0.01
-    )
+    dgl, ours = (published(paper, library, batch_size=1000) for library in ("DGL", "ours"))
+    assert dgl / ours == pytest.approx(7.16, abs=0.01)
 
 
 def test_fig5_measures_a_batch_with_and_without_a_worker() -> None:
@@ -103,7 +89,7 @@ def test_fig5_measures_a_batch_with_and_without_a_worker() -> None:
 def test_table4_says_how_far_accuracies_are_apart() -> None:
     digits = ["dataset=['dataset=karate']", "hidden=8", "batch_size=4", "epochs=2", "full_epochs=2", "dropout=0"]
     keys = ["device=cpu", "chosen_runs=[PubMed]", "seeds=[0]", "processes=[1,2]", "fanouts=[3,2]"]
-    result = fused_table4.run(load_target("fused_table4", *keys, *(f"runs.PubMed.{key}" for key in digits)))
+    result = run("fused_table4", load_target("fused_table4", *keys, *(f"runs.PubMed.{key}" for key in digits)))
     accuracies = result.details["PubMed"]
     one, two = (row.cells for row in with_label(result.rows, "PubMed"))
     assert one["ours"].ours == pytest.approx(np.mean(accuracies["ours p=1"]))
@@ -115,6 +101,6 @@ def test_table4_says_how_far_accuracies_are_apart() -> None:
 
 
 def test_accuracies_are_compared_with_the_spread_of_the_seeds() -> None:
-    found = fused_table4.compared("PubMed", "DGL", [79.0, 80.0, 81.0], [78.0, 79.0, 80.0])
+    found = compared("PubMed", "DGL", [79.0, 80.0, 81.0], [78.0, 79.0, 80.0])
     assert found == "PubMed: ours and DGL are 1.00 points apart, within the 2.00 points of the seeds."
-    assert "2.00 points apart, NOT within the 0.50" in fused_table4.compared("PubMed", "DGL", [80, 80.5], [78, 78.5])
+    assert "2.00 points apart, NOT within the 0.50" in compared("PubMed", "DGL", [80, 80.5], [78, 78.5])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fullgnn.bench.papers import graphs
-from fullgnn.bench.papers.config import TargetConfig, load_target
+from fullgnn.bench.papers.config import Keys, load_target
 from fullgnn.bench.papers.graphs import case, cases, full_size
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
@@ -17,12 +17,12 @@ DATASETS = ["reddit-like", "proteins-like", "archaea-like", "products-like"]
 
 
 @pytest.fixture
-def cfg(tmp_path: Path) -> TargetConfig:
+def cfg(tmp_path: Path) -> Keys:
     return load_target("table3", "scale=0.02", f"data_root={tmp_path}")
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
-def test_a_shrunk_graph_keeps_its_density_within_twice_the_real(cfg: TargetConfig, dataset: str) -> None:
+def test_a_shrunk_graph_keeps_its_density_within_twice_the_real(cfg: Keys, dataset: str) -> None:
     made = case(cfg, dataset, features=False)
     n, full = made.graph.num_nodes, full_size(dataset)
     assert n == round(0.02 * full.num_nodes)
@@ -43,13 +43,13 @@ def test_a_graph_too_small_for_its_density_is_refused() -> None:
         graphs.degree_scale_for(1.9, 0.001, full_size("products-like"))
 
 
-def test_the_modelled_cache_is_the_share_of_the_papers(cfg: TargetConfig) -> None:
+def test_the_modelled_cache_is_the_share_of_the_papers(cfg: Keys) -> None:
     made = case(cfg, "reddit-like", features=False)
     assert made.paper_cache_share == 6 * 2**20 / (232965 * 128 * 4)
     assert made.modelled_cache_rows == round(made.paper_cache_share * made.graph.num_nodes)
 
 
-def test_targets_share_a_graph(cfg: TargetConfig) -> None:
+def test_targets_share_a_graph(cfg: Keys) -> None:
     assert case(cfg, "reddit-like").graph is case(cfg, "reddit-like").graph
 
 
@@ -58,7 +58,7 @@ def test_cases_follow_the_choice(tmp_path: Path) -> None:
     assert [made.dataset for made in cases(cfg, features=False)] == ["reddit-like", "archaea-like"]
 
 
-def test_a_real_graph_is_taken_where_it_is(cfg: TargetConfig, tmp_path: Path) -> None:
+def test_a_real_graph_is_taken_where_it_is(cfg: Keys, tmp_path: Path) -> None:
     made = case(cfg, "reddit-like")
     assert not made.real
     small = case(load_target("table3", "scale=0.003", f"data_root={tmp_path}"), "reddit-like").graph

@@ -5,10 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fullgnn.bench.papers import pagraph
-from fullgnn.bench.papers.config import load_target, module_of
+from fullgnn.bench.papers.config import load_target, run
 from fullgnn.bench.papers.graphs import cases
-from fullgnn.bench.papers.pagraph.counts import Structure, _of_part
+from fullgnn.bench.papers.pagraph.counts import PagraphDraws, _of_part
 from fullgnn.bench.papers.result import Result, number
 from fullgnn.errors import ConfigError
 from fullgnn.sampling.batches import epoch_order
@@ -26,11 +25,10 @@ TINY = [
 
 
 def result(target: str, *own: str) -> Result:
-    assert module_of(target) is pagraph
-    return pagraph.run(load_target(target, *TINY, *own))
+    return run(target, load_target(target, *TINY, *own))
 
 
-def counted(one: Structure, epochs: range) -> Counter:
+def counted(one: PagraphDraws, epochs: range) -> Counter:
     """How often batches read each node."""
     found: Counter = Counter()
     for epoch in epochs:
@@ -44,7 +42,7 @@ def counted(one: Structure, epochs: range) -> Counter:
 def test_fig13_counts_hits_by_rule() -> None:
     found = result("pagraph_fig13", "shares=[0,20,100]")
     cfg = load_target("pagraph_fig13", *TINY)
-    one = Structure(cfg, cases(cfg, features=False)[0])
+    one = PagraphDraws(cfg, cases(cfg, features=False)[0])
     assert (one.num_nodes, one.batch_size, len(one.train)) == (478, 40, 311)
     reads = counted(one, range(1, 4))
     readers = Counter(one.indices.tolist())
@@ -70,7 +68,7 @@ def test_fig17_counts_copies_and_reads_nothing_outside() -> None:
     assert one["reads outside"].ours == three["reads outside"].ours == 0
     assert three["largest part"].ours == pytest.approx(104 * 3 / 311)
     cfg = load_target("pagraph_fig17", *TINY)
-    structure = Structure(cfg, cases(cfg, features=False)[0])
+    structure = PagraphDraws(cfg, cases(cfg, features=False)[0])
     split = cross_partition_free(structure.indptr, structure.indices, structure.train, 3, 2)
     missing = split.member.copy()
     missing[np.flatnonzero(structure.num_readers)[0]] = 0  # a node that parts read and no longer hold would be seen
@@ -111,7 +109,7 @@ def test_table2_counts_the_graphs() -> None:
 def test_fig5_counts_how_often_rows_are_read() -> None:
     (row,) = result("pagraph_fig5", "epochs=2").rows
     cfg = load_target("pagraph_fig5", *TINY)
-    one = Structure(cfg, cases(cfg, features=False)[0])
+    one = PagraphDraws(cfg, cases(cfg, features=False)[0])
     first, second = (counted(one, range(epoch, epoch + 1)) for epoch in (1, 2))
     again = [100 * sum(count > 1 for count in reads.values()) / 478 for reads in (first, second)]
     assert row.cells["read again"].ours == pytest.approx(np.mean(again)) and row.cells["read again"].paper == 32.4
@@ -123,7 +121,7 @@ def test_table4_counts_what_parts_need_not_fetch() -> None:
     keys = ["parts=[1,2]", "datasets=[lj-link-like]", "scale=0.0001", "device_gigabytes=3"]
     one, two = result("pagraph_table4", *keys, "batch_size=6000").rows
     cfg = load_target("pagraph_table4", *TINY, *keys, "batch_size=6000")
-    structure = Structure(cfg, cases(cfg, features=False)[0])
+    structure = PagraphDraws(cfg, cases(cfg, features=False)[0])
     share = (2e9 - 54_000 * 2400) / (5_200_000 * 2400)
     assert one.cells["rows on the device"].ours == pytest.approx(100 * share)
     readers = Counter(structure.indices.tolist())
@@ -139,7 +137,7 @@ def test_table4_counts_what_parts_need_not_fetch() -> None:
     [
         ("case=fig99", "case=fig99 is not known: choose one of graphs, hits, accesses, saved, parts, partition_time"),
         ("shares=[101]", "shares=101 is out of range: give 0 to 100"),
-        ("shares=[]", r"shares=\[\] leaves nothing to count: give at least one number"),
+        ("shares=[]", r"shares=\[\] leaves nothing to do: give at least one"),
         ("parts=[0]", "parts=0 is out of range: give 1 to 65536"),
         ("train_fraction=0", "train_fraction=0 is out of range: give more than 0 and at most 1"),
     ],

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from fullgnn.bench.papers import pagraph
-from fullgnn.bench.papers.config import load_target, published
+from fullgnn.bench.papers import batches
+from fullgnn.bench.papers.batches import BatchSeconds, SampledJob
+from fullgnn.bench.papers.config import load_target, published, run
 from fullgnn.bench.papers.graphs import cases
 from fullgnn.bench.papers.pagraph import epochs
-from fullgnn.bench.papers.pagraph.config import Config, cached_share, most_inputs
-from fullgnn.bench.papers.pagraph.convergence import Training, _reached
-from fullgnn.bench.papers.pagraph.epochs import BOTH, CACHED, PLAIN, PP, STAGES, Batch, Setting
+from fullgnn.bench.papers.pagraph.counts import PagraphKeys, cached_share, most_inputs
+from fullgnn.bench.papers.pagraph.epochs import BOTH, CACHED, PLAIN, PP, STAGES, AccuracyCurve, _reached
 from fullgnn.bench.papers.result import Result, number, reaching
+from fullgnn.bench.papers.trainings import epoch_s
 from fullgnn.errors import ConfigError
 
 TINY = [
@@ -28,19 +29,19 @@ TINY = [
 ]
 
 
-def target(name: str, *own: str, graph: str = "wiki-talk-like") -> Config:
+def target(name: str, *own: str, graph: str = "wiki-talk-like") -> PagraphKeys:
     return load_target(f"pagraph_{name}", *TINY, f"datasets=[{graph}]", *own)
 
 
 def result(name: str, *own: str, graph: str = "wiki-talk-like") -> Result:
-    return pagraph.run(target(name, *own, graph=graph))
+    return run(f"pagraph_{name}", target(name, *own, graph=graph))
 
 
 @cache
-def setting(ranks: int = 1) -> tuple[Config, Setting]:
+def setting(ranks: int = 1) -> tuple[PagraphKeys, SampledJob]:
     cfg = target("fig11")
     (case,) = cases(cfg, data=cfg.data)
-    return cfg, Setting(case, "gcn", "neighbor", (2, 2), ranks)
+    return cfg, SampledJob(case, "gcn", ranks, "neighbor", (2, 2))
 
 
 def details(**others: Any) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def details(**others: Any) -> dict[str, Any]:
 
 def test_a_simulated_batch_is_what_its_counts_say(monkeypatch: pytest.MonkeyPatch) -> None:
     cfg, one = setting()
-    monkeypatch.setattr(epochs, "draw_s", lambda *about: 3e-8)
+    monkeypatch.setattr(batches, "draw_s", lambda *about: 3e-8)
     monkeypatch.setattr(epochs, "gather_s", lambda case: 2e-10)
     found, up = epochs.simulated(cfg, one, details()), 5000
     assert one.case.scale == pytest.approx(1 / up)
@@ -67,7 +68,7 @@ def test_a_simulated_batch_is_what_its_counts_say(monkeypatch: pytest.MonkeyPatc
     flops = 2 * 7 * 600 * 32 * 2 + 2 * 3 * 32 * 60 * 3  # the features have no gradient
     edge_bytes = 4 * 14 * 600 + 4 * 6 * 32 * 2
     table = 4 * 19 * 600 * up
-    expected = 10 * 5e-6 + 1000 * up / 538e9 + flops * up / 11.4e12 + edge_bytes * up / epochs.modelled(
+    expected = 10 * 5e-6 + 1000 * up / 538e9 + flops * up / 11.4e12 + edge_bytes * up / batches.modelled(
         "titanrtx8"
     ).gather_rate(table)  # fmt: skip
     assert found.compute == pytest.approx(expected) and found.waiting == 0
@@ -81,7 +82,7 @@ def test_a_simulated_batch_is_what_its_counts_say(monkeypatch: pytest.MonkeyPatc
 
 
 def test_steps_that_overlap_take_as_long_as_the_longer_ones() -> None:
-    batch = Batch(sample=1, gather=2, transfer=3, compute=4, waiting=0.5)
+    batch = BatchSeconds(sample=1, gather=2, transfer=3, compute=4, waiting=0.5)
     assert (batch.loading, batch.in_turn, batch.overlapped) == (5, 10.5, 6)
 
 
@@ -149,8 +150,8 @@ def test_the_larger_the_cache_the_shorter_the_epoch() -> None:
 
 
 def test_convergence_counts_epochs_until_the_accuracy() -> None:
-    one, other = Training([10, 60, 59, 70], [9, 1, 3, 2]), Training([61, 10, 10, 10], [9, 1, 1, 1])
-    assert [reaching(one.accuracy, least) for least in (60, 70, 71)] == [2, 4, None] and one.epoch_s == 2
+    one, other = AccuracyCurve([10, 60, 59, 70], [9, 1, 3, 2]), AccuracyCurve([61, 10, 10, 10], [9, 1, 1, 1])
+    assert [reaching(one.accuracy, least) for least in (60, 70, 71)] == [2, 4, None] and epoch_s(one.seconds) == 2
     assert _reached([one, other], 60) == (1.5, (2 * 2 + 1 * 1) / 2)
     assert _reached([one, other], 65) == ("1 of 2 runs", "not reached")
     keys = ["seeds=[3]", "epochs=2", "samplers=[neighbor]", "ranks=[1]", "scale=0.02", "batch_size=40000"]

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullgnn.bench.papers import sparsification
-from fullgnn.bench.papers.config import load_target, module_of
+from fullgnn.bench.papers.config import load_target, run
 from fullgnn.bench.papers.result import Result
 from fullgnn.bench.papers.sparsification import processes
-from fullgnn.bench.papers.sparsification.compress import compressed
-from fullgnn.bench.papers.sparsification.config import Config, cases
-from fullgnn.bench.papers.sparsification.fresh import Fresh, call_fresh
+from fullgnn.bench.papers.sparsification.fresh import FreshCall, call_fresh
+from fullgnn.bench.papers.sparsification.processes import compressed
+from fullgnn.bench.papers.sparsification.sizes import SparsificationKeys, sparse_cases
 from fullgnn.codecs import Features
 from fullgnn.codecs.topk import TopK
 from fullgnn.errors import ConfigError, UnsupportedError
@@ -25,18 +24,17 @@ MAG = "mag240m-like"
 TINY = ["device=cpu", "nproc=1", "threads=1", "data_root=null", "scale=0.00002", f"datasets=[{MAG}]"]
 
 
-def target(name: str, *own: str) -> Config:
+def target(name: str, *own: str) -> SparsificationKeys:
     return load_target(f"sp_{name}", *TINY, *own)
 
 
 def result(name: str, *own: str) -> Result:
-    assert module_of(f"sp_{name}") is sparsification
-    return sparsification.run(target(name, *own))
+    return run(f"sp_{name}", target(name, *own))
 
 
-def counted(cfg: Config, epoch: int) -> tuple[Counter, int, int]:
+def counted(cfg: SparsificationKeys, epoch: int) -> tuple[Counter, int, int]:
     """How often the batches of an epoch read each node, the edges that they draw, and how many they are."""
-    (case,) = cases(cfg, features=False)
+    (case,) = sparse_cases(cfg, features=False)
     graph, reads, edges = case.graph, Counter[int](), 0
     sampler = NeighborSampler(graph.indptr.astype(np.int64), graph.indices, [15, 10, 5], seed=0)
     order = epoch_order(np.flatnonzero(graph.train_mask), 0, epoch)
@@ -50,8 +48,8 @@ def counted(cfg: Config, epoch: int) -> tuple[Counter, int, int]:
 
 def test_table1_has_the_papers_sizes_and_ratios() -> None:
     cfg = target("table1")
-    (row,) = sparsification.run(cfg).rows
-    (case,) = cases(cfg, features=False)
+    (row,) = run("sp_table1", cfg).rows
+    (case,) = sparse_cases(cfg, features=False)
     assert (case.graph.num_nodes, int(case.graph.train_mask.sum())) == (4883, 22)
     assert row.cells["nodes"].ours == pytest.approx(4883 / 0.00002) and row.cells["nodes"].paper == 244160499
     assert row.cells["edges"].ours == pytest.approx(case.graph.num_edges / 2 / 0.00002)
@@ -83,7 +81,7 @@ def test_fig2_counts_bytes_of_features_and_structure() -> None:
 def test_a_cache_holds_more_codes_than_rows() -> None:
     (row,) = result("cache", "cache_shares=[0.5]", "caches=[degree]").rows
     cfg = target("cache")
-    (case,) = cases(cfg, features=False)
+    (case,) = sparse_cases(cfg, features=False)
     reads, _, _ = counted(cfg, 2)
     readers = Counter(case.graph.indices.tolist())
     by_degree = sorted(range(4883), key=lambda node: (-readers[node], node))
@@ -149,6 +147,7 @@ def test_memory_is_added_up_and_measured() -> None:
     assert rows["in all"]["sparse"].ours == pytest.approx(codes + structure) and rows["in all"]["sparse"].paper == 80
     own = rows["in all, of the sub-graph"]["full"]
     assert own.ours == pytest.approx(0.53 * features + structure) and (own.paper, own.origin) == (460, "derived")
+    assert rows["structure, theirs"]["sparse over full"].paper is None and rows["structure, theirs"]["full"].paper == 60
     here = rows["a process here"]["full"]
     assert here.origin == "measured" and here.ours > 4883 * 3072 / gib  # type: ignore[operator]
 
@@ -156,8 +155,8 @@ def test_memory_is_added_up_and_measured() -> None:
 def test_trainings_read_what_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads and hits are those that are counted without training."""
 
-    def call_here(function: Callable[..., Any], *args: Any, threads: int) -> Fresh:
-        return Fresh(function(*args), 0, 10**6)  # processes of their own take seconds to start
+    def call_here(function: Callable[..., Any], *args: Any, threads: int) -> FreshCall:
+        return FreshCall(function(*args), 0, 10**6)  # processes of their own take seconds to start
 
     monkeypatch.setattr(processes, "call_fresh", call_here)
     keys = "cache_shares=[1]", "caches=[degree,exact]"
@@ -169,7 +168,7 @@ def test_trainings_read_what_is_prepared(monkeypatch: pytest.MonkeyPatch) -> Non
         assert 4883 * row_bytes < of_file < 4883 * row_bytes + 1000
         assert rows["sampled"][f"read, {way}"].ours == pytest.approx(sum(reads.values()) * row_bytes / 1e9)
         assert f"hits, {way}" not in rows["sampled"]
-    scale = cases(target("prepared"))[0].scale
+    scale = sparse_cases(target("prepared"))[0].scale
     for row in result("cache", *keys).rows:
         own = rows[f"sampled, cache={row.labels[2]} of 1 %"]
         for way in sizes:

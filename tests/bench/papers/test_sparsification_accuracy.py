@@ -9,16 +9,22 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from fullgnn.bench.papers.config import load_target, module_of
+from fullgnn.bench.papers.config import cases_of, load_target, run
 from fullgnn.bench.papers.page import csv_text, table_text
 from fullgnn.bench.papers.plot import draw
 from fullgnn.bench.papers.result import Bars, Curves, Result, mean_curve, number, reaching
-from fullgnn.bench.papers.sparsification import accuracy_cases, training
-from fullgnn.bench.papers.sparsification.accuracies import TOO_EASY, paired
-from fullgnn.bench.papers.sparsification.accuracy_config import Config
-from fullgnn.bench.papers.sparsification.data import case, projected, with_split
+from fullgnn.bench.papers.sparsification import accuracy, training
+from fullgnn.bench.papers.sparsification.accuracy import TOO_EASY, paired
+from fullgnn.bench.papers.sparsification.data import AccuracyKeys, case, check, projected, with_split
 from fullgnn.bench.papers.sparsification.similarity import outputs, similarity
-from fullgnn.bench.papers.sparsification.training import FULL, Trained, codec_keys, kept_ways, nearest_k, training_keys
+from fullgnn.bench.papers.sparsification.training import (
+    FULL,
+    KnownTraining,
+    codec_keys,
+    kept_ways,
+    nearest_k,
+    training_keys,
+)
 from fullgnn.codecs import Features
 from fullgnn.codecs.topk import TopK
 from fullgnn.config.overrides import quote
@@ -46,13 +52,12 @@ TINY = [
 ]
 
 
-def target(name: str, *own: str) -> Config:
+def target(name: str, *own: str) -> AccuracyKeys:
     return load_target(name, *TINY, *own)
 
 
 def result(name: str, *own: str) -> Result:
-    assert module_of(name) is accuracy_cases
-    return accuracy_cases.run(target(name, *own))
+    return run(name, target(name, *own))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -156,10 +161,10 @@ def test_pairs_differ_in_the_codec_alone() -> None:
 def test_losses_of_every_codec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     accuracies = {"none": [80.0, 90.0], "topk": [79.0, 87.0], "bfloat16": [80.0, 90.0]}
 
-    def known(cfg: Config, one: Any, model: Any, kept: training.Kept, seed: int) -> Trained:
-        return Trained(accuracies[kept.name][seed], 1, [50.0], 0.5)
+    def known(cfg: AccuracyKeys, one: Any, model: Any, kept: training.Kept, seed: int) -> KnownTraining:
+        return KnownTraining(accuracies[kept.name][seed], 1, [50.0], 0.5)
 
-    monkeypatch.setattr(accuracy_cases.accuracies, "train_one", known)
+    monkeypatch.setattr(accuracy, "train_one", known)
     keys = "chosen_codecs=[topk,bfloat16]", "chosen_models=[sage,mlp]", "ratios=[2,16]"
     found = result("sp_codecs", *keys, "aims=[{graph:reddit,model:sage,ratio:16,loss:1}]")
     assert [row.labels[1:] for row in found.rows] == [
@@ -193,10 +198,10 @@ def test_figures_have_the_papers_losses(tmp_path: Path, monkeypatch: pytest.Monk
     accuracies = {FULL.label: [80.0, 90.0], "topk 16 x": [79.0, 87.0], "topk 64 x": [75.0, 88.0]}
     accuracies["topk 50 x"] = accuracies["topk 16 x"]
 
-    def known(cfg: Config, one: Any, model: Any, kept: training.Kept, seed: int) -> Trained:
-        return Trained(accuracies[kept.label][seed] - (kept is not FULL and model.title == "GAT"), 1, [50.0], 0.5)
+    def known(cfg: AccuracyKeys, one: Any, model: Any, kept: training.Kept, seed: int) -> KnownTraining:
+        return KnownTraining(accuracies[kept.label][seed] - (kept is not FULL and model.title == "GAT"), 1, [50.0], 0.5)
 
-    monkeypatch.setattr(accuracy_cases.accuracies, "train_one", known)
+    monkeypatch.setattr(accuracy, "train_one", known)
     (panel,) = result("sp_table4", "ratios=[16,64]", "datasets=[reddit]").panels
     assert isinstance(panel, Curves) and panel.title == "Reddit, GraphSAGE"
     ours, paper = panel.curves
@@ -237,12 +242,12 @@ def test_trainings_are_kept_for_later_commands(tmp_path: Path, monkeypatch: pyte
     same = training.Kept("topk", "topk", 16, ("codec=topk", "codec.k=5", "codec.sample_nodes=70000"))  # all nodes, too
     kept = training.train_one(cfg, one, sage, topk, 0)
 
-    def train_again(kept: training.Kept) -> Trained:
+    def train_again(kept: training.Kept) -> KnownTraining:
         monkeypatch.setattr(training, "_KNOWN", {})
         return training.train_one(cfg, one, sage, kept, 0)
 
     with monkeypatch.context() as none_is_trained:
-        none_is_trained.setattr(training, "_train", None)
+        none_is_trained.setattr(training, "fit_with", None)
         assert train_again(topk) == kept and train_again(same) == kept
     full = train_again(FULL)
     assert full != kept and len(list((tmp_path / "trained").iterdir())) == 2
@@ -311,10 +316,10 @@ def test_gaussian_features_give_the_paper_s_similarities() -> None:
 def test_fig6_has_a_curve_for_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
     curves = {"none": [[50.0, 80.0, 90.0], [52.0, 90.0, 88.0]], "topk": [[40.0, 70.0, 89.5], [44.0, 89.5, 60.0]]}
 
-    def trained(cfg: Config, one: Any, model: Any, kept: training.Kept, seed: int) -> Trained:
-        return Trained(80.0, 1, curves[kept.name][seed], 0.5)
+    def trained(cfg: AccuracyKeys, one: Any, model: Any, kept: training.Kept, seed: int) -> KnownTraining:
+        return KnownTraining(80.0, 1, curves[kept.name][seed], 0.5)
 
-    monkeypatch.setattr(accuracy_cases.accuracies, "train_one", trained)
+    monkeypatch.setattr(accuracy, "train_one", trained)
     found = result("sp_fig6", "ratios=[50]")
     full, topk = (row.cells for row in found.rows)
     assert (full["best accuracy"].ours, topk["best accuracy"].ours) == (90, 89.5)
@@ -327,9 +332,9 @@ def test_fig6_has_a_curve_for_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_target_says_what_it_has(name: str) -> None:
     cfg = load_target(name)
-    assert module_of(name) is accuracy_cases and cfg.case in accuracy_cases.CASES
+    assert cases_of(name) is accuracy.CASES and cfg.case in accuracy.CASES
     assert set(cfg.chosen) <= set(cfg.data) and cfg.title and len(cfg.notes) > 2
-    accuracy_cases.check(cfg)
+    check(cfg)
     known = {kept for codec in cfg.codecs.values() for kept in codec.at}
     assert set(cfg.ratios) <= known
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from fullgnn.bench.papers import sparsification
-from fullgnn.bench.papers.config import load_target, published
+from fullgnn.bench.papers import batches
+from fullgnn.bench.papers.batches import BatchSeconds, SampledJob
+from fullgnn.bench.papers.config import load_target, published, run
 from fullgnn.bench.papers.result import Result, number
-from fullgnn.bench.papers.sparsification import machine
-from fullgnn.bench.papers.sparsification.config import Config, cases
-from fullgnn.bench.papers.sparsification.machine import Batch, Setting
+from fullgnn.bench.papers.sparsification import epochs
+from fullgnn.bench.papers.sparsification.sizes import SparsificationKeys, sparse_cases
 
 MAG = "mag240m-like"
 TINY = [
@@ -36,75 +36,75 @@ COUNTED = {  # of a batch: 3 targets read 7 nodes, which read 19
 COPY, FLOPS = 538e9, 11.4e12  # conf/hardware/titanrtx8.yaml
 
 
-def target(name: str, *own: str) -> Config:
+def target(name: str, *own: str) -> SparsificationKeys:
     return load_target(f"sp_{name}", *TINY, *own)
 
 
 def result(name: str, *own: str) -> Result:
-    return sparsification.run(target(name, *own))
+    return run(f"sp_{name}", target(name, *own))
 
 
 @cache
-def setting(model: str = "sage") -> tuple[Config, Setting]:
+def setting(model: str = "sage") -> tuple[SparsificationKeys, SampledJob]:
     cfg = target("table3_time")
-    return cfg, Setting(cases(cfg)[0], model)
+    return cfg, SampledJob(sparse_cases(cfg)[0], model)
 
 
 @pytest.fixture
 def rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "draw_s", lambda *about: 3e-8)
-    monkeypatch.setattr(machine, "gather_s", lambda cfg, num_nodes, row_bytes: 2e-10 * row_bytes)
+    monkeypatch.setattr(batches, "draw_s", lambda *about: 3e-8)
+    monkeypatch.setattr(epochs, "gather_s", lambda cfg, num_nodes, row_bytes: 2e-10 * row_bytes)
 
 
 @pytest.mark.usefixtures("rates")
 def test_a_simulated_batch_is_what_its_counts_say() -> None:
     cfg, one = setting()
     up = 1024 / 8
-    full, sparse = (machine.simulated(cfg, one, COUNTED, code_bytes) for code_bytes in (None, 48))
-    assert machine.grows(cfg, one) == up and machine.num_batches(cfg, one) == 1087
+    full, sparse = (epochs.simulated(cfg, one, COUNTED, k) for k in (None, 8))
+    assert epochs.grows(cfg, one) == up and epochs.num_batches(cfg, one) == 1087
     assert full.sample == pytest.approx(20 * up * 3e-8) and full.gather == pytest.approx(19 * up * 3072 * 2e-10)
     assert full.transfer == pytest.approx(14e-6 + (19 * 3072 + 20 * 8) * up / 12e9) and full.decode == 0
     assert sparse.gather == pytest.approx(full.gather / 64) and sparse.sample == full.sample
     assert sparse.transfer == pytest.approx(14e-6 + (19 * 48 + 20 * 8) * up / 12e9)
     assert sparse.decode == pytest.approx(5e-6 + 19 * up * (48 + 3072 + 32 * 48) / COPY)
     flops = 2 * 2 * 7 * 768 * 256 * 2 + 2 * 2 * 3 * 256 * 153 * 3  # two matrices a layer; the features have no gradient
-    rate = machine.modelled("titanrtx8").gather_rate
+    rate = batches.modelled("titanrtx8").gather_rate
     reads = 4 * 14 * 768 / rate(4 * 19 * 768 * up) + 4 * 6 * 256 * 2 / rate(4 * 7 * 256 * up)
     expected = 10 * 5e-6 + 9 * PARAMETERS / COPY + up * (1000 / COPY + flops / FLOPS + reads)
     assert full.compute == pytest.approx(expected) == sparse.compute and full.waiting == 0
-    several = machine.simulated(cfg, Setting(one.case, "sage", 4), COUNTED)
+    several = epochs.simulated(cfg, SampledJob(one.case, "sage", 4), COUNTED)
     assert several.waiting == pytest.approx(18e-6 + PARAMETERS / 12e9)
 
 
 @pytest.mark.usefixtures("rates")
 def test_attention_transforms_the_rows_before_it_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
     cfg, one = setting("gat")
-    monkeypatch.setattr(machine, "drawn_by_layer", lambda cfg, case: [14, 6])
+    monkeypatch.setattr(epochs, "drawn_by_layer", lambda cfg, case: [14, 6])
     layers = [layer | {"edges": 0} for layer in COUNTED["layers"]]  # type: ignore[union-attr]
     operations = {"count": 10, "bytes": 1000 + 9 * PARAMETERS // 2}
     own: dict[str, Any] = COUNTED | {"layers": layers, "operations": operations, "parameter_bytes": PARAMETERS // 2}
     flops = 2 * 19 * 768 * 256 * 2 + 2 * 7 * 256 * 153 * 3
-    rate, up = machine.modelled("titanrtx8").gather_rate, 128
+    rate, up = batches.modelled("titanrtx8").gather_rate, 128
     reads = 4 * 14 * 256 * 2 / rate(4 * 19 * 256 * up) + 4 * 6 * 153 * 2 / rate(4 * 7 * 153 * up)
     expected = 10 * 5e-6 + 4.5 * PARAMETERS / COPY + up * (1000 / COPY + flops / FLOPS + reads)
-    assert machine.compute_s(cfg, one, own) == pytest.approx(expected)
+    assert epochs.simulated(cfg, one, own).compute == pytest.approx(expected)
 
 
 def test_groups_of_clusters_have_the_nodes_of_the_key() -> None:
     cfg, one = setting("cluster")
-    assert machine.clusters_here(cfg, one.case) == 98  # ten of 98 clusters have about 500 of 4883 nodes
-    assert machine.grows(cfg, one) == pytest.approx(100000 / (4883 * 10 / 98))
-    assert machine.num_batches(cfg, one) == pytest.approx(244160499 / 100000)
+    assert epochs.clusters_here(cfg, one.case) == 98  # ten of 98 clusters have about 500 of 4883 nodes
+    assert epochs.grows(cfg, one) == pytest.approx(100000 / (4883 * 10 / 98))
+    assert epochs.num_batches(cfg, one) == pytest.approx(244160499 / 100000)
 
 
 def test_edges_by_layer_are_those_of_the_batches() -> None:
     cfg, one = setting()
-    first, second, last = machine.drawn_by_layer(cfg, one.case)
+    first, second, last = epochs.drawn_by_layer(cfg, one.case)
     assert 0 < last <= 8 * 15 and last < second < first
 
 
 def test_steps_that_come_in_turn() -> None:
-    batch = Batch(sample=1, gather=2, transfer=3, decode=4, compute=5, waiting=6)
+    batch = BatchSeconds(sample=1, gather=2, transfer=3, decode=4, compute=5, waiting=6)
     assert (batch.loading, batch.in_turn) == (9, 21)
 
 

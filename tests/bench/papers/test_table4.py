@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from fullgnn.bench.papers import jobs, table4
-from fullgnn.bench.papers.config import load_target
+from fullgnn.bench.papers import trainings
+from fullgnn.bench.papers.batches import why_missing
+from fullgnn.bench.papers.config import load_target, published, run
 from fullgnn.bench.papers.plot import _bars
 from fullgnn.bench.papers.result import Bars, Result
-from fullgnn.bench.papers.sampled import why_missing
 from fullgnn.errors import ConfigError
 
 pytestmark = pytest.mark.sample(3)  # each target takes seconds, and all work alike
@@ -18,7 +18,7 @@ TINY = ("datasets=[reddit-like]", "scale=0.008", "links=h200x8", "device=cpu", "
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    return table4.run(load_target("table4", *TINY, f"data_root={tmp_path_factory.mktemp('data')}"))
+    return run("table4", load_target("table4", *TINY, f"data_root={tmp_path_factory.mktemp('data')}"))
 
 
 def test_methods_that_take_turns_have_the_same_losses(result: Result) -> None:
@@ -80,8 +80,8 @@ def test_the_figure_names_only_columns_with_bars(result: Result) -> None:
 
 
 def test_out_of_memory_is_a_word_of_the_paper() -> None:
-    methods = {method.title: method.paper for method in load_target("table4").methods}
-    assert methods["PyTorch"]["archaea-like"] == methods["DGL"]["archaea-like"] == "OOM"
+    paper = load_target("table4").paper
+    assert all(published(paper, library, graph="archaea-like") == "OOM" for library in ("PyTorch", "DGL"))
 
 
 def test_another_failure_of_a_peer_keeps_its_words() -> None:
@@ -93,14 +93,14 @@ def test_an_unknown_peer_is_refused(tmp_path: Path) -> None:
     cfg = load_target("table4", *TINY, "layouts=[{scheme:1d,p:1,r:1}]", f"data_root={tmp_path}")
     cfg.methods[0].peer = "torch"
     with pytest.raises(ConfigError, match="^peer=torch is not known: choose one of torch CSR "):
-        table4.run(cfg)
+        run("table4", cfg)
 
 
 def test_without_ranks_no_profile_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(jobs, "load_hardware", refuse)
+    monkeypatch.setattr(trainings, "load_hardware", refuse)
     one = ("layouts=[{scheme:1d,p:1,r:1}]", "methods=[{title:ours base,overrides:['experiment=hetu']}]")
     cfg = load_target("table4", *TINY, *one, f"data_root={tmp_path}")
-    assert [row.labels[1] for row in table4.run(cfg).rows] == ["1D p=1"]
+    assert [row.labels[1] for row in run("table4", cfg).rows] == ["1D p=1"]

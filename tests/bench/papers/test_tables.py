@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fullgnn.bench.papers import table2, table3
-from fullgnn.bench.papers.config import JobShape, load_target
+from fullgnn.bench.papers.config import JobShape, load_target, run
+from fullgnn.bench.papers.hetu.orders import blocks
 
 
 @pytest.mark.parametrize(
@@ -17,12 +17,15 @@ def test_blocks_are_those_that_dealing_them_out_gives(scheme: str, p: int, r: in
     for row in range(b):
         for column in range(b):
             held[row, column % r] += 1  # deals the b blocks of a row to its r ranks as evenly as possible
-    found = table2.blocks(JobShape(scheme, p, r))
-    assert found == {"block rows": b, "block columns": b, "blocks per rank": max(held.values())}
+    assert blocks(JobShape(scheme, p, r)) == {
+        "block rows": b,
+        "block columns": b,
+        "blocks per rank": max(held.values()),
+    }
 
 
 def test_table2_agrees_with_the_paper() -> None:
-    result = table2.run(load_target("table2"))
+    result = run("table2", load_target("table2"))
     cells = [cell for row in result.rows for cell in row.cells.values()]
     assert len(cells) == 15
     assert all(cell.ours == cell.paper and cell.origin == "derived" for cell in cells)
@@ -30,7 +33,7 @@ def test_table2_agrees_with_the_paper() -> None:
 
 def test_table3_counts_the_graphs_and_has_published_numbers_beside_full_size(tmp_path: Path) -> None:
     cfg = load_target("table3", "scale=0.01", "datasets=[reddit-like,archaea-like]", f"data_root={tmp_path}")
-    result = table3.run(cfg)
+    result = run("table3", cfg)
     assert [row.labels[0] for row in result.rows] == ["Reddit", "Reddit", "Archaea", "Archaea"]
     here, full, _, archaea = (row.cells for row in result.rows)
     graph = result.cases[0].graph

@@ -9,9 +9,9 @@ import pytest
 
 from fullgnn import reproduce as command
 from fullgnn.bench.papers import time_to_accuracy as target
-from fullgnn.bench.papers.config import load_target
+from fullgnn.bench.papers.config import load_target, run
 from fullgnn.bench.papers.result import number
-from fullgnn.bench.papers.time_to_accuracy import Evaluation, Training, arrival, compared, evaluations, targets
+from fullgnn.bench.papers.time_to_accuracy import Evaluation, TimedTraining, arrival, compared, evaluations, targets
 from fullgnn.errors import ConfigError
 
 
@@ -24,8 +24,8 @@ def epochs(*accuracies: Any, ms: float = 500.0) -> list[dict[str, Any]]:
     ]
 
 
-def training(*accuracies: Any, ms: float = 500.0) -> Training:
-    return Training(evaluations(epochs(*accuracies, ms=ms)), ms / 1e3, ms, 1, 0.25)
+def training(*accuracies: Any, ms: float = 500.0) -> TimedTraining:
+    return TimedTraining(evaluations(epochs(*accuracies, ms=ms)), ms / 1e3, ms, 1, 0.25)
 
 
 def test_seconds_are_those_of_all_epochs_up_to_the_evaluation() -> None:
@@ -69,7 +69,7 @@ def test_a_row_has_medians_and_says_what_is_not_reached() -> None:
         ("sampled", 1): [training(0.8, ms=100.0), training(0.1, 0.8, ms=100.0), training(0.8, ms=100.0)],
         ("slow", 1): [training(0.5), training(0.8), training(0.7)],
     }
-    full, sampled, slow = (row.cells for row in target._rows("G", trained, [0.8, 0.8, 0.8]))
+    full, sampled, slow = (row.cells for row in target.rows_of_run("G", trained, [0.8, 0.8, 0.8]))
     assert full[target.TIME].ours == 1.0 and full[target.FIRST].ours == 0.5
     assert full[target.LAST].ours == "not reached" and full[target.EPOCHS].ours == 2
     assert full[target.SPEEDUP].ours == 1.0 and sampled[target.SPEEDUP].ours == pytest.approx(10)
@@ -98,11 +98,11 @@ def test_a_row_has_medians_and_says_what_is_not_reached() -> None:
 def test_a_sentence_says_which_way_is_sooner(full: list[float], sampled: list[float], said: str) -> None:
     """9 seconds stand for a training that never arrives."""
 
-    def trainings(seconds: list[float]) -> list[Training]:
+    def trainings(seconds: list[float]) -> list[TimedTraining]:
         return [training(0.1 if one == 9 else 0.8, ms=1e3 * one) for one in seconds]
 
     trained = {("full", 2): trainings(full), ("sampled", 2): trainings(sampled)}
-    assert compared(target._rows("G", trained, [0.8, 0.8])) == [f"G, p=2: {said}."]
+    assert compared(target.rows_of_run("G", trained, [0.8, 0.8])) == [f"G, p=2: {said}."]
 
 
 TINY = [
@@ -153,11 +153,11 @@ def test_the_command_leaves_a_page_with_a_panel_for_each_graph(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("key", "line"),
     [
-        ("seeds=[]", r"seeds=\[\] leaves nothing to train: give at least one"),
-        ("processes=[]", r"processes=\[\] leaves nothing to train: give at least one"),
+        ("seeds=[]", r"seeds=\[\] leaves nothing to do: give at least one"),
+        ("processes=[]", r"processes=\[\] leaves nothing to do: give at least one"),
         ("processes=[0]", "processes=0 is out of range: it must be at least 1"),
         ("chosen_runs=[Pubmed]", "chosen_runs=Pubmed is not known: choose one of PubMed, "),
-        ("chosen_runs=[]", r"chosen_runs=\[\] leaves nothing to train: give at least one"),
+        ("chosen_runs=[]", r"chosen_runs=\[\] leaves nothing to do: give at least one"),
         ("fraction=0", "fraction=0 is out of range: give more than 0 and at most 1"),
         ("fraction=1.1", "fraction=1.1 is out of range: give more than 0 and at most 1"),
         ("~runs.PubMed.ways.full", "runs.PubMed.ways lacks full, with which the others are compared: add it"),
@@ -169,25 +169,25 @@ def test_the_command_leaves_a_page_with_a_panel_for_each_graph(tmp_path: Path) -
 )
 def test_keys_out_of_range_are_one_line(key: str, line: str) -> None:
     with pytest.raises(ConfigError, match=line):
-        target.run(load_target("time_to_accuracy", *TINY, key))
+        run("time_to_accuracy", load_target("time_to_accuracy", *TINY, key))
 
 
 def test_ranks_without_a_gpu_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     cfg = load_target("time_to_accuracy", *TINY)
-    assert target._processes(cfg) == [1, 2]
+    assert target.processes(cfg) == [1, 2]
     cfg.device = "cuda"
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    assert target._processes(cfg) == [1]
+    assert target.processes(cfg) == [1]
     cfg.processes = [2]
     with pytest.raises(ConfigError, match=r"processes=\[2\] are more ranks than GPUs here: give a smaller number"):
-        target.run(cfg)
+        run("time_to_accuracy", cfg)
 
 
 def test_a_generated_graph_has_the_sizes_of_the_one_it_imitates() -> None:
     cfg = load_target("time_to_accuracy", *TINY)
     one = cfg.runs["Reddit-like"]
     one.dataset = ["dataset=reddit-like", "dataset.scale=0.002", "dataset.degree_scale=0.1"]
-    made, real = target._case(cfg, "Reddit-like", one), target._case(cfg, "PubMed", cfg.runs["PubMed"])
+    made, real = (target.graph_of(cfg, name) for name in ("Reddit-like", "PubMed"))
     assert (made.real, made.dataset, made.scale, made.full.num_nodes) == (False, "reddit-like", 0.002, 232965)
     assert made.graph.num_nodes == 466
     assert (real.real, real.scale, real.full) == (True, 1.0, real.size)

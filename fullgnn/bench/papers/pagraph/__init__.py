@@ -1,45 +1,34 @@
 """The targets of Lin et al., "PaGraph: scaling GNN training on large graphs via computation-aware caching" (SoCC 2020).
 
-Each target is a row of ``CASES``: a function that fills the table.
-
-    counts.py        what a cache has and what a partition copies, counted on the structure of a graph alone, exactly
-    epochs.py        epochs by the way in which features are loaded: measured here, and simulated on the paper's GPU
-    convergence.py   accuracy by epoch where every rank shuffles training nodes of its own
+counts.py   the keys; what a cache has and what a partition copies, counted on the structure of a graph alone
+epochs.py   epochs by the way in which features are loaded: measured here, and simulated on the paper's GPU; and
+            accuracy by epoch where every rank shuffles training nodes of its own
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-from fullgnn.bench.papers.graphs import Case, cases
-from fullgnn.bench.papers.pagraph import convergence, counts, epochs
-from fullgnn.bench.papers.pagraph.config import Config, check
-from fullgnn.bench.papers.result import Result
-from fullgnn.bench.papers.target import Target, family
+from fullgnn.bench.papers.graphs import cases
+from fullgnn.bench.papers.pagraph import counts, epochs
+from fullgnn.bench.papers.pagraph.counts import PagraphKeys, check, trained_cases
+from fullgnn.bench.papers.target import Target
 
-__all__ = ["CASES", "Config", "run"]
+__all__ = ["CASES"]
 
+_counted = partial(Target, cases=partial(cases, features=False), keys=PagraphKeys, check=check)
+_trained = partial(Target, cases=trained_cases, keys=PagraphKeys, check=check)
+_PARTS, _DRAWS = ("graph", "parts"), ("graph", "model", "draws")
 
-def _trained(cfg: Config, features: bool) -> list[Case]:
-    """The graphs, of whose nodes as many train as in the paper."""
-    return cases(cfg, features, cfg.data)
-
-
-_counted = partial(Target, features=False)
-_PARTS = ("graph", "parts")
-CASES: dict[str, Callable[[Any], Result]] = {
+CASES = {
     "graphs": _counted(("graph",), counts.graphs),
     "hits": _counted(("graph", "cache"), counts.hits),
     "accesses": _counted(("graph",), counts.accesses),
     "saved": _counted(_PARTS, counts.saved),
     "parts": _counted(_PARTS, counts.parts),
     "partition_time": _counted(_PARTS, counts.partition_time),
-    "epochs": epochs.ways,
-    "steps": epochs.steps,
-    "shares": Target(("graph", "model", "cache"), epochs.shares, epochs.RULES, cases=_trained),
-    "ablation": epochs.ablation,
-    "convergence": Target(("graph", "draws", "features, shuffled"), convergence.run, cases=_trained),
+    "epochs": _trained(_DRAWS, epochs.ways, epochs.WAYS, finish=epochs.finish_ways),
+    "steps": _trained((*_DRAWS, "features"), epochs.steps, epochs.STEPS, finish=epochs.draw_steps),
+    "shares": _trained(("graph", "model", "cache"), epochs.shares, epochs.RULES),
+    "ablation": _trained(_DRAWS, epochs.ablation, epochs.STAGES, finish=epochs.finish_ablation),
+    "convergence": _trained(("graph", "draws", "features, shuffled"), epochs.convergence),
 }
 """What the targets of this paper count or measure, by their key ``case``."""
-
-run = family(CASES, check)

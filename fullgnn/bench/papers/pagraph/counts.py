@@ -1,21 +1,130 @@
-"""What a cache has and what a partition copies, counted on the structure of a graph alone, exactly."""
+"""What a cache has and what a partition copies, counted on the structure of a graph alone, exactly; and the keys of all
+targets of PaGraph."""
 
+import math
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
 
 import numpy as np
 
+from fullgnn.bench.papers.batches import SampledJob
+from fullgnn.bench.papers.config import LAYER, NEIGHBOR, Keys
 from fullgnn.bench.papers.draws import Draws
-from fullgnn.bench.papers.graphs import Case
-from fullgnn.bench.papers.pagraph.config import NEIGHBOR, Config, batch_size, cached_share, most_inputs
+from fullgnn.bench.papers.graphs import GraphCase, cases
 from fullgnn.bench.papers.result import Cell, Curve, Result, numbers, with_label
+from fullgnn.errors import ConfigError
 from fullgnn.sampling.caches import most, num_readers
 from fullgnn.sampling.pagraph import CrossFreeParts, cross_partition_free
 
 
-class Structure(Draws):
+@dataclass
+class PagraphModel:
+    """A model of the paper."""
+
+    title: str
+    keys: list[str]
+    """Overrides that choose it."""
+    precomputed: list[str]
+    """Overrides, behind those, where its first product is precomputed."""
+    products: int
+    """How many of X and A X a precomputed first layer reads."""
+
+
+@dataclass
+class PagraphKeys(Keys):
+    """The keys of ``conf/reproduce_pagraph.yaml``, which explains them."""
+
+    epochs: int
+    models: dict[str, PagraphModel]
+    batch_sizes: dict[str, int]
+    symmetrize: bool
+    shares: list[float]
+    parts: list[int]
+    samplers: list[str]
+    all_fanouts: list[list[int]]
+    layer_sizes: list[int]
+    chosen_ways: list[str]
+    device_gigabytes: float
+    reserve_gigabytes: float
+    data: list[str]
+
+
+def check(cfg: PagraphKeys) -> None:
+    """Refuse draws that no model can have.
+
+    Raises:
+        ConfigError: one line that names the key.
+    """
+    for fanouts in cfg.all_fanouts:
+        if len(fanouts) < 2 or min(fanouts) < 1:
+            raise ConfigError(f"all_fanouts has {list(fanouts)}: give two numbers or more, each at least 1")
+    if len(cfg.layer_sizes) < 2:
+        raise ConfigError(f"layer_sizes={list(cfg.layer_sizes)} is too short: give two numbers or more")
+
+
+def trained_cases(cfg: PagraphKeys) -> list[GraphCase]:
+    """The graphs with features, of whose nodes as many train as in the paper."""
+    return cases(cfg, data=cfg.data)
+
+
+def sampled_jobs(cfg: PagraphKeys, case: GraphCase) -> Iterator[SampledJob]:
+    """All that a target trains on a graph."""
+    for model, sampler in product(cfg.chosen_models, cfg.samplers):
+        for draws, ranks in product([cfg.layer_sizes] if sampler == LAYER else cfg.all_fanouts, cfg.ranks):
+            yield SampledJob(case, model, ranks, sampler, tuple(draws))
+
+
+def name_of(job: SampledJob) -> str:
+    """What the rows of a table call the sampler and the ranks."""
+    draws = "layer-wise" if job.sampler == LAYER else "-".join(map(str, job.draws))
+    return draws if job.ranks == 1 else f"{draws}, p={job.ranks}"
+
+
+def labels_of(cfg: PagraphKeys, job: SampledJob) -> tuple[str, str, str]:
+    """The cells that name a row of a table: the graph, the model and the draws."""
+    return job.case.title, cfg.models[job.model].title, name_of(job)
+
+
+def paper_names(job: SampledJob) -> dict[str, Any]:
+    """What the paper's numbers name a row by."""
+    about = {"graph": job.case.dataset, "model": job.model, "sampler": job.sampler, "ranks": job.ranks}
+    return about | {"draws": job.draws[-1]}
+
+
+def batch_size(cfg: PagraphKeys, case: GraphCase) -> int:
+    """Training nodes of a batch of one rank, which shrinks with the graph."""
+    return cfg.batch_sizes.get(case.dataset) or max(1, round(cfg.batch_size * case.scale))
+
+
+def most_inputs(cfg: PagraphKeys, sampler: str, draws: list[int]) -> int:
+    """Inputs of a batch of one rank at full size, if no two of its nodes are the same.
+
+    Args:
+        draws: fan-outs, or sizes of layers, at full size, from the targets outwards.
+    """
+    if sampler == LAYER:
+        return cfg.batch_size + sum(draws)
+    return cfg.batch_size * math.prod(1 + fanout for fanout in draws)
+
+
+def cached_share(cfg: PagraphKeys, case: GraphCase, row_bytes: int, num_inputs: int) -> float:
+    """The share of all rows that fits the device of the paper: its memory without a batch's features and the reserve.
+
+    Args:
+        row_bytes: of the features of a node.
+        num_inputs: of a batch at full size.
+    """
+    free = 1e9 * (cfg.device_gigabytes - cfg.reserve_gigabytes) - num_inputs * row_bytes
+    return min(1.0, max(0.0, free / (case.full.num_nodes * row_bytes)))
+
+
+class PagraphDraws(Draws):
     """The structure of a graph, its training nodes, and how often epochs read each row."""
 
-    def __init__(self, cfg: Config, case: Case, fanouts: list[int] | None = None):
+    def __init__(self, cfg: PagraphKeys, case: GraphCase, fanouts: list[int] | None = None):
         graph = case.graph.symmetrized() if cfg.symmetrize else case.graph
         random = np.random.default_rng(cfg.seed)
         count = max(1, round(cfg.train_fraction * graph.num_nodes))
@@ -39,7 +148,7 @@ class Structure(Draws):
         return int(self.num_nodes * share / 100)
 
 
-def graphs(result: Result, cfg: Config, case: Case) -> None:
+def graphs(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
     """A graph that stands for the paper's, at full size: what is counted in it, over the scale."""
     nodes, arcs = case.graph.num_nodes / case.scale, case.graph.num_edges / case.scale
     cells = {
@@ -49,12 +158,12 @@ def graphs(result: Result, cfg: Config, case: Case) -> None:
         "features": Cell(case.full.num_features, origin="derived"),
         "classes": Cell(case.full.num_classes, origin="derived"),
     }
-    result.add((case.title,), cells, cfg.paper, graph=case.dataset)
+    result.add((case.title,), cells, graph=case.dataset)
 
 
-def accesses(result: Result, cfg: Config, case: Case) -> None:
+def accesses(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
     """How often batches of an epoch read the same row."""
-    structure = Structure(cfg, case)
+    structure = PagraphDraws(cfg, case)
     by_epoch = [structure.reads([epoch]) for epoch in range(1, cfg.epochs + 1)]
     often = [(100 * float((reads > 1).mean()), reads.max(), reads.mean()) for reads in by_epoch]
     again, largest, mean = np.mean(often, axis=0).tolist()
@@ -63,7 +172,7 @@ def accesses(result: Result, cfg: Config, case: Case) -> None:
         "most often": Cell(largest, unit="times"),
         "reads": Cell(mean, unit="x the nodes"),
     }
-    result.add((case.title,), cells, cfg.paper, graph=case.dataset)
+    result.add((case.title,), cells, graph=case.dataset)
     reads = np.sort(by_epoch[0])[::-1]
     x = np.unique(np.geomspace(1, structure.num_nodes, 60).astype(np.int64))
     heights = 100 * np.cumsum(reads)[x - 1] / max(1, reads.sum())
@@ -71,9 +180,9 @@ def accesses(result: Result, cfg: Config, case: Case) -> None:
     result.draw("reads of the rows that are read most often", "rows, %", "reads of an epoch, %", [curve])
 
 
-def saved(result: Result, cfg: Config, case: Case) -> None:
+def saved(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
     """The bytes of an epoch that a rank need not fetch, with the cache that fits the device of the paper."""
-    structure, row_bytes = Structure(cfg, case), 4 * case.full.num_features
+    structure, row_bytes = PagraphDraws(cfg, case), 4 * case.full.num_features
     share = cached_share(cfg, case, row_bytes, most_inputs(cfg, NEIGHBOR, cfg.fanouts))
     for num_parts in cfg.parts:
         _, reads, rate = _of_parts(cfg, structure, num_parts, int(share * structure.num_nodes))
@@ -83,21 +192,21 @@ def saved(result: Result, cfg: Config, case: Case) -> None:
             "all reads": Cell(all_bytes / 1e9, unit="GB"),
             "saved": Cell(rate, unit="%"),
         }
-        result.add((case.title, f"K={num_parts}"), cells, cfg.paper, graph=case.dataset, parts=num_parts)
+        result.add((case.title, f"K={num_parts}"), cells, graph=case.dataset, parts=num_parts)
 
 
-def rules(cfg: Config, one: Structure) -> dict[str, tuple[np.ndarray, ...]]:
+def rules(cfg: PagraphKeys, structure: PagraphDraws) -> dict[str, tuple[np.ndarray, ...]]:
     """Rule -> (num_nodes,) scores, by which rows stay; those that ask for no draws."""
     return {
-        "degree": (one.num_readers,),
-        "random": (np.random.default_rng(cfg.seed + 1).permutation(one.num_nodes),),
-        "AliGraph": (np.diff(one.indptr) / np.maximum(1, one.num_readers),),
+        "degree": (structure.num_readers,),
+        "random": (np.random.default_rng(cfg.seed + 1).permutation(structure.num_nodes),),
+        "AliGraph": (np.diff(structure.indptr) / np.maximum(1, structure.num_readers),),
     }
 
 
-def hits(result: Result, cfg: Config, case: Case) -> None:
+def hits(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
     """The share of rows that are on the device when they are read, by the rule that chooses them."""
-    structure = Structure(cfg, case)
+    structure = PagraphDraws(cfg, case)
     reads = structure.reads(range(1, cfg.epochs + 1))
     presampled = structure.reads([0]), structure.num_readers
     chosen = rules(cfg, structure) | {"presample": presampled, "optimal": (reads,)}
@@ -113,9 +222,9 @@ def hits(result: Result, cfg: Config, case: Case) -> None:
     result.draw(case.title, "rows on the device, %", "hits, %", curves)
 
 
-def parts(result: Result, cfg: Config, case: Case) -> None:
+def parts(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
     """Copies, balance and hits of PaGraph's parts, and whether one reads what it does not hold."""
-    structure = Structure(cfg, case)
+    structure = PagraphDraws(cfg, case)
     for num_parts in cfg.parts:
         split, reads, rate = _of_parts(cfg, structure, num_parts, structure.rows(cfg.shares[0]))
         outside = sum(int(counts.sum() - counts[split.nodes(part)].sum()) for part, counts in enumerate(reads))
@@ -131,11 +240,11 @@ def parts(result: Result, cfg: Config, case: Case) -> None:
     result.draw("copies and hits", "parts", "%", curves)
 
 
-def partition_time(result: Result, cfg: Config, case: Case) -> None:
+def partition_time(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
     """Seconds of the partition."""
     tiny = np.array([0, 1, 2]), np.array([1, 0], np.int32), np.array([0, 1])
     cross_partition_free(*tiny, 2, 1)  # compiles
-    structure = Structure(cfg, case)
+    structure = PagraphDraws(cfg, case)
     for num_parts in cfg.parts:
         begin = time.perf_counter()
         split = cross_partition_free(structure.indptr, structure.indices, structure.train, num_parts, len(cfg.fanouts))
@@ -145,7 +254,7 @@ def partition_time(result: Result, cfg: Config, case: Case) -> None:
             "training nodes a second": Cell(len(structure.train) / seconds),
             "copies": Cell(100 * split.redundancy, unit="%"),
         }
-        result.add((case.title, f"K={num_parts}"), cells, cfg.paper, graph=case.dataset)
+        result.add((case.title, f"K={num_parts}"), cells, graph=case.dataset)
 
 
 def _rate(reads: np.ndarray, kept: np.ndarray) -> float:
@@ -154,7 +263,7 @@ def _rate(reads: np.ndarray, kept: np.ndarray) -> float:
 
 
 def _of_parts(
-    cfg: Config, structure: Structure, num_parts: int, room: int
+    cfg: PagraphKeys, structure: PagraphDraws, num_parts: int, room: int
 ) -> tuple[CrossFreeParts, list[np.ndarray], float]:
     """PaGraph's parts, how often the batches of each read each row, and the hits of a cache in per cent, in the mean.
 
@@ -167,7 +276,7 @@ def _of_parts(
     return split, reads, float(np.mean(list(map(_rate, reads, kept))))
 
 
-def _of_part(cfg: Config, one: Structure, split: CrossFreeParts, part: int) -> np.ndarray:
+def _of_part(cfg: PagraphKeys, structure: PagraphDraws, split: CrossFreeParts, part: int) -> np.ndarray:
     """How often the batches of a part read each row; a batch is divided among the parts."""
-    own, size = split.train[split.part == part], -(-one.batch_size // split.num_parts)
-    return one.reads(range(1, cfg.epochs + 1), own, size)
+    own, size = split.train[split.part == part], -(-structure.batch_size // split.num_parts)
+    return structure.reads(range(1, cfg.epochs + 1), own, size)

@@ -1,39 +1,32 @@
 """The targets of Ma, Xu, Li and Zhong, "Accelerating training of large-scale graph neural networks through input
 feature sparsification" (2024), and what goes past the paper.
 
-Each target is a row of a table. Those of ``CASES`` are about bytes and time.
+Those of ``CASES`` are about bytes and time.
 
-    config.py           the keys of the targets of bytes and time
-    sizes.py            the graphs, the share of their features in all bytes, and hits of a cache of the same size, with
-                        the codec and without
-    compress.py         how long the codec takes to compress features, in how much memory
-    processes.py        training in processes of its own, also from a folder whose features are prepared: memory, bytes
-                        that are read, hits of caches
-    machine.py          the modelled machine: a batch of the whole graph on GPUs like the paper's
-    epochs.py           epochs and their steps: measured here, and simulated on that machine
-    fresh.py            a process of its own, which tells its peak memory
-    accuracy_config.py  the keys of the targets of accuracy
-    accuracy_cases.py   the targets of accuracy
-    data.py             graphs on which an accuracy can fall: words, projected to dense features
-    training.py         one training, with features as a codec keeps them, and what is kept of it for later commands
-    accuracies.py       accuracy that codecs cost, in pairs of runs with the same split and the same first weights, and
-                        accuracy by epoch
-    similarity.py       how much the outputs of the layers resemble those of full features
+    sizes.py        the keys of these targets; the graphs, the share of their features in all bytes, and hits of a cache
+                    of the same size, with the codec and without
+    epochs.py       epochs and their steps: measured here, and simulated on GPUs like the paper's
+    processes.py    training in processes of its own, also from a folder whose features are prepared, and the
+                    compressing of a file: memory, bytes that are read, hits of caches, time
+    fresh.py        a process of its own, which tells its peak memory
+    accuracy.py     the targets of accuracy: what codecs cost, and accuracy by epoch
+    data.py         their keys, and graphs on which an accuracy can fall: words, projected to dense features
+    training.py     what codecs keep of features, one training with them, and what is kept of it for later commands
+    similarity.py   how much the outputs of the layers resemble those of full features
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-from fullgnn.bench.papers.modelled import SIMULATED, bars_by_origin
-from fullgnn.bench.papers.result import OURS_AND_PAPER, Result, bars
-from fullgnn.bench.papers.sparsification import compress, epochs, processes, sizes
-from fullgnn.bench.papers.sparsification.config import Config, cases, check
-from fullgnn.bench.papers.target import Target, family
+from fullgnn.bench.papers.batches import SIMULATED, bars_by_origin
+from fullgnn.bench.papers.result import OURS_AND_PAPER, bars
+from fullgnn.bench.papers.sparsification import epochs, processes, sizes
+from fullgnn.bench.papers.sparsification.sizes import SPARSE, SparsificationKeys, check, sparse_cases
+from fullgnn.bench.papers.target import Target, no_graphs
 
-__all__ = ["CASES", "Config", "run"]
+__all__ = ["CASES"]
 
-_target = partial(Target, cases=cases)
+_target = partial(Target, keys=SparsificationKeys, check=check, cases=sparse_cases)
+_counted = partial(_target, cases=partial(sparse_cases, features=False))
 _LABELS = ("graph", "model")
 _BATCHES = partial(
     bars_by_origin,
@@ -46,21 +39,19 @@ _BATCHES = partial(
 )
 _LOADING = partial(bars_by_origin, "{1}", "loading, % of an iteration", heights=OURS_AND_PAPER)
 _SHARES = partial(bars, "share of the features", "% of bytes", heights=OURS_AND_PAPER)
-_SPEED_UPS = partial(bars_by_origin, "{1}", "speed-up of the codec", columns=[epochs.SPARSE])
+_SPEED_UPS = partial(bars_by_origin, "{1}", "speed-up of the codec", columns=[SPARSE])
 
-CASES: dict[str, Callable[[Any], Result]] = {
-    "graphs": _target(("graph", "codec"), sizes.graphs, features=False),
-    "shares": _target(("graph",), sizes.shares, panels=[_SHARES], features=False),
-    "compress": compress.run,
+CASES = {
+    "graphs": _counted(("graph", "codec"), sizes.graphs),
+    "shares": _counted(("graph",), sizes.shares, panels=[_SHARES]),
+    "compress": _target(("graph", "codec"), columns=processes.COMPRESSED, finish=processes.compress, cases=no_graphs),
     "epochs": _target(_LABELS, epochs.epochs, panels=[_SPEED_UPS]),
     "ratios": _target((*_LABELS, "what"), epochs.ratios),
     "steps": _target((*_LABELS, "features are"), epochs.steps, epochs.STEPS, [_BATCHES]),
     "loading": _target(_LABELS, epochs.loading, panels=[_LOADING]),
     "throughput": _target((*_LABELS, "ranks", "host"), epochs.throughput),
-    "cache": _target(("graph", "memory of the cache", "cache"), sizes.hits, features=False),
+    "cache": _counted(("graph", "memory of the cache", "cache"), sizes.hits),
     "memory": _target(("graph", "what"), processes.memory),
     "prepared": _target(("graph", "training"), processes.prepared, processes.COLUMNS),
 }
 """What the targets of this paper count or measure, by their key ``case``."""
-
-run = family(CASES, check)

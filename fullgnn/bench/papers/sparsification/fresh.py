@@ -1,22 +1,24 @@
 """Call a function in a process of its own, and find out how much memory it takes there."""
 
-import multiprocessing
 import resource
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fullgnn.distributed.launch import environment
+from fullgnn.distributed.worker import Worker, answer_calls
 from fullgnn.errors import UnsupportedError, reason_of
 from fullgnn.telemetry.log import setup_logging
 
 _POLL_S = 0.005
+_THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
-class Fresh:
+class FreshCall:
     """What a call in a process of its own has returned."""
 
     value: Any
@@ -29,7 +31,7 @@ class Fresh:
         return self.peak_bytes - self.before_bytes
 
 
-def call_fresh(function: Callable[..., Any], *args: Any, threads: int = 1, limit_bytes: int | None = None) -> Fresh:
+def call_fresh(function: Callable[..., Any], *args: Any, threads: int = 1, limit_bytes: int | None = None) -> FreshCall:
     """Return ``function(*args)`` of a new Python, and its peak memory.
 
     Memory is what the process has written itself. Pages of files that it has mapped do not count: the system takes them
@@ -43,47 +45,42 @@ def call_fresh(function: Callable[..., Any], *args: Any, threads: int = 1, limit
     Raises:
         UnsupportedError: the function failed, or its process ended.
     """
-    context = multiprocessing.get_context("spawn")
-    pipe, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, function, args, limit_bytes), daemon=True)
-    with environment({name: str(threads) for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS")}):
-        process.start()
-    theirs.close()
+    with environment(dict.fromkeys(_THREADS, str(threads))):
+        worker = Worker.started(answer_calls)
     try:
-        found, reason = pipe.recv()
-    except EOFError:
-        process.join()
-        found, reason = None, f"its process ended with status {process.exitcode}"
-    process.join()
-    if found is None:
-        raise UnsupportedError(f"{function.__name__}: {reason}")
-    return found
+        return worker.call(_watched, function, args, limit_bytes)
+    except Exception as error:
+        raise UnsupportedError(f"{function.__name__}: {reason_of(error)}") from error
+    finally:
+        worker.close()
 
 
-def _serve(pipe: Any, function: Callable[..., Any], args: tuple[Any, ...], limit_bytes: int | None) -> None:
+def _watched(function: Callable[..., Any], args: tuple[Any, ...], limit_bytes: int | None) -> FreshCall:
     setup_logging(0)
     if limit_bytes is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
+    with _peak_bytes() as peaks:
+        value = function(*args)
+    return FreshCall(value, peaks[0], max(peaks))
+
+
+@contextmanager
+def _peak_bytes() -> Iterator[list[int]]:
+    """Note, every few milliseconds, how much memory the process has written: before, meanwhile, and at the end."""
+    peaks, done = [_written_bytes()] * 2, threading.Event()
+
+    def watch() -> None:
+        while not done.wait(_POLL_S):
+            peaks[1] = max(peaks[1], _written_bytes())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
     try:
-        before = peak = _written_bytes()
-        done = threading.Event()
-
-        def watch() -> None:
-            nonlocal peak
-            while not done.wait(_POLL_S):
-                peak = max(peak, _written_bytes())
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        try:
-            value = function(*args)
-            peak = max(peak, _written_bytes())
-        finally:
-            done.set()
-            watcher.join()
-        pipe.send((Fresh(value, before, peak), None))
-    except Exception as error:
-        pipe.send((None, reason_of(error)))
+        yield peaks
+        peaks.append(_written_bytes())
+    finally:
+        done.set()
+        watcher.join()
 
 
 def _written_bytes() -> int:

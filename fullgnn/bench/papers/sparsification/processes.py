@@ -1,31 +1,42 @@
-"""Trainings in processes of their own, with the codec and without it: their memory, what they read, hits of caches.
+"""Processes of their own, with the codec and without it: their memory, what they read, hits of caches, the time of
+compressing.
 
-The graph is in a folder, and the processes map it. ``memory`` trains on the graph, and adds up the bytes of the whole
-one; ``prepared`` trains from features that an earlier process has prepared.
-"""
+A graph is in a folder, and the processes map it. ``memory`` trains on the graph, and adds up the bytes of the whole
+one; ``prepared`` trains from features that an earlier process has prepared. ``compress`` has a file of
+Gaussian features that is larger than the memory of a process, which learns the codebook, encodes some megabytes at a
+time and writes the codes to another file, as ``loader.map_features`` does."""
 
 import itertools
+import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import torch
 
 from fullgnn.bench.papers.config import published
-from fullgnn.bench.papers.graphs import Case
+from fullgnn.bench.papers.graphs import GraphCase, full_size
 from fullgnn.bench.papers.result import Bars, Cell, Origin, Result, Series, bars, numbers, with_label
-from fullgnn.bench.papers.sparsification.config import Config, batch_size
-from fullgnn.bench.papers.sparsification.fresh import Fresh, call_fresh
-from fullgnn.bench.papers.sparsification.sizes import EPOCH, ID_BYTES, num_arcs, row_sizes
+from fullgnn.bench.papers.sparsification.fresh import FreshCall, call_fresh
+from fullgnn.bench.papers.sparsification.sizes import (
+    EPOCH,
+    ID_BYTES,
+    WAYS,
+    SparsificationKeys,
+    batch_size,
+    num_arcs,
+    row_sizes,
+)
+from fullgnn.bench.papers.trainings import fan_outs, fit_here, place
+from fullgnn.codecs import EncodedRows, Features
+from fullgnn.codecs.topk import TopK
 from fullgnn.config import MinibatchConfig
 from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import world_of_one
-from fullgnn.engine.fit import fit
-from fullgnn.engine.run import set_up
-from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph import Graph
 from fullgnn.partition.folder import open_folder
 from fullgnn.prepare.source import Preparation
@@ -33,11 +44,11 @@ from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.storage.arrays import map_npy, write_npy
 from fullgnn.storage.folder import temporary_folder
 from fullgnn.telemetry.meter import Meter
+from fullgnn.telemetry.timing import wall_ms
 
 GIB = 1 << 30
 """Bytes of what the paper calls a GB: it says that the features of MAG240M are 698 of them."""
 
-WAYS = ("full", "sparse")
 ALL, SUBGRAPH, THEIRS, OURS = "features", "features of the sub-graph", "structure, theirs", "structure, ours"
 IN_ALL, IN_ALL_SUBGRAPH, HERE, TABLE = "in all", "in all, of the sub-graph", "a process here", "features here"
 
@@ -47,7 +58,7 @@ FULL_BATCH = "full-batch"
 
 
 @dataclass(frozen=True)
-class Reads:
+class FeatureReads:
     """What an epoch reads of the features."""
 
     num_bytes: int  # of the prepared features in full-batch training; else of the rows that an epoch fetches
@@ -56,66 +67,53 @@ class Reads:
 
 ARRAYS = ("indptr", "indices", "labels", "train_mask", "val_mask", "test_mask", "features")
 
-
-Call = Callable[..., Fresh]
+Call = Callable[..., FreshCall]
 """Calls a function in a process of its own, with the folder of the graph, the number of classes, and its arguments."""
 
 
 @contextmanager
-def graph_in_folder(cfg: Config, case: Case) -> Iterator[Call]:
+def graph_in_folder(cfg: SparsificationKeys, case: GraphCase) -> Iterator[Call]:
     """The arrays of the graph of ``case`` in a folder, for the processes that the value calls."""
     with temporary_folder() as folder:
         for name in ARRAYS:
             write_npy(folder / f"{name}.npy", getattr(case.graph, name))
 
-        def call(function: Callable[..., Any], *args: Any) -> Fresh:
+        def call(function: Callable[..., Any], *args: Any) -> FreshCall:
             return call_fresh(function, folder, case.graph.num_classes, *args, threads=cfg.threads or 1)
 
         yield call
 
 
-def map_graph(folder: Path, num_classes: int) -> Graph:
-    """The graph of ``graph_in_folder``. Its arrays stay in the files until they are read."""
+def map_graph(folder: Path, num_classes: int, in_memory: tuple[str, ...] = ()) -> Graph:
+    """The graph of ``graph_in_folder``. Its arrays stay in the files until they are read, but for ``in_memory``."""
     arrays: dict[str, Any] = {name: map_npy(folder / f"{name}.npy", read_only=True) for name in ARRAYS}
+    arrays |= {name: np.array(arrays[name]) for name in in_memory}
     return Graph(**arrays, num_classes=num_classes, name="graph")
 
 
-def full_batch_keys(cfg: Config, one: Case) -> list[str]:
-    """Overrides of a full-batch training of GraphSAGE on the graph of ``one``."""
-    return [
+def trainings_of(cfg: SparsificationKeys, case: GraphCase, has_codec: bool) -> tuple[list[str], list[str]]:
+    """Overrides of a full-batch training of GraphSAGE, and of a sampled training of the same model."""
+    full_batch = [
         "model=sage",
         f"model.num_layers={len(cfg.fanouts)}",
-        f"model.hidden_channels={one.hidden}",
+        f"model.hidden_channels={case.hidden}",
         "model.dropout=0",
         "model.input_dropout=0",
-        f"seed={cfg.seed}",
+        *place(cfg, 1, cfg.seed, cfg.threads),
         "runtime.device=cpu",
-        f"runtime.threads={cfg.threads or 1}",
+        *(["codec=topk", f"codec.k={cfg.kinds[case.dataset].k}"] if has_codec else []),
     ]
+    return full_batch, [*full_batch, fan_outs(cfg.fanouts), f"loader.batch_size={batch_size(cfg, case)}"]
 
 
-def sampled_keys(cfg: Config, one: Case) -> list[str]:
-    """Overrides of a sampled training of the same model."""
-    return [
-        *full_batch_keys(cfg, one),
-        f"sampler.fanouts=[{','.join(map(str, cfg.fanouts))}]",
-        f"loader.batch_size={batch_size(cfg, one)}",
-    ]
-
-
-def codec_keys(cfg: Config, one: Case) -> list[str]:
-    """Overrides of the paper's codec."""
-    return ["codec=topk", f"codec.k={cfg.kinds[one.dataset].k}"]
-
-
-def memory(result: Result, cfg: Config, case: Case) -> None:
+def memory(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
     """Add up the bytes of the whole graph, and measure processes that train on the shrunk one."""
     full, nodes, (row, code) = case.full, case.full.num_nodes, row_sizes(cfg, case)
     structure = 2 * ID_BYTES * num_arcs(full) + ID_BYTES * nodes
     share, here = cfg.subgraph_share, case.graph.num_nodes
     with graph_in_folder(cfg, case) as call:
-        codecs: tuple[list[str], ...] = [], codec_keys(cfg, case)
-        measured = [call(train, [*sampled_keys(cfg, case), *codec], cfg.batches) for codec in codecs]
+        keys = [trainings_of(cfg, case, has_codec)[1] for has_codec in (False, True)]
+        measured = [call(train_in_memory, own, cfg.batches) for own in keys]
     sizes: dict[str, tuple[float, float]] = {
         ALL: (nodes * row, nodes * code),
         SUBGRAPH: (share * nodes * row, nodes * code),
@@ -134,66 +132,69 @@ def memory(result: Result, cfg: Config, case: Case) -> None:
         result.add((case.title, what), cells)
     drawn = [row for row in result.rows if row.labels in ((case.title, IN_ALL), (case.title, IN_ALL_SUBGRAPH))]
     result.panels += bars("{0}, full size, derived", "GiB", drawn, WAYS, ("ours", "paper"), group=1)
-    result.details[case.title] = {way: vars(fresh) for way, fresh in zip(WAYS, measured)}
+    result.details[case.title] = {way: vars(call) for way, call in zip(WAYS, measured)}
 
 
-def train(folder: Path, num_classes: int, keys: list[str], num_batches: int) -> float:
+@contextmanager
+def _sampled_steps(keys: list[str], graph: Graph) -> Iterator[tuple[Any, Meter]]:
+    """The steps of a sampled training in this process, and what counts them."""
+    run = cast(MinibatchConfig, load_config(compose(*keys, name="minibatch")))
+    with world_of_one(run.runtime) as world:
+        meter = Meter(world.device)
+        steps = set_up_sampled(run, world, meter, graph)
+        del graph
+        yield steps, meter
+        steps.loader.close()
+
+
+def train_in_memory(folder: Path, num_classes: int, keys: list[str], num_batches: int) -> float:
     """Train so many batches on the graph in ``folder``; returns the last loss.
 
     The graph and full features are read to memory. Features that a codec compresses are mapped, and are in memory some
     rows at a time.
     """
-    run = load_config(compose(*keys, name="minibatch"))
-    assert isinstance(run, MinibatchConfig)
-    graph = map_graph(folder, num_classes)
-    in_memory = ARRAYS if run.codec["name"] == "none" else [name for name in ARRAYS if name != "features"]
-    copies: dict[str, Any] = {name: np.array(getattr(graph, name)) for name in in_memory}
-    graph = replace(graph, **copies)
-    with world_of_one(run.runtime) as world:
-        steps = set_up_sampled(run, world, Meter(world.device), graph)
-        del graph
-        loss = float("nan")
-        for batch in itertools.islice(steps.loader.epoch(1), num_batches):
-            loss = steps.step(batch).read()[0]
-        steps.loader.close()
-    return loss
+    in_memory = ARRAYS[:-1] if "codec=topk" in keys else ARRAYS
+    with _sampled_steps(keys, map_graph(folder, num_classes, in_memory)) as (steps, _):
+        losses = [steps.step(batch).read()[0] for batch in itertools.islice(steps.loader.epoch(1), num_batches)]
+    return float(losses[-1])
 
 
-def prepared(result: Result, cfg: Config, case: Case) -> None:
+def prepared(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
     """Train in processes of their own on what earlier ones have prepared."""
-    measured = {way: _trainings(cfg, case, codec) for way, codec in zip(WAYS, ([], codec_keys(cfg, case)))}
+    measured = {way: _trainings(cfg, case, has_codec) for way, has_codec in zip(WAYS, (False, True))}
     for training in measured[WAYS[0]]:
         cells = {}
         for way in WAYS:
-            fresh = measured[way][training]
-            cells[f"{PEAK}, {way}"] = Cell(fresh.own_bytes / 1e9, unit="GB")
-            cells[f"{READ}, {way}"] = Cell(fresh.value.num_bytes / 1e9, unit="GB")
-            if not math.isnan(fresh.value.hits):
-                cells[f"{HITS}, {way}"] = Cell(fresh.value.hits, unit="%")
+            call = measured[way][training]
+            cells[f"{PEAK}, {way}"] = Cell(call.own_bytes / 1e9, unit="GB")
+            cells[f"{READ}, {way}"] = Cell(call.value.num_bytes / 1e9, unit="GB")
+            if not math.isnan(call.value.hits):
+                cells[f"{HITS}, {way}"] = Cell(call.value.hits, unit="%")
         result.add((case.title, training), cells)
     own = with_label(result.rows, case.title)
     series = [Series(way, [*numbers(own, f"{READ}, {way}")], []) for way in WAYS]
     result.panels.append(Bars(f"{case.title}: features that are read", "GB", [row.labels[1] for row in own], series))
     result.details[case.title] = {
-        way: {training: vars(fresh) | {"value": vars(fresh.value)} for training, fresh in processes.items()}
-        for way, processes in measured.items()
+        way: {training: vars(call) | {"value": vars(call.value)} for training, call in calls.items()}
+        for way, calls in measured.items()
     }
 
 
-def _trainings(cfg: Config, case: Case, codec: list[str]) -> dict[str, Fresh]:
-    """By training, the process that trains; the features are those that ``codec`` keeps."""
+def _trainings(cfg: SparsificationKeys, case: GraphCase, has_codec: bool) -> dict[str, FreshCall]:
+    """By training, the process that trains, with the codec or without it."""
     with graph_in_folder(cfg, case) as call:
-        full_batch = [*full_batch_keys(cfg, case), *codec, "train.epochs=1", "train.eval_every=0"]
-        sampled = [*sampled_keys(cfg, case), *codec, "loader.map_features=true"]
+        full_batch, sampled = trainings_of(cfg, case, has_codec)
+        full_batch += ["train.epochs=1", "train.eval_every=0"]
+        sampled.append("loader.map_features=true")
         call(prepare, full_batch)
-        processes = {FULL_BATCH: call(train_full_batch, full_batch)}
+        calls = {FULL_BATCH: call(train_full_batch, full_batch)}
         call(train_sampled, sampled, 0)  # leaves the rows in the cache
-        processes["sampled"] = call(train_sampled, sampled, EPOCH)
+        calls["sampled"] = call(train_sampled, sampled, EPOCH)
         for share, cache in itertools.product(cfg.cache_shares, cfg.caches):
             megabytes = share / 100 * 4 * case.graph.num_nodes * case.graph.num_features / 1e6
             keys = [*sampled, f"cache={cache}", f"cache.megabytes={megabytes!r}"]
-            processes[f"sampled, cache={cache} of {share:g} %"] = call(train_sampled, keys, EPOCH)
-        return processes
+            calls[f"sampled, cache={cache} of {share:g} %"] = call(train_sampled, keys, EPOCH)
+        return calls
 
 
 def prepare(folder: Path, num_classes: int, keys: list[str]) -> None:
@@ -201,28 +202,88 @@ def prepare(folder: Path, num_classes: int, keys: list[str]) -> None:
     Preparation(load_config(compose(*keys)), 1, map_graph(folder, num_classes)).in_folder(folder / "prepared")
 
 
-def train_full_batch(folder: Path, num_classes: int, keys: list[str]) -> Reads:
+def train_full_batch(folder: Path, num_classes: int, keys: list[str]) -> FeatureReads:
     """Train an epoch on the prepared graph."""
-    path, run = folder / "prepared", load_config(compose(*keys))
-    with world_of_one(run.runtime) as world:
-        fit(StepRunner(set_up(run, world, Meter(world.device), prepared=open_folder(path))))
-    return Reads(sum(file.stat().st_size for file in path.glob("part_*/features.npy")))
+    fit_here(keys, open_folder(folder / "prepared"))
+    return FeatureReads(sum(file.stat().st_size for file in folder.glob("prepared/part_*/features.npy")))
 
 
-def train_sampled(folder: Path, num_classes: int, keys: list[str], num_epochs: int) -> Reads:
+def train_sampled(folder: Path, num_classes: int, keys: list[str], num_epochs: int) -> FeatureReads:
     """Train so many epochs on features in a file, and count what the last one reads."""
-    run = load_config(compose(*keys, f"runtime.cache_dir={folder / 'cache'}", name="minibatch"))
-    assert isinstance(run, MinibatchConfig)
     counts: dict[str, int] = {}
-    with world_of_one(run.runtime) as world:
-        meter = Meter(world.device)
-        training = set_up_sampled(run, world, meter, map_graph(folder, num_classes))
+    own = [*keys, f"runtime.cache_dir={folder / 'cache'}"]
+    with _sampled_steps(own, map_graph(folder, num_classes)) as (steps, meter):
         for epoch in range(1, num_epochs + 1):
             meter.take()
-            for batch in training.loader.epoch(epoch):
-                training.step(batch).read()
+            for batch in steps.loader.epoch(epoch):
+                steps.step(batch).read()
             counts = meter.take().counts
-        training.loader.close()
     fetched = counts.get("fetched_bytes", 0) + counts.get("filled_bytes", 0)
-    has_cache = run.cache["name"] != "none"
-    return Reads(fetched, 100 * counts.get("hits", 0) / max(1, counts.get("input_rows", 0)) if has_cache else math.nan)
+    has_cache = any(key.startswith("cache=") for key in keys)
+    hits = 100 * counts.get("hits", 0) / max(1, counts.get("input_rows", 0))
+    return FeatureReads(fetched, hits if has_cache else math.nan)
+
+
+log = logging.getLogger(__name__)
+
+_ROWS = 1 << 14
+"""Rows of features that are made at a time."""
+
+
+class Gaussian:
+    """Rows of standard normal features, which are made when they are asked for."""
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, num_rows: int, num_columns: int, seed: int):
+        self.shape, self._random = (num_rows, num_columns), np.random.default_rng(seed)
+        self._known = self._random.standard_normal((_ROWS, num_columns), np.float32)
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        """See ``storage.arrays.SomeRows``. Blocks of rows are shuffled copies of one block, which is faster to make."""
+        count = len(range(*rows.indices(self.shape[0])))
+        return self._known[self._random.integers(len(self._known), size=count)]
+
+
+COMPRESSED = ("file", "time", "rate", "peak memory", "compressed", "full size")
+
+
+def compress(result: Result, cfg: SparsificationKeys) -> None:
+    """Compress a file of the features of each graph, which is not made."""
+    for name in cfg.chosen:
+        full, k, title = full_size(name), cfg.kinds[name].k, cfg.graphs[name].title
+        with temporary_folder() as folder:
+            source, target = folder / "features.npy", folder / "codes.npy"
+            num_rows = max(1, round(cfg.file_megabytes * 1e6 / (4 * full.num_features)))
+            write_npy(source, Gaussian(num_rows, full.num_features, cfg.seed))
+            limit = round(cfg.limit_megabytes * 1e6)
+            call = call_fresh(compressed, source, target, k, threads=cfg.threads or 1, limit_bytes=limit)
+            size, codes = 4 * num_rows * full.num_features, map_npy(target, read_only=True).nbytes
+        seconds, whole = call.value, 4 * full.num_nodes * full.num_features
+        cells = {
+            "file": Cell(size / 1e9, unit="GB"),
+            "time": Cell(seconds, unit="s"),
+            "rate": Cell(size / seconds / 1e9, unit="GB/s"),
+            "peak memory": Cell(call.peak_bytes / 1e9, unit="GB"),
+            "compressed": Cell(codes / 1e9, unit="GB"),
+            "full size": Cell(whole * seconds / size, unit="s", origin="simulated"),
+        }
+        result.add((title, f"k={k}"), cells, graph=name)
+        result.details[title] = {"libraries_bytes": call.before_bytes, "full_bytes": whole}
+        log.info("%s: %.1f s", title, seconds)
+
+
+def compressed(source: Path, target: Path, k: int) -> float:
+    """Write the codes of the features in the file ``source`` to ``target``; returns the seconds that it took.
+
+    The loops are compiled before.
+    """
+    TopK(k).learn(Features(np.zeros((2, 8), np.float32), "float32"))
+    features = Features(map_npy(source, read_only=True), "float32")
+
+    def encode() -> None:
+        rows = EncodedRows.of(TopK(k), features)
+        assert rows is not None
+        write_npy(target, rows)
+
+    return wall_ms(encode, torch.device("cpu")) / 1e3

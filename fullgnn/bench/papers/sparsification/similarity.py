@@ -4,34 +4,29 @@ import logging
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from fullgnn.bench.papers.graphs import Case
+from fullgnn.bench.papers.graphs import GraphCase
 from fullgnn.bench.papers.result import OURS_AND_PAPER, Cell, Result, TableRow, bars, transposed
-from fullgnn.bench.papers.sparsification.accuracy_config import Config, Model
-from fullgnn.bench.papers.sparsification.data import with_split
+from fullgnn.bench.papers.sparsification.data import AccuracyKeys, AccuracyModel, with_split
 from fullgnn.bench.papers.sparsification.training import (
     FLOAT_BYTES,
     FULL,
     Kept,
     context_of,
     encode,
-    full_batch,
+    fit_with,
     kept_ways,
-    quiet,
     training_keys,
 )
+from fullgnn.bench.papers.trainings import run_here
 from fullgnn.codecs import NO_CONTEXT, CodecContext
-from fullgnn.config.compose import compose, load_config
-from fullgnn.distributed import world_of_one
 from fullgnn.engine.passes import predict
-from fullgnn.engine.run import set_up
 from fullgnn.graph import Graph
 from fullgnn.models.stack import Stack
-from fullgnn.prepare.source import Preparation
-from fullgnn.telemetry.meter import Meter
 
 log = logging.getLogger(__name__)
 
@@ -67,21 +62,18 @@ def outputs(
         context: what the codec has learnt.
         weights: the parameters of the model by name; None: the first ones.
     """
-    config = load_config(compose(*overrides, "optimizations.cache_aggregation=false"))
-    with quiet(), world_of_one(config.runtime) as world:
-        prepared = Preparation(config, 1, graph, codec_context=context).in_memory()
-        run = set_up(config, world, Meter(world.device), prepared=prepared)
+    with run_here([*overrides, "optimizations.cache_aggregation=false"], graph, context) as run:
         if weights is not None:
             run.model.load_state_dict(weights)
         assert isinstance(run.model, Stack) and isinstance(run.graph.features, Tensor)
-        found = [run.graph.features.cpu().numpy()]
+        rows = [run.graph.features.cpu().numpy()]
         for layer in run.model.layers:
-            layer.register_forward_hook(lambda module, args, output: found.append(output.detach().cpu().numpy()))
+            layer.register_forward_hook(lambda module, args, output: rows.append(output.detach().cpu().numpy()))
         predict(run)
-    return found
+    return rows
 
 
-def run(result: Result, cfg: Config, case: Case) -> None:
+def similarities(result: Result, cfg: AccuracyKeys, case: GraphCase) -> None:
     """Compare the outputs at every ratio, with the first weights and after training."""
     for model in map(cfg.models.__getitem__, cfg.chosen_models):
         rows: dict[str, dict[str, TableRow]] = {}  # by the weights and by what is kept
@@ -91,9 +83,9 @@ def run(result: Result, cfg: Config, case: Case) -> None:
             assert encoding is not None
             cells = {RATIO: Cell(FLOAT_BYTES * case.graph.num_features / encoding.row_bytes, origin="derived")}
             cells |= {f"layer {layer}" if layer else INPUT: Cell(mean) for layer, mean in enumerate(means)}
-            names = {"codec": kept.name, "ratio": kept.ratio, "weights": weights, "graph": case.dataset}
+            names: dict[str, Any] = {"codec": kept.name, "ratio": kept.ratio, "weights": weights, "graph": case.dataset}
             labels = (case.title, model.title, kept.label, weights)
-            result.add(labels, cells | {SAME: Cell(same, unit="%")}, cfg.paper, **names)
+            result.add(labels, cells | {SAME: Cell(same, unit="%")}, **names)
             rows.setdefault(weights, {})[kept.label] = result.rows[-1]
         for weights, own in rows.items():
             layers = [row for row in transposed(own) if row.labels[0] not in (RATIO, SAME)]
@@ -102,35 +94,33 @@ def run(result: Result, cfg: Config, case: Case) -> None:
     result.columns = [*dict.fromkeys(name for row in result.rows for name in row.cells if name != SAME), SAME]
 
 
-def _similarities(cfg: Config, case: Case, model: Model) -> dict[tuple[str, Kept], list[list[float]]]:
+def _similarities(
+    cfg: AccuracyKeys, case: GraphCase, model: AccuracyModel
+) -> dict[tuple[str, Kept], list[list[float]]]:
     """By the weights and by what is kept: of each seed, the similarity of each layer and the part of the predictions
     that are the same."""
-    found: dict[tuple[str, Kept], list[list[float]]] = {}
+    by_weights: dict[tuple[str, Kept], list[list[float]]] = {}
+
+    def trained(kept: Kept) -> Mapping[str, Tensor]:
+        """The parameters after training, at the epoch with the best validation."""
+        best = fit_with(cfg, case, model, kept, seed).best
+        assert best is not None, "there are validation nodes"
+        return best.model
+
+    def outputs_of(kept: Kept, weights: Mapping[str, Tensor] | None) -> list[np.ndarray]:
+        keys = training_keys(cfg, case, model, kept, seed)
+        return outputs(graph, keys, context_of(cfg, case, model, kept), weights)
+
     for seed in cfg.seeds:
-        graph, begin = with_split(case.graph, cfg, seed), time.perf_counter()
-        trains = case.dataset in cfg.trained_on
-        trained = _weights(cfg, case, graph, model, FULL, seed) if trains else None
+        graph, begin, trains = with_split(case.graph, cfg, seed), time.perf_counter(), case.dataset in cfg.trained_on
+        shared = trained(FULL) if trains else None
         for weights in WEIGHTS if trains else (FIRST,):
-            of_full = None if weights == FIRST else trained
-            full = _outputs(cfg, case, graph, model, FULL, seed, of_full)
+            of_full = None if weights == FIRST else shared
+            full = outputs_of(FULL, of_full)
             for kept in kept_ways(cfg, case):
-                own_weights = _weights(cfg, case, graph, model, kept, seed) if weights == OWN else of_full
-                own = _outputs(cfg, case, graph, model, kept, seed, own_weights)
+                own = outputs_of(kept, trained(kept) if weights == OWN else of_full)
                 values = [similarity(before, after) for before, after in zip(full, own, strict=True)]
                 same = 100 * float(np.mean(full[-1].argmax(1) == own[-1].argmax(1)))
-                found.setdefault((weights, kept), []).append([*values, same])
+                by_weights.setdefault((weights, kept), []).append([*values, same])
         log.info("%s, %s, seed %d: %.0f s", case.title, model.title, seed, time.perf_counter() - begin)
-    return found
-
-
-def _weights(cfg: Config, case: Case, graph: Graph, model: Model, kept: Kept, seed: int) -> Mapping[str, Tensor]:
-    """The parameters after training, at the epoch with the best validation."""
-    best = full_batch(graph, training_keys(cfg, case, model, kept, seed), context_of(cfg, case, model, kept)).best
-    assert best is not None, "there are validation nodes"
-    return best.model
-
-
-def _outputs(
-    cfg: Config, case: Case, graph: Graph, model: Model, kept: Kept, seed: int, weights: Mapping[str, Tensor] | None
-) -> list[np.ndarray]:
-    return outputs(graph, training_keys(cfg, case, model, kept, seed), context_of(cfg, case, model, kept), weights)
+    return by_weights

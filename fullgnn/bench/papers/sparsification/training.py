@@ -1,67 +1,35 @@
-"""One training, in this process, with features as a codec keeps them; the evaluation reads what the training reads.
+"""What codecs keep of the features, and one training, in this process, with such features; the evaluation reads what
+the training reads.
 
-What is known of a training is kept in the cache: an interrupted target of hundreds of them goes on where it was.
-"""
+What is known of a training is kept in the cache: an interrupted target of hundreds of them goes on where it was."""
 
 import functools
 import hashlib
-import logging
 import math
-import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import torch
 
-from fullgnn.bench.papers.graphs import Case
-from fullgnn.bench.papers.sparsification.accuracy_config import CodecRows, Config, Model
-from fullgnn.bench.papers.sparsification.data import with_split
+from fullgnn.bench.papers.graphs import GraphCase
+from fullgnn.bench.papers.sparsification.data import AccuracyKeys, AccuracyModel, CodecRows, with_split
+from fullgnn.bench.papers.trainings import epoch_s, fit_here, place, quiet
 from fullgnn.codecs import NO_CONTEXT, Codec, CodecContext, Features, Learning, State, build_codec
 from fullgnn.codecs.encoded import has_state, rows_in_memory
 from fullgnn.codecs.topk import GROUP
-from fullgnn.config import MinibatchConfig
 from fullgnn.config.compose import compose, load_config
-from fullgnn.distributed import world_of_one
-from fullgnn.engine.fit import FitResult, fit
-from fullgnn.engine.run import set_up
-from fullgnn.engine.step_runner import StepRunner
-from fullgnn.graph import Graph
-from fullgnn.prepare.source import Preparation, codec_context
-from fullgnn.sampling.setup import set_up_sampled
+from fullgnn.engine.fit import FitResult
+from fullgnn.prepare.source import codec_context
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.machine import git_commit
-from fullgnn.telemetry.meter import Meter
 
 FLOAT_BYTES = 4
 
-KIND = "trained"
-"""Folder, in the cache, of trainings."""
-
-DIRTY = "-dirty"
-"""At the end of ``git_commit`` where files have changed since."""
-
 COMPILING_S = 5.0
 """A codec that takes less than so many seconds is timed again, since the first time may have compiled its loops."""
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A training that has ended."""
-
-    accuracy: float  # of the test nodes, per cent, at the epoch with the best accuracy of the validation nodes
-    best_epoch: int
-    curve: list[float]  # accuracy of the validation nodes, per cent, after each epoch
-    epoch_s: float  # the median, without evaluations
-
-
-@functools.cache
-def _commit() -> str | None:
-    """The commit when this process trains for the first time: a later one is not what the process runs."""
-    return git_commit()
 
 
 @dataclass(frozen=True)
@@ -82,22 +50,22 @@ FULL = Kept("none", "full", 1)
 """Features as they are."""
 
 
-def kept_ways(cfg: Config, case: Case) -> list[Kept]:
+def kept_ways(cfg: AccuracyKeys, case: GraphCase) -> list[Kept]:
     """The chosen codecs at the chosen ratios that they have.
 
     Raises:
         ConfigError: a codec does not take its keys.
     """
-    found = [
+    ways = [
         Kept(name, codec.title, ratio, tuple(codec_keys(codec, ratio, case.graph.num_features)))
         for name, codec in ((name, cfg.codecs[name]) for name in cfg.chosen_codecs)
         if codec.datasets is None or case.dataset in codec.datasets
         for ratio in cfg.ratios
         if ratio in codec.at
     ]
-    for kept in found:  # before hours of training
+    for kept in ways:  # before hours of training
         build_codec(load_config(compose(*kept.keys)).codec)
-    return found
+    return ways
 
 
 def codec_keys(codec: CodecRows, ratio: int, num_columns: int) -> list[str]:
@@ -109,7 +77,7 @@ def codec_keys(codec: CodecRows, ratio: int, num_columns: int) -> list[str]:
     }
     keys = [*codec.keys, *codec.at[ratio]]
     for name, number in numbers.items():
-        keys = [one.replace(name, str(number)) for one in keys]
+        keys = [key.replace(name, str(number)) for key in keys]
     return keys
 
 
@@ -124,48 +92,7 @@ def nearest_k(num_columns: int, ratio: float) -> int:
     return min(range(1, GROUP // 2 + 1), key=distance)
 
 
-def train_one(cfg: Config, case: Case, model: Model, kept: Kept, seed: int) -> Trained:
-    """Train until the accuracy of the validation nodes no longer rises.
-
-    Args:
-        seed: of the split, of the first weights, and of all that is drawn.
-    """
-    encoding = encode(cfg, case, model, kept)
-    read = "" if encoding is None else encoding.digest
-    split = cfg.train_fraction, cfg.val_fraction
-    known = (*identity(cfg, case), *split, *training_keys(cfg, case, model, FULL, seed), read)
-    if known not in _KNOWN:
-        commit = None if cfg.cache_dir is None else _commit()
-        # A training that is kept is of one commit: other code may train to another accuracy.
-        cache = Cache(None if commit is None or commit.endswith(DIRTY) else cfg.cache_dir)
-        key = cache.key(commit=commit, torch=torch.__version__, training=list(map(str, known)))
-        trained = cache.load(KIND, key, lambda arrays: Trained(**{name: one.tolist() for name, one in arrays.items()}))
-        if trained is None:
-            trained = _train(cfg, case, model, kept, seed)
-            cache.store(KIND, key, {name: np.array(value) for name, value in vars(trained).items()})
-        _KNOWN[known] = trained
-    return _KNOWN[known]
-
-
-_KNOWN: dict[tuple[object, ...], Trained] = {}
-"""What this process has trained: targets of one command share it, and codecs that decode to the same features."""
-
-
-def _train(cfg: Config, case: Case, model: Model, kept: Kept, seed: int) -> Trained:
-    graph, overrides = with_split(case.graph, cfg, seed), training_keys(cfg, case, model, kept, seed)
-    if not model.sampled:
-        return _trained(full_batch(graph, overrides, context_of(cfg, case, model, kept)))
-    config = cast(MinibatchConfig, load_config(compose(*overrides, name="minibatch")))
-    with quiet(), world_of_one(config.runtime) as world:
-        return _trained(fit(set_up_sampled(config, world, Meter(world.device), graph)))
-
-
-def identity(cfg: Config, case: Case) -> tuple[object, ...]:
-    """What the graph of a case depends on."""
-    return case.dataset, case.scale, str(cfg.data[case.dataset]), cfg.data_seed
-
-
-def training_keys(cfg: Config, case: Case, model: Model, kept: Kept, seed: int) -> list[str]:
+def training_keys(cfg: AccuracyKeys, case: GraphCase, model: AccuracyModel, kept: Kept, seed: int) -> list[str]:
     """The overrides of a training."""
     limits = (cfg.sampled_max_epochs, cfg.sampled_patience) if model.sampled else (cfg.max_epochs, cfg.patience)
     return [
@@ -175,47 +102,17 @@ def training_keys(cfg: Config, case: Case, model: Model, kept: Kept, seed: int) 
         f"train.epochs={limits[0]}",
         f"train.patience={limits[1]}",
         *kept.keys,
-        f"seed={seed}",
-        f"runtime.threads={cfg.threads}",
-        f"runtime.device={cfg.device}",
-        "runtime.nproc=1",
+        *place(cfg, 1, seed, cfg.threads),
     ]
 
 
-def full_batch(graph: Graph, overrides: Sequence[str], context: CodecContext) -> FitResult:
-    """Train full-batch.
-
-    Args:
-        context: what the codec has learnt, see ``context_of``.
-    """
-    config = load_config(compose(*overrides))
-    with quiet(), world_of_one(config.runtime) as world:
-        prepared = Preparation(config, 1, graph, codec_context=context).in_memory()
-        return fit(StepRunner(set_up(config, world, Meter(world.device), prepared=prepared)))
-
-
-def _trained(result: FitResult) -> Trained:
-    assert result.best is not None, "there are validation nodes"
-    times = [one.cost.time_ms["epoch"] / 1e3 for one in result.epochs]
-    curve = [one.metrics["val_accuracy"] for one in result.epochs if one.metrics is not None]
-    accuracy, *percents = (100 * np.array([result.best.metrics["test_accuracy"], *curve], float)).tolist()  # None: nan
-    return Trained(accuracy, result.best.epoch, percents, statistics.median(times[1:] or times))
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Log warnings only: a target has many trainings, and a line for each of them."""
-    logger = logging.getLogger("fullgnn")
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+def identity(cfg: AccuracyKeys, case: GraphCase) -> tuple[object, ...]:
+    """What the graph of a case depends on."""
+    return case.dataset, case.scale, str(cfg.data[case.dataset]), cfg.data_seed
 
 
 @dataclass(frozen=True, eq=False)
-class Encoding:
+class EncodedFeatures:
     """The features of a graph, encoded alone."""
 
     code_bytes: int  # of a node's row
@@ -239,28 +136,27 @@ class Encoding:
         return [name for name in self.state if name.startswith("_")]
 
 
-def encode(cfg: Config, case: Case, model: Model, kept: Kept) -> Encoding | None:
+_ENCODED: dict[tuple[object, ...], EncodedFeatures | None] = {}
+
+
+def encode(cfg: AccuracyKeys, case: GraphCase, model: AccuracyModel, kept: Kept) -> EncodedFeatures | None:
     """Let a codec learn and encode all features, once a process; None: there is none."""
     overrides = training_keys(cfg, case, model, kept, cfg.seeds[0])
     config = load_config(compose(*overrides, name="minibatch" if model.sampled else "config"))
     context = codec_context(config)
-    about = str(context.identity(config.codec))
-    known = (*identity(cfg, case), kept.keys, about)
+    known = (*identity(cfg, case), kept.keys, str(context.identity(config.codec)))
     if known not in _ENCODED:
         _ENCODED[known] = _encode(config.codec, context, case)
     return _ENCODED[known]
 
 
-def context_of(cfg: Config, case: Case, model: Model, kept: Kept) -> CodecContext:
+def context_of(cfg: AccuracyKeys, case: GraphCase, model: AccuracyModel, kept: Kept) -> CodecContext:
     """What the codec has learnt of the features of a graph, so that no training learns it anew."""
     encoding = encode(cfg, case, model, kept)
     return NO_CONTEXT if encoding is None else CodecContext(encoding.state or None)
 
 
-_ENCODED: dict[tuple[object, ...], Encoding | None] = {}
-
-
-def _encode(node: Mapping[str, Any], context: CodecContext, case: Case) -> Encoding | None:
+def _encode(node: Mapping[str, Any], context: CodecContext, case: GraphCase) -> EncodedFeatures | None:
     if build_codec(node, context) is None:
         return None
     for _ in range(2):
@@ -273,4 +169,69 @@ def _encode(node: Mapping[str, Any], context: CodecContext, case: Case) -> Encod
     state = cast(Learning, codec).state() if has_state(codec) else {}
     decoded = codec.decode(torch.from_numpy(np.ascontiguousarray(rows)), torch.float32)
     digest = hashlib.sha256(np.ascontiguousarray(decoded.numpy()).view(np.uint8).data).hexdigest()
-    return Encoding(rows[:1].nbytes, state, seconds, len(rows), digest)
+    return EncodedFeatures(rows[:1].nbytes, state, seconds, len(rows), digest)
+
+
+KIND = "trained"
+"""Folder, in the cache, of trainings."""
+
+DIRTY = "-dirty"
+"""At the end of ``git_commit`` where files have changed since."""
+
+
+@dataclass(frozen=True)
+class KnownTraining:
+    """A training that has ended."""
+
+    accuracy: float  # of the test nodes, per cent, at the epoch with the best accuracy of the validation nodes
+    best_epoch: int
+    curve: list[float]  # accuracy of the validation nodes, per cent, after each epoch
+    epoch_s: float  # the median, without evaluations
+
+
+@functools.cache
+def _commit() -> str | None:
+    """The commit when this process trains for the first time: a later one is not what the process runs."""
+    return git_commit()
+
+
+_KNOWN: dict[tuple[object, ...], KnownTraining] = {}
+"""What this process has trained: targets of one command share it, and codecs that decode to the same features."""
+
+
+def train_one(cfg: AccuracyKeys, case: GraphCase, model: AccuracyModel, kept: Kept, seed: int) -> KnownTraining:
+    """Train until the accuracy of the validation nodes no longer rises.
+
+    Args:
+        seed: of the split, of the first weights, and of all that is drawn.
+    """
+    encoding = encode(cfg, case, model, kept)
+    read = "" if encoding is None else encoding.digest
+    split = cfg.train_fraction, cfg.val_fraction
+    known = (*identity(cfg, case), *split, *training_keys(cfg, case, model, FULL, seed), read)
+    if known not in _KNOWN:
+        commit = None if cfg.cache_dir is None else _commit()
+        # A training that is kept is of one commit: other code may train to another accuracy.
+        cache = Cache(None if commit is None or commit.endswith(DIRTY) else cfg.cache_dir)
+        key = cache.key(commit=commit, torch=torch.__version__, training=list(map(str, known)))
+        training = cache.load(KIND, key, lambda arrays: KnownTraining(**{k: v.tolist() for k, v in arrays.items()}))
+        if training is None:
+            training = _known(fit_with(cfg, case, model, kept, seed))
+            cache.store(KIND, key, {name: np.array(value) for name, value in vars(training).items()})
+        _KNOWN[known] = training
+    return _KNOWN[known]
+
+
+def fit_with(cfg: AccuracyKeys, case: GraphCase, model: AccuracyModel, kept: Kept, seed: int) -> FitResult:
+    """Train on the split of ``seed``, with features as a codec keeps them."""
+    context = NO_CONTEXT if model.sampled else context_of(cfg, case, model, kept)
+    overrides = training_keys(cfg, case, model, kept, seed)
+    return fit_here(overrides, with_split(case.graph, cfg, seed), model.sampled, context)
+
+
+def _known(result: FitResult) -> KnownTraining:
+    assert result.best is not None, "there are validation nodes"
+    seconds = [epoch.cost.time_ms["epoch"] / 1e3 for epoch in result.epochs]
+    curve = [epoch.metrics["val_accuracy"] for epoch in result.epochs if epoch.metrics is not None]
+    accuracy, *percents = (100 * np.array([result.best.metrics["test_accuracy"], *curve], float)).tolist()  # None: nan
+    return KnownTraining(accuracy, result.best.epoch, percents, epoch_s(seconds))

@@ -2,15 +2,13 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from omegaconf import MISSING
 
-from fullgnn.bench.papers.config import TargetConfig
-from fullgnn.bench.papers.graphs import cases, load
-from fullgnn.bench.papers.jobs import num_epochs, run_config, train_processes
+from fullgnn.bench.papers.config import Keys
+from fullgnn.bench.papers.graphs import load
 from fullgnn.bench.papers.result import (
     Cell,
     Curve,
@@ -23,6 +21,7 @@ from fullgnn.bench.papers.result import (
     speedups,
     with_label,
 )
+from fullgnn.bench.papers.trainings import num_epochs, run_config, train_ranks
 from fullgnn.bench.peers.torch_sparse import gcn
 from fullgnn.bench.peers.training import trainer
 from fullgnn.bench.problem import make_problem
@@ -34,21 +33,8 @@ PLAIN = "PyTorch"
 TIME, LOSS_DIFFERENCE = "time to the same loss", "largest difference of the loss"
 
 
-@dataclass
-class Config(TargetConfig):
-    """Keys of ``conf/experiment/reproduce/fig7.yaml``."""
-
-    others: list[str] = field(default_factory=list)
-    other_hidden: int = MISSING
-    processes: list[int] = field(default_factory=list)
-    overrides: list[str] = field(default_factory=list)
-    tolerance: float = MISSING
-    paper_over_plain: float = MISSING
-    paper_over_single: float = MISSING
-
-
 @dataclass(frozen=True)
-class Training:
+class LossCurve:
     """One run, epoch by epoch."""
 
     loss: list[float]  # before the update
@@ -66,28 +52,26 @@ class Training:
         return next((seconds for seconds, own in zip(self.elapsed_s, self.loss) if own <= loss), None)
 
 
-Runs = dict[str, Training]
+Runs = dict[str, LossCurve]
 """By column: the plain GCN, then ours by number of processes."""
 
 
-def run(cfg: Config) -> Result:
+def convergence(result: Result, cfg: Keys) -> None:
     """Train all of them on each graph; the processes of ours are real ones."""
-    columns = (PLAIN, *map(_ours, _processes(cfg)))
-    result = Result(("graph", "of"), columns, cases=cases(cfg))
+    result.columns = (PLAIN, *(f"ours p={p}" for p in processes(cfg)))
     chosen = [(case.title, case.graph, case.hidden, num_epochs(cfg, case)) for case in result.cases]
     chosen += [(name, load(f"dataset={name}"), cfg.other_hidden, cfg.epochs or cfg.few_epochs) for name in cfg.others]
     for title, graph, hidden, epochs in chosen:
         runs = {PLAIN: train_plain(cfg, graph, hidden, epochs)}
-        runs |= {_ours(p): train_ours(cfg, graph, hidden, epochs, p) for p in _processes(cfg)}
+        runs |= {f"ours p={p}": train_ours(cfg, graph, hidden, epochs, p) for p in processes(cfg)}
         result.rows += _rows(title, runs, cfg.tolerance)
         result.panels += _panels(title, runs)
-        result.details[title] = {name: vars(one) for name, one in runs.items()}
-    result.notes = [_losses_note(result.rows, cfg.tolerance), *cfg.notes]
-    result.rows += _largest(cfg, result.rows)
-    return result
+        result.details[title] = {name: vars(run) for name, run in runs.items()}
+    result.notes.insert(0, _losses_note(result.rows, cfg.tolerance))
+    result.rows += _largest(cfg, result.rows, list(result.columns))
 
 
-def train_plain(cfg: Config, graph: Graph, hidden: int, epochs: int) -> Training:
+def train_plain(cfg: Keys, graph: Graph, hidden: int, epochs: int) -> LossCurve:
     """Train the benchmark's layers A (H W) + b with PyTorch's sparse product and its autograd, in this process."""
     begin, device = time.perf_counter(), cfg.torch_device
     problem = make_problem(graph, hidden, device)
@@ -97,7 +81,7 @@ def train_plain(cfg: Config, graph: Graph, hidden: int, epochs: int) -> Training
     step = trainer(plain, problem)
     test = torch.from_numpy(np.flatnonzero(graph.test_mask)).to(device)
 
-    run = Training([], [], [], time.perf_counter() - begin)
+    run = LossCurve([], [], [], time.perf_counter() - begin)
     for _ in range(epochs):
         run.seconds.append(wall_ms(lambda: run.loss.append(step()), device) / 1e3)
         with torch.no_grad():
@@ -106,27 +90,17 @@ def train_plain(cfg: Config, graph: Graph, hidden: int, epochs: int) -> Training
     return run
 
 
-def train_ours(cfg: Config, graph: Graph, hidden: int, epochs: int, nproc: int) -> Training:
+def train_ours(cfg: Keys, graph: Graph, hidden: int, epochs: int, num_ranks: int) -> LossCurve:
     """Train ours on real processes of this machine. The times of a step are rank 0's, which waits for the others."""
     own = [*cfg.overrides, f"train.epochs={epochs}", "train.eval_every=1"]
-    record, lines = train_processes(cfg, graph, hidden, nproc, *own)
-    return Training(
-        [line["loss"] for line in lines],
-        [line["test_accuracy"] for line in lines],
-        [line["time_ms"]["epoch"] / 1e3 for line in lines],
-        record.setup_time_s,
-    )
+    run = train_ranks(cfg, graph, hidden, num_ranks, *own)
+    return LossCurve(run.by_epoch("loss"), run.by_epoch("test_accuracy"), run.seconds, run.record.setup_time_s)
 
 
-def _processes(cfg: Config) -> list[int]:
+def processes(cfg: Keys) -> list[int]:
     """Return the numbers of processes of ours for which there are devices."""
-    assert cfg.nproc is not None
-    most = min(cfg.nproc, torch.cuda.device_count()) if cfg.device == "cuda" else cfg.nproc
+    most = min(cfg.most_ranks, torch.cuda.device_count()) if cfg.device == "cuda" else cfg.most_ranks
     return [p for p in cfg.processes if p <= most]
-
-
-def _ours(nproc: int) -> str:
-    return f"ours p={nproc}"
 
 
 def _rows(title: str, runs: Runs, tolerance: float) -> list[TableRow]:
@@ -134,36 +108,35 @@ def _rows(title: str, runs: Runs, tolerance: float) -> list[TableRow]:
     times, *others = rows_of(
         {
             column: {
-                (title, TIME): Cell(one.seconds_to(plain.loss[-1] + tolerance), unit="s"),
-                (title, "time of all steps"): Cell(one.elapsed_s[-1], unit="s"),
-                (title, "set-up and first step"): Cell(one.setup_s + one.seconds[0], unit="s"),
-                (title, "last loss"): Cell(one.loss[-1]),
-                (title, "last test accuracy"): Cell(one.accuracy[-1]),
-                (title, LOSS_DIFFERENCE): Cell(_difference(one.loss, plain.loss)),
-                (title, "largest difference of the test accuracy"): Cell(_difference(one.accuracy, plain.accuracy)),
+                (title, TIME): Cell(run.seconds_to(plain.loss[-1] + tolerance), unit="s"),
+                (title, "time of all steps"): Cell(run.elapsed_s[-1], unit="s"),
+                (title, "set-up and first step"): Cell(run.setup_s + run.seconds[0], unit="s"),
+                (title, "last loss"): Cell(run.loss[-1]),
+                (title, "last test accuracy"): Cell(run.accuracy[-1]),
+                (title, LOSS_DIFFERENCE): Cell(_difference(run.loss, plain.loss)),
+                (title, "largest difference of the test accuracy"): Cell(_difference(run.accuracy, plain.accuracy)),
             }
-            for column, one in runs.items()
+            for column, run in runs.items()
         }
     )
     return [TableRow(times.labels, speedups(times.cells, PLAIN)), *others]
 
 
-def _difference(one: Sequence[float], other: Sequence[float]) -> float:
-    return float(np.abs(np.array(one) - np.array(other)).max())
+def _difference(ours: Sequence[float], plain: Sequence[float]) -> float:
+    return float(np.abs(np.array(ours) - np.array(plain)).max())
 
 
-def _largest(cfg: Config, rows: Sequence[TableRow]) -> list[TableRow]:
+def _largest(cfg: Keys, rows: Sequence[TableRow], columns: list[str]) -> list[TableRow]:
     """Find the largest speed-ups over the graphs. Those of the paper's text stand beside the most processes."""
-    times, ours = [row.cells for row in with_label(rows, TIME)], list(map(_ours, _processes(cfg)))
-    largest = []
-    for base, paper in ((PLAIN, cfg.paper_over_plain), (_ours(1), cfg.paper_over_single)):
-        found = {}
-        for column in ours if base in times[0] else []:
+    times, largest = [row.cells for row in with_label(rows, TIME)], []
+    for base, paper in ((PLAIN, cfg.paper_over_plain), ("ours p=1", cfg.paper_over_single)):
+        row = {}
+        for column in columns[1:] if base in columns else ():
             if column != base:
                 ratios = [over(of_graph[base].ours, of_graph[column].ours) for of_graph in times]
                 most = max((ratio for ratio in ratios if ratio is not None), default=None)
-                found[column] = Cell(most, paper if column == ours[-1] else None)
-        largest.append(TableRow(("largest", f"speed-up over {base}"), found))
+                row[column] = Cell(most, paper if column == columns[-1] else None)
+        largest.append(TableRow(("largest", f"speed-up over {base}"), row))
     return largest
 
 
@@ -173,9 +146,9 @@ def _panels(title: str, runs: Runs) -> list[Curves]:
     for what, ylabel in (("loss", "training loss"), ("accuracy", "test accuracy")):
         for by, xlabel in (("epoch", "epoch"), ("time", "seconds")):
             curves = []
-            for name, one in runs.items():
-                x = one.elapsed_s if by == "time" else [float(epoch + 1) for epoch in range(len(one.loss))]
-                curves.append(Curve(name, x, getattr(one, what), dashed=name != PLAIN))
+            for name, run in runs.items():
+                x = run.elapsed_s if by == "time" else [float(epoch + 1) for epoch in range(len(run.loss))]
+                curves.append(Curve(name, x, getattr(run, what), dashed=name != PLAIN))
             panels.append(Curves(f"{title}: {what} by {by}", xlabel, ylabel, curves))
     return panels
 

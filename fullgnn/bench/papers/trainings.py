@@ -1,29 +1,135 @@
-"""Training runs of ours on a given graph, all at the same task."""
+"""Trainings: by the command in processes of its own, in this process, and jobs that are measured or simulated."""
 
 import functools
 import gc
+import logging
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 
-from fullgnn import train, train_minibatch
-from fullgnn.api import train_graph
-from fullgnn.bench.papers.config import JobShape, TargetConfig
-from fullgnn.bench.papers.graphs import Case
+from fullgnn import train as train_full_batch
+from fullgnn import train_minibatch
+from fullgnn.bench.papers.config import JobShape, Keys
+from fullgnn.bench.papers.graphs import GraphCase, in_file
 from fullgnn.bench.papers.result import Cell, Labels, Origin
-from fullgnn.config import Config
+from fullgnn.codecs import NO_CONTEXT, CodecContext
+from fullgnn.config import Config, MinibatchConfig
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.overrides import quote
 from fullgnn.costs.hardware import Hardware, load_hardware
 from fullgnn.costs.simulate import prepare_for, simulate
+from fullgnn.distributed import world_of_one
+from fullgnn.engine.fit import FitResult, fit
+from fullgnn.engine.run import Run, set_up
+from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph import Graph
 from fullgnn.partition.prepared import PreparedGraph
+from fullgnn.prepare.source import Preparation
+from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.storage.folder import temporary_folder
 from fullgnn.storage.record import RunRecord, read_epochs
+from fullgnn.telemetry.meter import Meter
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A training that has ended."""
+
+    record: RunRecord
+    epochs: list[dict[str, Any]]  # the lines of ``epochs.jsonl``
+
+    def by_epoch(self, metric: str) -> list[float]:
+        """A ``metric`` of each epoch."""
+        return [epoch[metric] for epoch in self.epochs]
+
+    @property
+    def seconds(self) -> list[float]:
+        """Seconds of each epoch, without its evaluation."""
+        return [epoch["time_ms"]["epoch"] / 1e3 for epoch in self.epochs]
+
+
+def place(cfg: Keys, num_ranks: int, seed: int, threads: int | None = None) -> list[str]:
+    """Overrides: where a training runs, and what it draws.
+
+    Args:
+        threads: of each rank; None: the ranks divide the threads of the target among them.
+    """
+    threads = threads or max(1, (cfg.threads or 1) * cfg.most_ranks // num_ranks)
+    runtime = [f"runtime.nproc={num_ranks}", f"runtime.threads={threads}", f"runtime.device={cfg.device}"]
+    return [*runtime, f"seed={seed}"]
+
+
+def fan_outs(fanouts: Sequence[int]) -> str:
+    """The override for these fan-outs, from the targets outwards."""
+    return f"sampler.fanouts=[{','.join(map(str, fanouts))}]"
+
+
+def train(overrides: Sequence[str], sampled: bool, graph: Graph | None = None) -> FinishedRun:
+    """Train by the command, by batches or full-batch.
+
+    Args:
+        graph: None: the one that ``overrides`` choose.
+    """
+    with temporary_folder() as folder:
+        own = [*overrides, f"run_dir={quote(str(folder / 'run'))}"]
+        if graph is not None:
+            graph.save(folder / "graph.npz")
+            own += in_file(folder / "graph.npz")
+        start, name = (train_minibatch.start, "minibatch") if sampled else (train_full_batch.start, "config")
+        record = start(load_config(compose(*own, name=name)), own)
+        return FinishedRun(record, read_epochs(folder / "run")[0])
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Log warnings only: a target has many trainings, and a line for each of them."""
+    logger = logging.getLogger("fullgnn")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextmanager
+def run_here(
+    overrides: Sequence[str], graph: Graph | PreparedGraph, context: CodecContext = NO_CONTEXT
+) -> Iterator[Run]:
+    """A full-batch run that is set up in this process.
+
+    Args:
+        graph: if it is prepared, it is taken as it is.
+        context: what the codec has learnt.
+    """
+    config = load_config(compose(*overrides))
+    with quiet(), world_of_one(config.runtime) as world:
+        if isinstance(graph, Graph):
+            graph = Preparation(config, 1, graph, codec_context=context).in_memory()
+        yield set_up(config, world, Meter(world.device), prepared=graph)
+
+
+def fit_here(
+    overrides: Sequence[str], graph: Graph | PreparedGraph, sampled: bool = False, context: CodecContext = NO_CONTEXT
+) -> FitResult:
+    """Train in this process, where hundreds of trainings would wait for theirs to start; see ``run_here``."""
+    if not sampled:
+        with run_here(overrides, graph, context) as run:
+            return fit(StepRunner(run))
+    config = cast(MinibatchConfig, load_config(compose(*overrides, name="minibatch")))
+    with quiet(), world_of_one(config.runtime) as world:
+        return fit(set_up_sampled(config, world, Meter(world.device), cast(Graph, graph)))
+
+
+def epoch_s(seconds: Sequence[float]) -> float:
+    """Seconds of an epoch: the median over those after the first, which compiles."""
+    return statistics.median(seconds[1:] or seconds)
+
 
 _TASK = ("model=gcn", "model.num_layers=2", "model.dropout=0", "model.input_dropout=0", "optimizer.weight_decay=0")
 """Without dropout, so that losses can be compared; Adam with learning rate 0.01, the default of every run."""
@@ -58,19 +164,24 @@ def fastest(rounds: Sequence[JobTimes | str]) -> JobTimes | str:
 
     A text that says why there are no times stays.
     """
-    times = [one for one in rounds if isinstance(one, JobTimes)]
+    times = [job for job in rounds if isinstance(job, JobTimes)]
     if not times:
         return rounds[0]
-    spmm_ms, epoch_ms, comm_ms = np.min([(one.spmm_ms, one.epoch_ms, one.comm_ms) for one in times], axis=0).tolist()
+    spmm_ms, epoch_ms, comm_ms = np.min([(job.spmm_ms, job.epoch_ms, job.comm_ms) for job in times], axis=0).tolist()
     return JobTimes(times[0].origin, spmm_ms, epoch_ms, comm_ms)
 
 
-def num_epochs(cfg: TargetConfig, case: Case) -> int:
+def plain(times: JobTimes | str) -> dict[str, Any] | str:
+    """What a record keeps of a job."""
+    return times if isinstance(times, str) else asdict(times)
+
+
+def num_epochs(cfg: Keys, case: GraphCase) -> int:
     """Return ``cfg.epochs`` if given, otherwise the paper's number at full size and a few on a shrunk graph."""
     return cfg.epochs or (cfg.paper_epochs if case.real or case.scale == 1 else cfg.few_epochs)
 
 
-def thin(case: Case) -> Case:
+def thin(case: GraphCase) -> GraphCase:
     """Keep only the first features of ``case``: their number is multiplied by ``degree_scale``."""
     num_features = max(1, round(case.graph.num_features * case.degree_scale))
     features = case.graph.features[:, :num_features]
@@ -79,14 +190,14 @@ def thin(case: Case) -> Case:
     return replace(case, graph=replace(case.graph, features=features))
 
 
-def overrides(cfg: TargetConfig, hidden: int, *own: str) -> list[str]:
+def overrides(cfg: Keys, hidden: int, *own: str) -> list[str]:
     """Join the task, where a run computes, and ``own``; an experiment in ``own`` ranks below the task."""
     runtime = [f"runtime.device={cfg.device}", f"runtime.threads={cfg.threads}"]
     runtime.append(f"runtime.cache_dir={'null' if cfg.cache_dir is None else quote(cfg.cache_dir)}")
     return [*_TASK, f"model.hidden_channels={hidden}", f"seed={cfg.seed}", *runtime, *own]
 
 
-def run_config(cfg: TargetConfig, hidden: int, *own: str) -> Config:
+def run_config(cfg: Keys, hidden: int, *own: str) -> Config:
     """Compose the configuration of :func:`overrides`, which callers must not change."""
     return _loaded(*overrides(cfg, hidden, *own))
 
@@ -97,7 +208,11 @@ def _loaded(*given: str) -> Config:
     return load_config(compose(*given))
 
 
-def load_links(cfg: TargetConfig, name: str, shapes: Iterable[JobShape]) -> Hardware | None:
+_PROFILES: dict[tuple[object, ...], Hardware] = {}
+"""What this process has loaded or measured: every graph of a target has the same links."""
+
+
+def load_links(cfg: Keys, name: str, shapes: Iterable[JobShape]) -> Hardware | None:
     """Load the profile ``name``, whose collectives simulated jobs have; None if all ``shapes`` have one rank.
 
     Raises:
@@ -108,17 +223,13 @@ def load_links(cfg: TargetConfig, name: str, shapes: Iterable[JobShape]) -> Hard
     num_gpus = cfg.nproc if cfg.device == "cuda" else None
     if name == "auto" and num_gpus == 1:
         raise ConfigError("links=auto: one GPU has none to measure: give those of a profile, as links=h200x8")
-    return load_hardware(name, run_config(cfg, 1).runtime, num_gpus or 2)
+    known = name, num_gpus, cfg.device, cfg.threads
+    if known not in _PROFILES:
+        _PROFILES[known] = load_hardware(name, run_config(cfg, 1).runtime, num_gpus or 2)
+    return _PROFILES[known]
 
 
-def links_notes(cfg: TargetConfig, links: Hardware | None) -> list[str]:
-    """Explain how the epochs of simulated jobs come about, if there are any."""
-    return [] if links is None else [cfg.texts["simulated"].format(nproc=cfg.nproc, links=links)]
-
-
-def prepare_job(
-    cfg: TargetConfig, case: Case, shape: JobShape, own: Sequence[str], exact: bool = False
-) -> PreparedGraph:
+def prepare_job(cfg: Keys, case: GraphCase, shape: JobShape, own: Sequence[str], exact: bool = False) -> PreparedGraph:
     """Prepare ``case`` for a job with the overrides ``own``; jobs with the same block rows and order share the result.
 
     Args:
@@ -136,8 +247,8 @@ def prepare_job(
 
 
 def time_job(
-    cfg: TargetConfig,
-    case: Case,
+    cfg: Keys,
+    case: GraphCase,
     shape: JobShape,
     own: Sequence[str],
     links: Hardware | None = None,
@@ -151,12 +262,11 @@ def time_job(
         links: whose collectives simulated ranks have; None if there are none.
         prepared: ``case`` as :func:`prepare_job` returns it; None: the job prepares it.
     """
-    assert cfg.nproc is not None
     own, epochs = [*own, *shape.overrides()], num_epochs(cfg, case)
-    if 1 < shape.p <= cfg.nproc:
+    if 1 < shape.p <= cfg.most_ranks:
         # A replayed epoch has no phases.
         training = [f"train.epochs={epochs}", "train.eval_every=0", "runtime.cuda_graph=never"]
-        record, _ = train_processes(cfg, case.graph, case.hidden, shape.p, *own, *training)
+        record = train_ranks(cfg, case.graph, case.hidden, shape.p, *own, *training).record
         return JobTimes("measured", [record.spmm_time_ms], [record.epoch_time_ms["median"]], [record.comm_time_ms])
     config = run_config(cfg, case.hidden, *own)
     run = simulate(config, shape.p, prepared or prepare_for(config, shape.p, case.graph), epochs, links)
@@ -166,25 +276,9 @@ def time_job(
     return JobTimes(origin, [rank.time_ms["spmm"] for rank in run.ranks], epoch_ms, comm_ms)
 
 
-def train_processes(
-    cfg: TargetConfig, graph: Graph, hidden: int, nproc: int, *own: str
-) -> tuple[RunRecord, list[dict[str, Any]]]:
-    """Train on ``nproc`` real processes of this machine; return the record and the lines of ``epochs.jsonl``."""
-    with temporary_folder() as folder:
-        runtime = [f"runtime.nproc={nproc}", f"run_dir={quote(str(folder))}"]
-        record = train_graph(graph, *overrides(cfg, hidden, *own), *runtime)
-        return record, read_epochs(folder)[0]
-
-
-def train_by_command(overrides: Sequence[str], sampled: bool) -> tuple[RunRecord, list[dict[str, Any]]]:
-    """Train as the command does, by batches or full-batch; return the record and the lines of ``epochs.jsonl``."""
-    with temporary_folder() as folder:
-        given = [*overrides, f"run_dir={quote(str(folder / 'run'))}"]
-        if sampled:
-            record = train_minibatch.start(load_config(compose(*given, name="minibatch")), given)
-        else:
-            record = train.start(load_config(compose(*given)), given)
-        return record, read_epochs(folder / "run")[0]
+def train_ranks(cfg: Keys, graph: Graph, hidden: int, num_ranks: int, *own: str) -> FinishedRun:
+    """Train on real processes of this machine."""
+    return train([*overrides(cfg, hidden, *own), f"runtime.nproc={num_ranks}"], sampled=False, graph=graph)
 
 
 @contextmanager

@@ -1,0 +1,246 @@
+"""Table 4, table 5, figure 9 and figure 10: the time of an epoch, by library, by optimization, by order and by scheme.
+
+Up to ``cfg.nproc`` ranks are real processes; larger layouts are simulated (``trainings.py``).
+"""
+
+import functools
+import itertools
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Optional
+
+import torch
+
+from fullgnn.bench.harness import Method, attempt, loss_error, measure, timed
+from fullgnn.bench.ours import Epochs
+from fullgnn.bench.papers import trainings
+from fullgnn.bench.papers.batches import why_missing
+from fullgnn.bench.papers.config import JobShape, Keys, published
+from fullgnn.bench.papers.graphs import GraphCase, cases
+from fullgnn.bench.papers.hetu.orders import NO_ORDER, OrdersKeys
+from fullgnn.bench.papers.result import Bars, Cell, Labels, Result, TableRow, bars, rows_of, with_label
+from fullgnn.bench.peers import EPOCH
+from fullgnn.bench.problem import first_weights, make_problem
+from fullgnn.config.keys import check_choices
+from fullgnn.costs.hardware import Hardware
+from fullgnn.distributed import world_of_one
+from fullgnn.engine.cuda_graph import EAGER_EPOCHS
+from fullgnn.errors import UnsupportedError
+from fullgnn.kernels.spmm import LocalCSR
+from fullgnn.kernels.spmm.tiles import split_tiles
+from fullgnn.partition.prepared import PreparedGraph
+from fullgnn.prepare.statistics import whole_matrix
+
+
+def thin_cases(cfg: Keys) -> list[GraphCase]:
+    """The graphs, with as many features as keep their share of an epoch."""
+    return list(map(trainings.thin, cases(cfg)))
+
+
+def say_links(result: Result, cfg: Keys) -> None:
+    """Say below the table how the epochs of simulated layouts come about, if there are any."""
+    links = trainings.load_links(cfg, cfg.links, cfg.layouts)
+    result.notes += [] if links is None else [cfg.texts["simulated"].format(nproc=cfg.nproc, links=links)]
+
+
+@dataclass
+class TimedMethod:
+    """A column of table 4: a ``peer`` of the benchmark, or the ``overrides`` of a run of ours."""
+
+    title: str
+    peer: Optional[str] = None
+    overrides: list[str] = field(default_factory=list)
+
+
+@dataclass
+class HetuTable4Keys(Keys):
+    """Table 4 has its columns as a key."""
+
+    methods: list[TimedMethod]
+
+
+def libraries(result: Result, cfg: HetuTable4Keys, case: GraphCase) -> None:
+    """Fill a row for each layout. On several ranks ours run alone, one by one: a peer has one process."""
+    links = trainings.load_links(cfg, cfg.links, cfg.layouts)
+    result.columns = tuple(method.title for method in cfg.methods)
+    for shape in cfg.layouts:
+        names = {}
+        if shape.p == 1:
+            names = {"graph": case.dataset}  # our sources do not say on how many GPUs the paper's were measured
+            row, result.details[case.title] = _one_process(cfg, case, shape)
+        else:
+            row = {}
+            for method in cfg.methods:
+                if method.peer is None:
+                    times = trainings.time_job(cfg, case, shape, method.overrides, links)
+                    row[method.title] = Cell(max(times.epoch_ms) / 1e3, unit="s", origin=times.origin)
+        result.add((case.title, shape.name), row, cfg.base, **names)
+
+
+def finish_libraries(result: Result, cfg: HetuTable4Keys) -> None:
+    """Draw the speed-ups, and say how far the losses of the methods are apart."""
+    others = [column for column in result.columns if column != cfg.base]
+    result.panels += bars(f"{{1}}: speed-up over {cfg.base}", "speed-up", result.rows, others)
+    errors = [error for of_case in result.details.values() for error in of_case["loss_error"].values()]
+    if errors:
+        result.notes.append(f"In one process the losses of the methods differ by {max(errors):.1e} at most.")
+    say_links(result, cfg)
+
+
+def _one_process(cfg: HetuTable4Keys, case: GraphCase, shape: JobShape) -> tuple[dict[str, Cell], dict[str, Any]]:
+    """Time all methods, interleaved in this process from the same weights; return their cells and details."""
+    device, missing, methods = cfg.torch_device, {}, []
+    peers = {name: maker for of_library in EPOCH["gcn"].values() for name, maker in of_library.items()}
+    problem = make_problem(case.graph, case.hidden, device)
+    weights = first_weights(problem.widths, cfg.seed)
+    check_choices("peer", [method.peer for method in cfg.methods if method.peer is not None], peers)
+    with world_of_one(device) as world:
+        for method in cfg.methods:
+            if method.peer is None:
+                run_cfg = trainings.run_config(cfg, case.hidden, *method.overrides, *shape.overrides())
+                kind, make = "ours", functools.partial(Epochs, run_cfg, case.graph, world, weights)
+            else:
+                kind, make = "peer", functools.partial(peers[method.peer], problem, weights)
+            step, _, reason = attempt(make, Exception if kind == "peer" else ())
+            if reason is None:
+                methods.append(Method(method.title, kind, timed(step, device)))
+            else:
+                missing[method.title] = why_missing(reason)
+        warmup = max(cfg.warmup, EAGER_EPOCHS + 1) if cfg.device == "cuda" else cfg.warmup
+        measurements, failed = measure(methods, world, trainings.num_epochs(cfg, case), warmup, cfg.budget_s)
+    times = {measurement.name: measurement for measurement in measurements}
+    missing |= {method.method: method.reason for method in failed}
+    cells = {name: Cell(missing[name]) for name in missing}
+    cells |= {name: Cell(measurement.median_ms / 1e3, unit="s") for name, measurement in times.items()}
+    return {method.title: cells[method.title] for method in cfg.methods}, {
+        "times_ms": {name: measurement.times.ms for name, measurement in times.items()},
+        "loss_error": {name: loss_error(measurement, times[cfg.base]) for name, measurement in times.items()},
+        "missing": missing,
+    }
+
+
+SECONDS, PRODUCTS, DENSE = "epoch", "SpMM of an epoch", "non-zeros in dense tiles"
+
+
+def thresholds(result: Result, cfg: Keys, case: GraphCase) -> None:
+    """Fill a row of epochs, one of their products, and one of what the threshold chooses."""
+    prepared, result.details[case.dataset] = trainings.prepare_job(cfg, case, trainings.ONE_RANK, cfg.choices), []
+    rows: dict[str, dict[str, Cell]] = {SECONDS: {}, PRODUCTS: {}, DENSE: {}}
+    for threshold in cfg.thresholds:
+        own, column = [*cfg.choices, f"kernel.density_threshold={threshold}"], f"{100 * threshold:g} %"
+        times = trainings.time_job(cfg, case, trainings.ONE_RANK, own, None, prepared)
+        result.details[case.dataset].append(asdict(times))
+        rows[SECONDS][column] = Cell(times.epoch_ms[0] / 1e3, unit="s")
+        rows[PRODUCTS][column] = Cell(times.spmm_ms[0] / 1e3, unit="s")
+        rows[DENSE][column] = Cell(100 * dense_share(prepared, threshold), unit="%")
+    for of, row in rows.items():
+        result.add((case.title, of), row, "" if of == DENSE else next(iter(row)), of=of, graph=case.dataset)
+
+
+def draw_thresholds(result: Result, cfg: Keys) -> None:
+    """Draw the speed-ups of the epochs, and the shares of the non-zeros."""
+    first = result.rows[0].cells
+    title = f"{SECONDS}: speed-up over {next(iter(first))}"
+    result.panels += bars(title, "speed-up", result.rows, list(first), label=SECONDS)
+    result.panels += bars(DENSE, "%", result.rows, list(first), ("ours",), label=DENSE)
+
+
+def dense_share(prepared: PreparedGraph, threshold: float) -> float:
+    """Compute the fraction of the non-zeros that lie in tiles with more than ``threshold`` x 1024 of them."""
+    matrix = whole_matrix(prepared, self_loops=True)
+    indptr, indices = torch.from_numpy(matrix.indptr).int(), torch.from_numpy(matrix.indices)
+    tiles, rest = split_tiles(LocalCSR(indptr, indices, None, *matrix.shape), threshold)
+    return tiles.nnz / max(1, tiles.nnz + rest.nnz)
+
+
+QUANTITIES = (trainings.SPMM, trainings.EPOCH)
+SCOPES = {"whole": "whole", "block": "blockwise"}
+
+
+def orders_by_column(cfg: OrdersKeys) -> dict[str, tuple[str, str]]:
+    """Order and scope of each column of figure 9."""
+    both = itertools.product(cfg.orders, SCOPES)
+    return {NO_ORDER: (NO_ORDER, "block")} | {f"{name.upper()} {SCOPES[scope]}": (name, scope) for name, scope in both}
+
+
+def orders_by_scheme(result: Result, cfg: OrdersKeys) -> None:
+    """Train each configuration a few epochs a round; its rounds are minutes apart."""
+    links, columns = trainings.load_links(cfg, cfg.links, cfg.layouts), orders_by_column(cfg)
+    with trainings.measuring(cfg) as kept:
+        rounds = [{case.title: time_case(kept, case, links) for case in result.cases} for _ in range(cfg.rounds)]
+    result.details = {"hardware": links and asdict(links), "times_ms": {case.title: {} for case in result.cases}}
+    result.columns = tuple(columns)
+    for case, shape in itertools.product(result.cases, cfg.layouts):
+        of_rounds = [of_round[case.title][shape.name] for of_round in rounds]
+        times = {column: trainings.fastest([of_round[column] for of_round in of_rounds]) for column in columns}
+        result.rows += rows_of(
+            {column: _cells(cfg, case, shape, column, job) for column, job in times.items()}, NO_ORDER
+        )
+        result.details["times_ms"][case.title][shape.name] = {name: trainings.plain(job) for name, job in times.items()}
+    result.panels += bars("{0}: {2}, speed-up over no order", "speed-up", result.rows, [*columns][1:], group=1)
+    say_links(result, cfg)
+
+
+def time_case(
+    cfg: OrdersKeys, case: GraphCase, links: Hardware | None
+) -> dict[str, dict[str, trainings.JobTimes | str]]:
+    """Time one round, by layout and column; a text says why a column has no times.
+
+    Layouts with as many block rows share the prepared graphs.
+    """
+    times: dict[str, dict[str, trainings.JobTimes | str]] = {shape.name: {} for shape in cfg.layouts}
+    for column, (name, scope) in orders_by_column(cfg).items():
+        own = [f"experiment={cfg.preset}", f"reorder={name}", f"reorder.scope={scope}"]
+        prepared: dict[int, PreparedGraph] = {}
+        for shape in cfg.layouts:
+            try:
+                if shape.num_parts not in prepared:
+                    prepared[shape.num_parts] = trainings.prepare_job(cfg, case, shape, own, exact=True)
+            except UnsupportedError as error:
+                times[shape.name][column] = str(error)
+            else:
+                job = trainings.time_job(cfg, case, shape, own, links, prepared[shape.num_parts])
+                times[shape.name][column] = job
+    return times
+
+
+def _cells(
+    cfg: OrdersKeys, case: GraphCase, shape: JobShape, column: str, times: trainings.JobTimes | str
+) -> dict[Labels, Cell]:
+    """Fill the cells of ``QUANTITIES`` in one column, with the speed-ups that the paper's text gives."""
+    order, scope = orders_by_column(cfg)[column]
+    names = {"dataset": case.dataset, "scheme": shape.scheme, "p": shape.p, "order": order}
+    rows = [(case.title, shape.name, of) for of in QUANTITIES]
+    cells = dict.fromkeys(rows, Cell(times)) if isinstance(times, str) else times.cells(case.title, shape.name)
+    papers = cfg.paper if scope == cfg.paper_scope else []
+    ratios = {labels: published(papers, "speedup", of=labels[-1], **names) for labels in rows}
+    return {labels: replace(cells[labels], paper_ratio=ratios[labels]) for labels in rows}
+
+
+OFF, ON = "off", "on"
+
+
+def block_sparse(result: Result, cfg: Keys, case: GraphCase) -> None:
+    """Time the products, the computation and the whole of an epoch for each layout, with dense tiles and without."""
+    links = trainings.load_links(cfg, cfg.links, cfg.layouts)
+    for shape in cfg.layouts:
+        prepared = trainings.prepare_job(cfg, case, shape, cfg.choices)
+        times = {
+            column: trainings.time_job(cfg, case, shape, [*cfg.choices, *own], links, prepared)
+            for column, own in ((OFF, cfg.plain), (ON, cfg.block_sparse))
+        }
+        result.rows += rows_of({column: job.cells(case.title, shape.name) for column, job in times.items()}, OFF)
+        result.details[f"{case.dataset}, {shape.name}"] = {column: asdict(job) for column, job in times.items()}
+
+
+def by_layout(of: str) -> Callable[..., list[Bars]]:
+    """A panel of what the block-sparse product gains by layout, of the products or of the epoch."""
+
+    def draw(rows: list[TableRow]) -> list[Bars]:
+        graphs: dict[str, dict[str, Cell]] = {}
+        for row in with_label(rows, of):
+            graphs.setdefault(row.labels[0], {})[row.labels[1]] = row.cells[ON]
+        own = [TableRow((title, of), cells) for title, cells in graphs.items()]
+        return bars("{1}: speed-up by the block-sparse product", "speed-up", own, heights=("ratio",))
+
+    return draw
