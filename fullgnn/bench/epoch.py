@@ -52,7 +52,7 @@ from fullgnn.schemes.options import num_parts
 from fullgnn.telemetry.launches import launch_table, profiled
 from fullgnn.telemetry.machine import forget_peak_process_bytes, peak_process_bytes
 
-Step = Callable[[], Callable[[], float]]
+LaunchEpoch = Callable[[], Callable[[], float]]
 """Launches one epoch; what it returns waits for the loss before the update, and reads it."""
 
 _PROFILED_EPOCHS = 5
@@ -66,7 +66,7 @@ class Ready:
 
     methods: list[Method] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
-    steps: dict[str, Step] = field(default_factory=dict)  # by the label of the method
+    steps: dict[str, LaunchEpoch] = field(default_factory=dict)  # by the label of the method
 
     def add(self, candidates: Iterable[Method], cfg: BenchConfig, device: torch.device) -> None:
         """Set up what the candidates make, whose ``run`` makes a step. Every rank has the same of ours."""
@@ -233,10 +233,10 @@ def ours(
         own: a graph that takes the place of ``graph``, in its own order and with self-loops.
 
     Returns:
-        methods whose ``run`` makes the ``Step``, as :func:`peers` does.
+        methods whose ``run`` makes the ``LaunchEpoch``, as :func:`peers` does.
     """
 
-    def make(preset: str, dropout: float = 0.0) -> Step:
+    def make(preset: str, dropout: float = 0.0) -> LaunchEpoch:
         run_cfg = preset_config(cfg, preset, widths[1], bipartite, dropout)
         in_order = prepared(own, num_parts(run_cfg.scheme, world.size)) if own else None
         return Epochs(run_cfg, graph, world, first_weights(widths, cfg.seed, cfg.gnn), in_order)
@@ -247,7 +247,7 @@ def ours(
 
 def peers(cfg: BenchConfig, problem: Problem) -> list[Method]:
     """The peers of the chosen libraries, on this process."""
-    weights, makers = peer_weights(problem, cfg.seed, cfg.gnn), dict[str, Callable[..., Step]]()
+    weights, makers = peer_weights(problem, cfg.seed, cfg.gnn), dict[str, Callable[..., LaunchEpoch]]()
     for library in cfg.peers:
         attempt(partial(import_module, MODULE.get(library, library)))  # not a part of any set-up time
         makers |= EPOCH[cfg.gnn][library]

@@ -15,7 +15,7 @@ import numpy as np
 from fullgnn.bench.config import DEFAULT_PRESET, LR, TASK, BenchConfig, run_config
 from fullgnn.bench.harness import Method, Outcome, Results, check_baseline, compare, measure, timed
 from fullgnn.bench.peers import set_up
-from fullgnn.bench.peers.sampled import DGL_SAMPLERS, STEPS, Setting, Step
+from fullgnn.bench.peers.sampled import DGL_SAMPLERS, STEPS, SampledSetting, TrainBatches
 from fullgnn.bench.problem import load_graph
 from fullgnn.bench.separate import OperatorTimes, Separate
 from fullgnn.config import MinibatchConfig
@@ -57,7 +57,7 @@ def run_sampling(cfg: BenchConfig, world: World) -> Results:
     made, missing = set_up({"dgl": DGL_SAMPLERS} if "dgl" in cfg.peers else {}, graph, cfg.fanouts)
     samplers |= {name: sampler for name, (sampler, _) in made.items()}
 
-    def sampled(sampler: Any) -> Step:
+    def sampled(sampler: Any) -> TrainBatches:
         """(number of batches) -> the edges that are drawn for the next ones."""
         own = targets()
 
@@ -108,10 +108,10 @@ def run_minibatch(cfg: BenchConfig, world: World) -> Results:
     yield Outcome(measurements, missing + failed, _statistics(cfg, graph, count))
 
 
-def setting_of(cfg: BenchConfig) -> Setting:
+def setting_of(cfg: BenchConfig) -> SampledSetting:
     """What all methods share."""
     hidden = cfg.hidden or (WORKLOADS[cfg.graph].hidden if cfg.graph in WORKLOADS else HIDDEN)
-    return Setting(cfg.fanouts, cfg.batch_size or BATCH_SIZE, hidden, LR, cfg.seed, cfg.workers)
+    return SampledSetting(cfg.fanouts, cfg.batch_size or BATCH_SIZE, hidden, LR, cfg.seed, cfg.workers)
 
 
 class Ours:
@@ -121,7 +121,9 @@ class Ours:
         preset: as ``conf/bench.yaml`` explains.
     """
 
-    def __init__(self, cfg: BenchConfig, setting: Setting, world: World, graph: Graph, preset: str = DEFAULT_PRESET):
+    def __init__(
+        self, cfg: BenchConfig, setting: SampledSetting, world: World, graph: Graph, preset: str = DEFAULT_PRESET
+    ):
         self._meter = Meter(world.device)
         run = minibatch_config(cfg, setting, world.size, preset)
         self._training = set_up_sampled(run, world, self._meter, graph)
@@ -184,7 +186,7 @@ def layer_sizes(block: Block) -> dict[str, int]:
 
 
 def minibatch_config(
-    cfg: BenchConfig, setting: Setting, num_ranks: int, preset: str = DEFAULT_PRESET
+    cfg: BenchConfig, setting: SampledSetting, num_ranks: int, preset: str = DEFAULT_PRESET
 ) -> MinibatchConfig:
     """The configuration of our run: GraphSAGE-mean without dropout, and Adam; keys of the preset come last."""
     name, *own = preset.split()
@@ -198,7 +200,9 @@ def minibatch_config(
     return run
 
 
-def _method(name: str, kind: str, step: Step, cfg: BenchConfig, world: World, workers: int | None = None) -> Method:
+def _method(
+    name: str, kind: str, step: TrainBatches, cfg: BenchConfig, world: World, workers: int | None = None
+) -> Method:
     """``step`` as a method. What workers have made while other methods had their turn is taken before its time.
 
     Args:

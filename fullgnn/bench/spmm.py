@@ -19,9 +19,9 @@ from torch import Tensor
 from fullgnn.bench.config import BenchConfig, run_config
 from fullgnn.bench.exact import exact_rows, sample_rows
 from fullgnn.bench.gpu.contestants import Contestant
-from fullgnn.bench.gpu.products import Product
+from fullgnn.bench.gpu.products import LookalikeProduct
 from fullgnn.bench.harness import Method, Missing, Outcome, Results, attempt, check_baseline, compare, measure, timed
-from fullgnn.bench.peers import SPMM, Made, Makers, set_up
+from fullgnn.bench.peers import SPMM, MadeMethod, Makers, set_up
 from fullgnn.bench.problem import Problem, as_problem, load_graph, whole_graph_order
 from fullgnn.config import build
 from fullgnn.config.keys import choices
@@ -90,12 +90,12 @@ def run_orders(cfg: BenchConfig, world: World) -> Results:
     yield Outcome(measurements, missing + failed, as_problem(cfg, graph, world.device).statistics())
 
 
-def make_products(cfg: BenchConfig, problem: Problem, peers: Makers) -> tuple[dict[str, Made], list[Missing]]:
+def make_products(cfg: BenchConfig, problem: Problem, peers: Makers) -> tuple[dict[str, MadeMethod], list[Missing]]:
     """Functions x -> (A + I) @ x of our kernels and of ``peers``, by name; see :func:`set_up`."""
 
     def make(name: str, problem: Problem) -> Callable[[Tensor], Tensor]:
         kernel = Contestant(name, functools.partial(build, run_config(cfg, name).kernel))
-        return Product(kernel, problem.block, problem.indptr.device).multiply
+        return LookalikeProduct(kernel, problem.block, problem.indptr.device).multiply
 
     names = [f"kernel={name}" for name in cfg.kernels or choices("kernel")]
     return set_up({"fullgnn": {name: functools.partial(make, name) for name in names}, **peers}, problem)

@@ -31,7 +31,7 @@ RATIOS = (128, 64, 32, 16, 8, 4, 2)
 LEARN_NODES = 65536
 """Nodes that a codec learns from before its loss is measured: it would fit the measured ones alone too well."""
 
-Keys = dict[str, Any]
+CodecKeys = dict[str, Any]
 
 
 class Auto:
@@ -97,14 +97,14 @@ class Auto:
         if has_state(self._codec):
             cast(Learning, self._codec).load_state(learnt)
 
-    def _choose(self, features: Features) -> tuple[str, Keys]:
+    def _choose(self, features: Features) -> tuple[str, CodecKeys]:
         row_bytes = features.num_columns * features.dtype.itemsize
         if not row_bytes:
             return "none", {}
         loss = CodecLoss.of(self._layer, features.graph, self.seed)
         x = features[loss.nodes]
         some = Features(features.sample(LEARN_NODES, self.seed), features.dtype.str)
-        choices: list[tuple[float, int, str, Keys]] = []
+        choices: list[tuple[float, int, str, CodecKeys]] = []
         for ratio in RATIOS if self.ratio is None else (self.ratio,):
             for name, keys in candidates(features.num_columns, row_bytes / ratio):
                 codec = KINDS[name](**keys)
@@ -133,7 +133,7 @@ class Auto:
         return name, keys
 
 
-def candidates(num_columns: int, most_bytes: float) -> Iterator[tuple[str, Keys]]:
+def candidates(num_columns: int, most_bytes: float) -> Iterator[tuple[str, CodecKeys]]:
     """The finest codec of each kind whose rows have at most ``most_bytes``: its name and keys."""
     if 2 * num_columns <= most_bytes:
         yield "bfloat16", {}
@@ -151,6 +151,6 @@ def candidates(num_columns: int, most_bytes: float) -> Iterator[tuple[str, Keys]
         yield "pca", {"dimensions": most, "bits": 8}
 
 
-def _read(text: str) -> tuple[str, Keys]:
+def _read(text: str) -> tuple[str, CodecKeys]:
     name, keys = ast.literal_eval(text)
     return name, keys

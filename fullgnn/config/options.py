@@ -5,17 +5,17 @@ import typing
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-Target = TypeVar("Target", bound=Callable[..., Any])
+OptionTarget = TypeVar("OptionTarget", bound=Callable[..., Any])
 
 
-def takes_options(options: type) -> Callable[[Target], Target]:
+def takes_options(options: type) -> Callable[[OptionTarget], OptionTarget]:
     """Decorate a ``_target_``, or the ``__init__`` of one, with ``**options`` so that its signature names each field of
     the dataclass ``options``.
 
     This lets the keys of a command line be checked against the signature of their target.
     """
 
-    def decorate(target: Target) -> Target:
+    def decorate(target: OptionTarget) -> OptionTarget:
         signature = inspect.signature(target)
         own = [param for param in signature.parameters.values() if param.kind is not inspect.Parameter.VAR_KEYWORD]
         added = inspect.signature(options).parameters.values()

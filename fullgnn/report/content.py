@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 from fullgnn.report.replicates import Quantity, Show, by_key, rows_of
 from fullgnn.report.runs import ShownRun
 
-Block = tuple[str, Any]
+PageBlock = tuple[str, Any]
 """A part of a section: its kind, which ``page.html.j2`` knows, and what it shows.
 
 ``plot`` (``Plot``), ``table`` (``Table``), ``numbers`` (``Table``, folded where it is long), ``paragraph`` and ``note``
@@ -45,7 +45,7 @@ RATIO: Show = "{:.3f}".format
 DIGITS: Show = "{:.6g}".format
 
 
-def is_filled(blocks: Sequence[Block]) -> bool:
+def is_filled(blocks: Sequence[PageBlock]) -> bool:
     """Whether a section has more than sentences on why it shows nothing. One that has not is a single line."""
     return any(kind != "paragraph" for kind, _ in blocks)
 
@@ -89,7 +89,9 @@ def alike(items: Mapping[ShownRun, T], same: Callable[[T, T], bool]) -> dict[Sho
     return kinds
 
 
-def missing(runs: Sequence[ShownRun], present: Collection[ShownRun], what: str, counted: str = "") -> Iterator[Block]:
+def missing(
+    runs: Sequence[ShownRun], present: Collection[ShownRun], what: str, counted: str = ""
+) -> Iterator[PageBlock]:
     """Paragraphs that name the runs without ``what``, if there are any.
 
     Args:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from fullgnn.report.content import COUNT, MANY, RATIO, Block, Table, missing, num_ranks, table_by_record, unit
-from fullgnn.report.plots import BarLabels, Plot, Series, by_run, grouped, speed_up, stacked
+from fullgnn.report.content import COUNT, MANY, RATIO, PageBlock, Table, missing, num_ranks, table_by_record, unit
+from fullgnn.report.plots import BarLabels, Plot, PlotSeries, by_run, grouped, speed_up, stacked
 from fullgnn.report.replicates import Quantity, are_distinct, by_key, rows_of, shown
 from fullgnn.report.runs import ShownRun, differing_keys, settings_without
 from fullgnn.report.summary import epoch_range
@@ -59,7 +59,7 @@ class Point(NamedTuple):
     gain: tuple[float, float, float]  # the speed-up, and its ends where the time of the run is at those of its range
 
 
-def epoch_time(runs: list[ShownRun]) -> Iterator[Block]:
+def epoch_time(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """Bars of the medians with their ranges, lines of the speed-up, and a table of both."""
     medians = {run: run.epoch_time for run in runs if run.epoch_time is not None}
     ranges = {run: epoch_range(run.record) for run in medians}
@@ -136,7 +136,7 @@ def _speed_up_plot(points: Mapping[ShownRun, Point]) -> Plot:
     return Plot("speed_up", "speed-up against the number of ranks", alt, speed_up, (series,))
 
 
-def time_by_phase(runs: list[ShownRun]) -> Iterator[Block]:
+def time_by_phase(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """Bars of the milliseconds of an epoch that each rank spends in each phase."""
     names = {"epoch": "epoch", **PHASE_NAMES}
     spent = {
@@ -148,7 +148,7 @@ def time_by_phase(runs: list[ShownRun]) -> Iterator[Block]:
     yield from missing(runs, spent, "what each rank spent")
 
 
-def bytes_by_collective(runs: list[ShownRun]) -> Iterator[Block]:
+def bytes_by_collective(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """Bars of the bytes of an epoch that each rank receives in each collective."""
     received = of_ranks(runs, "bytes_received")
     names = sorted({name for ranks in received.values() for rank in ranks for name in rank})
@@ -166,7 +166,7 @@ def bytes_by_collective(runs: list[ShownRun]) -> Iterator[Block]:
     yield from missing(runs, spent, "what each rank received")
 
 
-def sampled_training(runs: list[ShownRun]) -> Iterator[Block]:
+def sampled_training(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """A bar for each run, made of the steps of its busiest rank, and their numbers."""
     sampling = {run: run.record["sampling"] for run in runs if run.record.get("sampling")}
     stacks = {run: _of_the_rank(told["time_ms"]) for run, told in sampling.items()}
@@ -186,7 +186,7 @@ def _of_the_rank(times: Mapping[str, float]) -> dict[str, float]:
     return {name: 0.0 if step in theirs else times.get(step, 0.0) for step, name in STEPS.items()}
 
 
-def memory(runs: list[ShownRun]) -> Iterator[Block]:
+def memory(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """Bars of all runs side by side at each rank."""
     kinds = {"peak_memory_bytes": "peak of the process", "peak_tensor_bytes": "peak of tensors"}
     known = [run for run in runs if all(of_ranks([run], key) for key in kinds)]
@@ -195,7 +195,7 @@ def memory(runs: list[ShownRun]) -> Iterator[Block]:
     yield from missing(runs, known, "the memory of each rank")
 
 
-def nnz_by_rank(runs: list[ShownRun]) -> Iterator[Block]:
+def nnz_by_rank(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """Bars of all runs side by side at each rank."""
     nnz = {run: counts for run, counts in of_ranks(runs, "nnz").items() if counts[0] is not None}
     caption = "Non-zeros that a rank multiplies in one product"
@@ -205,7 +205,7 @@ def nnz_by_rank(runs: list[ShownRun]) -> Iterator[Block]:
 
 def _parts_by_rank(
     name: str, title: str, caption: str, spent: SpentByRank, columns: Sequence[Quantity], units: Sequence[str]
-) -> Iterator[Block]:
+) -> Iterator[PageBlock]:
     """A plot for each run that spent anything, runs of one dataset on one scale, and the table of all runs."""
     parts = {run: [dict(list(rank.items())[1:]) for rank in ranks] for run, ranks in spent.items() if len(ranks[0]) > 1}
     tops = {run: max(sum(rank.values()) for rank in ranks) for run, ranks in parts.items()}
@@ -238,7 +238,7 @@ def _stacked_by_run(name: str, title: str, alt: str, stacks: Mapping[ShownRun, S
     return Plot(name, title, f"{alt}: {told}.", by_run, (list(stacks), lengths, unit_name))
 
 
-def _by_rank(values: Series, key: str, title: str, caption: str, units: Sequence[str]) -> Iterator[Block]:
+def _by_rank(values: PlotSeries, key: str, title: str, caption: str, units: Sequence[str]) -> Iterator[PageBlock]:
     """A plot and a table of one number of each rank, all runs side by side."""
     if not values:
         return

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fullgnn.errors import quoted
 from fullgnn.report import metrics
-from fullgnn.report.content import COUNT, Block, Table, alike, in_words, missing, table_by_record, together
+from fullgnn.report.content import COUNT, PageBlock, Table, alike, in_words, missing, table_by_record, together
 from fullgnn.report.plots import Plot, curves
 from fullgnn.report.replicates import Mean, Quantity, by_key, shown
 from fullgnn.report.runs import ShownRun
@@ -27,7 +27,7 @@ MOST_PAIRS = 24
 MOST_CHARACTERS = 32
 """At most shown of the name of a class at the start of a row; half as many above a column of numbers."""
 
-Curve = Mapping[int, float]
+LearningCurve = Mapping[int, float]
 """The value at each epoch; nan where there is none."""
 
 
@@ -36,7 +36,7 @@ class Line(NamedTuple):
 
     key: str  # of the lines of epochs.jsonl
     runs: list[ShownRun]  # in the order of the page
-    curve: Curve
+    curve: LearningCurve
     apart: float  # the largest relative difference from it
     is_whole: bool  # whether all curves have the same epochs
 
@@ -51,7 +51,7 @@ class Line(NamedTuple):
         return "all runs" if len(self.runs) == num_runs > 2 else write([getattr(run, label) for run in self.runs])
 
 
-def loss_and_metrics(runs: list[ShownRun]) -> Iterator[Block]:
+def loss_and_metrics(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """One plot for each quantity, with the curves of all runs; sentences on those that agree; and their numbers."""
     names = metrics.metrics_in(line for run in runs for line in run.epochs)
     keys = ["loss", *(f"{split}_{name}" for name in names for split in metrics.SPLITS)]
@@ -80,7 +80,7 @@ def loss_title(runs: list[ShownRun]) -> str:
     return "Loss and accuracy" if set(names) <= {"accuracy"} else "Loss and metrics"
 
 
-def difference(curve: Curve, other: Curve) -> float:
+def difference(curve: LearningCurve, other: LearningCurve) -> float:
     """The largest relative difference of two curves at the epochs of both; infinite where only one has a value."""
     shared = curve.keys() & other.keys()
     return max((_relative(curve[epoch], other[epoch]) for epoch in shared), default=math.inf)
@@ -138,7 +138,7 @@ def _agreement(lines: list[Line], num_runs: int) -> str:
     return f"The curves of {whose} agree{where}, and one line stands for them: {', '.join(filter(None, told))}."
 
 
-def confusion(runs: list[ShownRun]) -> Iterator[Block]:
+def confusion(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """The matrices of the test nodes, or else of the validation nodes, of each run that has counted them.
 
     A small matrix is shown whole, with the share of each class that is predicted right; of a large one, the pairs of

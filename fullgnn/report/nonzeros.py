@@ -6,20 +6,20 @@ from operator import eq
 
 import numpy as np
 
-from fullgnn.report.content import COUNT, MANY, Block, Table, alike, in_words, missing, table_by_record, together
+from fullgnn.report.content import COUNT, MANY, PageBlock, Table, alike, in_words, missing, table_by_record, together
 from fullgnn.report.costs import nnz_by_rank, ordinals
 from fullgnn.report.plots import BarLabels, Plot, block_map, density_map, grouped
 from fullgnn.report.replicates import Quantity
 from fullgnn.report.runs import ShownRun
 from fullgnn.telemetry.screen import percent
 
-Arrays = tuple[np.ndarray, ...]
+MapArrays = tuple[np.ndarray, ...]
 """What a map is drawn from."""
-Maps = Mapping[ShownRun, Arrays]
+Maps = Mapping[ShownRun, MapArrays]
 PlotAndNumbers = tuple[Plot, Table]
 
 
-def adjacency(runs: list[ShownRun]) -> Iterator[Block]:
+def adjacency(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """A map of each dataset and one of each order, those of one dataset on one scale, and their numbers."""
     structures = {run: run.structure for run in runs if run.structure}
     before = {run: (at.cell_bounds, at.cell_nnz_before, at.cell_bounds[[0, -1]]) for run, at in structures.items()}
@@ -35,7 +35,7 @@ def adjacency(runs: list[ShownRun]) -> Iterator[Block]:
     yield from missing(runs, structures, "structure.npz", counted="edge_cut")
 
 
-def blocks(runs: list[ShownRun]) -> Iterator[Block]:
+def blocks(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """A map of each way to cut, and bars of all runs side by side at each rank."""
     cuts = {run: (run.structure.block_nnz,) for run in runs if run.structure}
     yield from _maps(cuts, "non-zeros by block", partial(_block, cuts=cuts))
@@ -43,7 +43,7 @@ def blocks(runs: list[ShownRun]) -> Iterator[Block]:
     yield from missing(runs, cuts, "structure.npz", counted="edge_cut")
 
 
-def tile_density(runs: list[ShownRun]) -> Iterator[Block]:
+def tile_density(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """Bars of all runs side by side at each density; runs with the same order have the same."""
     shares = {run: run.record["tile_density"] for run in runs if run.record.get("tile_density")}
     bins = list(dict.fromkeys(name for of_run in shares.values() for name in of_run))
@@ -65,7 +65,7 @@ def tile_density(runs: list[ShownRun]) -> Iterator[Block]:
     yield from missing(runs, shares, "tile densities", counted="tile_density")
 
 
-def _maps(maps: Maps, title: str, make: Callable[[ShownRun, str], PlotAndNumbers]) -> Iterator[Block]:
+def _maps(maps: Maps, title: str, make: Callable[[ShownRun, str], PlotAndNumbers]) -> Iterator[PageBlock]:
     """A plot of each kind of map, and its numbers; equal maps are drawn once. Of many maps, a few without numbers.
 
     Args:
@@ -110,7 +110,7 @@ def _block(run: ShownRun, prefix: str, cuts: Maps) -> PlotAndNumbers:
     return plot, _matrix(f"{prefix}Non-zeros by block", "row / column", ordinals(len(nnz)), nnz)
 
 
-def _same(maps: Arrays, others: Arrays) -> bool:
+def _same(maps: MapArrays, others: MapArrays) -> bool:
     return all(map(np.array_equal, maps, others))
 
 
@@ -119,7 +119,7 @@ def _area(bounds: np.ndarray) -> np.ndarray:
     return np.outer(np.diff(bounds), np.diff(bounds))
 
 
-def _limits(maps: list[Arrays]) -> tuple[float, float]:
+def _limits(maps: list[MapArrays]) -> tuple[float, float]:
     """Ends of a scale for several maps; the least density still has a colour."""
     density = np.concatenate([(nnz / _area(bounds))[nnz > 0] for bounds, nnz, _ in maps])
     return (density.min() / 1.5, density.max()) if len(density) else (0.1, 1.0)

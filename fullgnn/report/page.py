@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader
 
 from fullgnn.graph.remarks import SENTENCES, sentences
 from fullgnn.report import costs, learning, nonzeros
-from fullgnn.report.content import COUNT, RATIO, Block, Table, alike, in_words, is_filled, missing, num_ranks, whose
+from fullgnn.report.content import COUNT, RATIO, PageBlock, Table, alike, in_words, is_filled, missing, num_ranks, whose
 from fullgnn.report.folders import FIGURES, Failure, SearchResult
 from fullgnn.report.inspection import page as inspection_page
 from fullgnn.report.inspection.findings import Inspection
@@ -65,9 +65,9 @@ def write_page(runs: list[ShownRun], search: SearchResult, folder: Path) -> Path
     return folder / "report.html"
 
 
-def sections(runs: list[ShownRun], failures: list[Failure]) -> dict[str, list[Block]]:
+def sections(runs: list[ShownRun], failures: list[Failure]) -> dict[str, list[PageBlock]]:
     """The blocks of each section, by its title, in the order of the page."""
-    make: dict[str, Callable[[list[ShownRun]], Iterator[Block]]] = {
+    make: dict[str, Callable[[list[ShownRun]], Iterator[PageBlock]]] = {
         "Summary": summary,
         **({"Graph": graph} if any(map(has_graph, runs)) else {}),
         **({"Means over seeds and splits": means} if any(len(run.paths) > 1 for run in runs) else {}),
@@ -96,19 +96,19 @@ def settings_of(runs: Sequence[ShownRun]) -> list[SettingMeans]:
     return [SettingMeans(name, len(run.paths), of_run) for name, run, of_run in zip(names, finished, values)]
 
 
-def means(runs: list[ShownRun]) -> Iterator[Block]:
+def means(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """A row for each setting, the best first."""
     yield "table", Table("Mean ± standard deviation, the best validation metric first", *means_table(settings_of(runs)))
 
 
-def failed_jobs(failures: list[Failure]) -> Iterator[Block]:
+def failed_jobs(failures: list[Failure]) -> Iterator[PageBlock]:
     """The errors of the jobs of sweeps that have failed; jobs with the same error share it."""
     for (sweep, error), same in by_key(failures, lambda failure: (failure.sweep, failure.error)).items():
         jobs = [f"job {failed.job}" + (f" ({failed.overrides})" if failed.overrides else "") for failed in same]
         yield "error", (f"{sweep}: {in_words(jobs)} failed.", error)
 
 
-def predicted_and_measured(runs: list[ShownRun]) -> Iterator[Block]:
+def predicted_and_measured(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """What the planner expected of each run that asked it."""
     for run in runs:
         if not run.record:
@@ -121,7 +121,7 @@ def predicted_and_measured(runs: list[ShownRun]) -> Iterator[Block]:
         yield "paragraph", f"No prediction was made{for_whom}: scheme=auto asks the planner for one."
 
 
-def _prediction(run: ShownRun, expected: Mapping[str, Any]) -> Iterator[Block]:
+def _prediction(run: ShownRun, expected: Mapping[str, Any]) -> Iterator[PageBlock]:
     """Two bars of the phases, and a table of all quantities. Bytes are the mean over the ranks."""
     record, times = run.record, expected.get("time_ms") or {}
     phases = {name: [times.get(key), record.get(f"{key}_time_ms")] for key, name in costs.PHASE_NAMES.items()}
@@ -142,7 +142,7 @@ def _prediction(run: ShownRun, expected: Mapping[str, Any]) -> Iterator[Block]:
     yield "numbers", Table(caption, ["", "predicted", "measured", "measured / predicted"], rows)
 
 
-def configuration(runs: list[ShownRun]) -> Iterator[Block]:
+def configuration(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """``config.yaml`` of each run as it is; of replicates, that of the first."""
     for run in runs:
         if run.config:
@@ -157,7 +157,7 @@ def has_graph(run: ShownRun) -> bool:
     return bool(run.record.get("remarks") or run.inspection)
 
 
-def graph(runs: list[ShownRun]) -> Iterator[Block]:
+def graph(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """The remarks of each record, and each inspection; runs that share them share the blocks."""
     remarks = {run: run.record["remarks"] for run in runs if run.record.get("remarks")}
     for first, same in alike(remarks, eq).items():
@@ -172,7 +172,7 @@ def graph(runs: list[ShownRun]) -> Iterator[Block]:
         yield "paragraph", f"Not inspected: the graph{whose(lacking, runs)}. {told} homophily, leaks and more here."
 
 
-def _inspection(inspection: Inspection, run: ShownRun, prefix: str) -> Iterator[Block]:
+def _inspection(inspection: Inspection, run: ShownRun, prefix: str) -> Iterator[PageBlock]:
     sizes = run.record.get("dataset"), run.record.get("num_nodes")
     if run.record and sizes != (inspection.name, inspection.num_nodes):
         other = f"{inspection.name}, a graph of {COUNT(inspection.num_nodes)} nodes"

@@ -62,7 +62,7 @@ MAX_NAME = 50
 LEGEND_LINE = 0.2
 """Inches by which a plot grows for each further line of its legend."""
 WHISKERS: dict[str, Any] = {"capsize": 2.5, "elinewidth": 1}
-Series = Mapping[ShownRun, Sequence[float]]
+PlotSeries = Mapping[ShownRun, Sequence[float]]
 Parts = Mapping[str, Sequence[float]]
 
 
@@ -229,7 +229,7 @@ def stacked(axes: Axes, bars: BarLabels, parts: Parts, top: float) -> None:
     axes.set_ylim(0, 1.05 * top or 1)
 
 
-def grouped(axes: Axes, bars: BarLabels, series: Series, labels: Sequence[str]) -> None:
+def grouped(axes: Axes, bars: BarLabels, series: PlotSeries, labels: Sequence[str]) -> None:
     """Bars of several runs beside each other at each label.
 
     Args:

@@ -17,7 +17,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fullgnn.report.content import COUNT, DIGITS, RATIO, Block, Table, missing, whose
+from fullgnn.report.content import COUNT, DIGITS, RATIO, PageBlock, Table, missing, whose
 from fullgnn.report.metrics import better, show_as, split_of, title
 from fullgnn.report.replicates import NOTHING, Mean, Noise, Quantity, Show, high, low, rows_of, std
 from fullgnn.report.runs import FOLDER_KEYS, ShownRun, differing_keys, setting_and_draw
@@ -84,7 +84,7 @@ ONE_RUN = 0.005
 """Half a per cent: the precision of what one run learns."""
 
 
-def summary(runs: list[ShownRun]) -> Iterator[Block]:
+def summary(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """Tables with a column for each run."""
     records = [
         run.record

@@ -41,7 +41,7 @@ else:
     _philox_gpu = module_on_use("fullgnn.kernels.dropout._philox_gpu")
     _neighbors_gpu = module_on_use("fullgnn.sampling._neighbors_gpu")
 
-Places = tuple[Tensor, Tensor, Tensor | None]
+EdgePlaces = tuple[Tensor, Tensor, Tensor | None]
 """The first edge of each target, and the places of the edges and their factors, as long as their capacity."""
 _Padded = tuple[Hop[Tensor], tuple[Tensor, ...]]
 """A hop whose tensors are as long as their capacity, with int64 ``indptr``; and, each (1,) int64, its numbers of
@@ -155,7 +155,7 @@ class GpuNeighborSampler:
         behind = torch.arange(len(nodes), device=self.device) >= count
         return _Targets(nodes, count, first, degree.masked_fill(behind, 0))
 
-    def _draw(self, targets: _Targets, fanout: int, hop: int, epoch: int) -> Places:
+    def _draw(self, targets: _Targets, fanout: int, hop: int, epoch: int) -> EdgePlaces:
         if fanout == ALL:
             starts, places, _ = self._all_edges(targets)
             return starts, places, torch.ones_like(places, dtype=torch.float64) if self.how.weighted else None
@@ -174,7 +174,7 @@ class GpuNeighborSampler:
             _neighbors_gpu.draw[grid](*rows, fanout, hop, epoch & LOW, key, replace, threads)
         return starts, places, None
 
-    def _by_weight_replaced(self, targets: _Targets, fanout: int, hop: int, epoch: int) -> Places:
+    def _by_weight_replaced(self, targets: _Targets, fanout: int, hop: int, epoch: int) -> EdgePlaces:
         """Draw from the running sums of each row; see ``_neighbors_cpu._draw_weighted``.
 
         A drawn place is at most the last one with a positive weight, to which the host goes back from the end of the
@@ -195,7 +195,7 @@ class GpuNeighborSampler:
         edge = torch.where(rows, starts[:-1, None] + draw, rows.numel())
         return starts, _scatter(low, edge, rows.numel()), _scatter(factors, edge, rows.numel())
 
-    def _by_weight(self, targets: _Targets, fanout: int, hop: int, epoch: int) -> Places:
+    def _by_weight(self, targets: _Targets, fanout: int, hop: int, epoch: int) -> EdgePlaces:
         """The edges with the smallest keys Exp(1) / weight; see ``_neighbors_cpu._draw_weighted``."""
         starts, places, row = self._all_edges(targets)
         weight, whole = self._weights[places], targets.degree[row] <= fanout

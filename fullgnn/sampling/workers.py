@@ -47,12 +47,12 @@ def slot_type(num_rows: int, width: int, dtype: np.dtype, hop_bytes: int) -> np.
     return np.dtype({"names": ("rows", "hops"), "formats": formats, "offsets": (0, first), "itemsize": size})
 
 
-Packed = dict[tuple[int, str], ArrayPlace] | list[Hop[np.ndarray]]
+PackedHops = dict[tuple[int, str], ArrayPlace] | list[Hop[np.ndarray]]
 """Where the arrays of the hops lie, by the number of the hop, from the targets outwards, and the field of ``Hop``; or
 the hops themselves, where the slot is too small for them."""
 
 
-def pack(hops: Sequence[Hop[np.ndarray]], area: np.ndarray) -> Packed:
+def pack(hops: Sequence[Hop[np.ndarray]], area: np.ndarray) -> PackedHops:
     """Copy the arrays of ``hops`` to the (n,) uint8 ``area``, if they fit."""
     arrays = {(number, name): array for number, hop in enumerate(hops) for name, array in vars(hop).items()}
     arrays = {key: array for key, array in arrays.items() if array is not None}
@@ -64,7 +64,7 @@ def pack(hops: Sequence[Hop[np.ndarray]], area: np.ndarray) -> Packed:
     return places
 
 
-def unpack(packed: Packed, area: np.ndarray) -> list[Hop[np.ndarray]]:
+def unpack(packed: PackedHops, area: np.ndarray) -> list[Hop[np.ndarray]]:
     """The hops that ``pack`` has copied, as views of ``area``; or those that it returned."""
     if isinstance(packed, list):
         return [hop.copy() for hop in packed]  # with the padding, which pickle drops
@@ -90,7 +90,7 @@ class Piece:
     time_s: dict[str, float]  # what the worker has spent on this piece, by step
     targets: np.ndarray | None = None
     total: float = 0.0
-    hops: Packed | None = None
+    hops: PackedHops | None = None
 
 
 EpochRequest = tuple[int, int, int, int]

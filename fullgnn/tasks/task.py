@@ -96,7 +96,7 @@ class CountsConfusion(Protocol):
         have no node. Every rank calls it, and gets the same numbers."""
 
 
-Target = TypeVar("Target", bound=Callable[..., Any])
+TaskTarget = TypeVar("TaskTarget", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -138,10 +138,10 @@ class OwnLossStatesAnew:
             cls.contract = replace(cls.contract, learns_batches=False)
 
 
-def states(contract: TaskContract) -> Callable[[Target], Target]:
+def states(contract: TaskContract) -> Callable[[TaskTarget], TaskTarget]:
     """Decorate a function that builds a task with the ``contract`` of the task."""
 
-    def decorate(target: Target) -> Target:
+    def decorate(target: TaskTarget) -> TaskTarget:
         target.contract = contract  # type: ignore[attr-defined]
         return target
 

@@ -9,7 +9,7 @@ import torch
 
 from fullgnn.bench.config import load_bench
 from fullgnn.bench.peers import EPOCH, links, pyg, set_up, torch_sparse
-from fullgnn.bench.peers.training import Layer, launcher, stacked, trainer
+from fullgnn.bench.peers.training import PeerLayer, launcher, stacked, trainer
 from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph, peer_weights
 from fullgnn.graph import Graph
 
@@ -25,7 +25,7 @@ def test_every_torch_training_and_two_modules_have_the_same_losses(problem: Prob
     steps, missing = set_up({"torch": EPOCH["gcn"]["torch"]}, problem, weights)
     assert not missing
     adj = torch_sparse.normalized(problem)
-    layer = Layer(lambda library, weight: library.Linear(*weight.shape), ["weight.T"])
+    layer = PeerLayer(lambda library, weight: library.Linear(*weight.shape), ["weight.T"])
     model = stacked(layer, torch.nn, problem, weights, lambda conv, h: conv(adj @ h))
     step = trainer(model, problem)
     expected = [step() for _ in range(4)]

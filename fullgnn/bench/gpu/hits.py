@@ -21,7 +21,7 @@ import torch
 
 from fullgnn.bench.config import BenchConfig
 from fullgnn.bench.gpu.contestants import FIRST
-from fullgnn.bench.gpu.products import Product
+from fullgnn.bench.gpu.products import LookalikeProduct
 from fullgnn.bench.harness import Measurement, Method, Missing, Outcome, Results, attempt
 from fullgnn.bench.process import finished
 from fullgnn.distributed import World
@@ -159,7 +159,7 @@ def products(graph: str, scale: float) -> Iterator[tuple[str, int, Callable[[], 
     del made
     for contestant in FIRST:
         if contestant.missing(device) is None:
-            product = Product(contestant, block, device)
+            product = LookalikeProduct(contestant, block, device)
             for width in WIDTHS:
                 yield contestant.name, width, partial(product.launch, width)
 

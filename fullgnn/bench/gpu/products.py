@@ -46,9 +46,9 @@ def run(cfg: BenchConfig, world: World) -> Results:
 
     for contestant, of_graph, widths in [*groups, *((contestant, block, others) for contestant in able), *rounded]:
         name = f"{contestant.name}{', shuffled graph' if of_graph is shuffled else ''}"
-        product = cache(partial(Product, contestant, of_graph, device, name))
+        product = cache(partial(LookalikeProduct, contestant, of_graph, device, name))
 
-        def time(width: int, product: Callable[[], Product] = product) -> Measurement:
+        def time(width: int, product: Callable[[], LookalikeProduct] = product) -> Measurement:
             measured = product().time(width, world, _TOY_S if toy else _SECONDS, rates)
             measured.compare_with(base.setdefault(width, measured))
             return measured
@@ -61,7 +61,7 @@ def run(cfg: BenchConfig, world: World) -> Results:
             yield cases.run(name, partial(time, width), {"width": width}, 1.5)
 
 
-class Product:
+class LookalikeProduct:
     """(A + I) X of a whole graph by one kernel, which is prepared with the constants of this moment."""
 
     def __init__(self, contestant: Contestant, block: LocalCSR, device: torch.device, name: str = ""):

@@ -18,7 +18,7 @@ from fullgnn.bench.config import BenchConfig
 from fullgnn.bench.exact import error_of
 from fullgnn.bench.gpu.contestants import CONTESTANTS, CSR, FLOAT32, PACKED
 from fullgnn.bench.gpu.made_graph import SCALES, make_graph
-from fullgnn.bench.gpu.products import Product
+from fullgnn.bench.gpu.products import LookalikeProduct
 from fullgnn.bench.gpu.timing import compile_ahead, is_toy, rotated, time_on_device
 from fullgnn.bench.gpu.tunables import Changed, descent, row_of, single_changes
 from fullgnn.bench.harness import Measurement, Outcome, Results
@@ -104,10 +104,10 @@ def _to_try(single: list[Changed], rows: list[Measurement]) -> Iterator[Changed]
     yield from descent([row_of(measured.record()) for measured in rows])
 
 
-def trial(kernel: str, width: int, block: LocalCSR, device: torch.device) -> "Product | DenseLayer":
+def trial(kernel: str, width: int, block: LocalCSR, device: torch.device) -> "LookalikeProduct | DenseLayer":
     """What is timed, with the constants of this moment."""
     if kernel != DENSE:
-        return Product(CONTESTANTS[kernel], block, device)
+        return LookalikeProduct(CONTESTANTS[kernel], block, device)
     return DenseLayer(block.num_rows, DEPTHS.get(width, width), width, device)
 
 

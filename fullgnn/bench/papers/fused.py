@@ -24,7 +24,7 @@ from fullgnn.bench.papers.result import (
 )
 from fullgnn.bench.papers.target import Target, no_graphs
 from fullgnn.bench.papers.trainings import fan_outs, place, train
-from fullgnn.bench.peers.sampled import Setting, dgl_accuracy
+from fullgnn.bench.peers.sampled import SampledSetting, dgl_accuracy
 from fullgnn.bench.sampling import FAST, FUSED, SEPARATE
 from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import world_of_one
@@ -251,7 +251,7 @@ def _dgl(cfg: FusedTable4Keys, run: AccuracyRun) -> tuple[list[float], Value]:
     graph = load_dataset(load_config(compose(*run.dataset)).dataset)
     accuracies = []
     for seed in cfg.seeds:
-        setting = Setting(
+        setting = SampledSetting(
             cfg.fanouts, run.batch_size, run.hidden, 0.01, seed, dropout=run.dropout, weight_decay=run.weight_decay
         )
         with world_of_one(cfg.torch_device):

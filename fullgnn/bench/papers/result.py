@@ -15,7 +15,7 @@ from fullgnn.bench.papers.graphs import GraphCase
 Value = float | int | str | None
 """A text says why there is no number: ``not installed``."""
 
-Labels = tuple[str, ...]
+RowLabels = tuple[str, ...]
 """What a row is about, as ``("Reddit", "epoch")``."""
 
 Origin = Literal["measured", "simulated", "derived"]
@@ -43,7 +43,7 @@ class Cell:
 class TableRow:
     """A line of the table: its labels, and a cell for some of the columns."""
 
-    labels: Labels
+    labels: RowLabels
     cells: dict[str, Cell]
 
 
@@ -93,7 +93,7 @@ class Curves:
 class Result:
     """What the ``run`` of a target returns."""
 
-    labels: Labels  # heads of the columns that name a row
+    labels: RowLabels  # heads of the columns that name a row
     columns: Sequence[str]
     rows: list[TableRow] = field(default_factory=list)
     panels: list[Bars | Curves] = field(default_factory=list)
@@ -103,7 +103,7 @@ class Result:
     paper: Sequence[Mapping[str, Any]] = ()  # the numbers of the paper, see ``config.published``
 
     def add(
-        self, labels: Labels, cells: Mapping[str, Cell], base: str = "", by: str = "", value: str = "", **names: Any
+        self, labels: RowLabels, cells: Mapping[str, Cell], base: str = "", by: str = "", value: str = "", **names: Any
     ) -> None:
         """Add a row, with the paper's values and speed-ups where its numbers have any of a row with these ``names``.
 
@@ -166,9 +166,9 @@ def speedups(cells: Mapping[str, Cell], base: str) -> dict[str, Cell]:
     }
 
 
-def rows_of(columns: Mapping[str, Mapping[Labels, Cell]], base: str | None = None) -> list[TableRow]:
+def rows_of(columns: Mapping[str, Mapping[RowLabels, Cell]], base: str | None = None) -> list[TableRow]:
     """Make the rows of a table that is given by column; times get their speed-ups over the column ``base``."""
-    rows: dict[Labels, dict[str, Cell]] = {}
+    rows: dict[RowLabels, dict[str, Cell]] = {}
     for column, of_column in columns.items():
         for labels, cell in of_column.items():
             rows.setdefault(labels, {})[column] = cell

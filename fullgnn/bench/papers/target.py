@@ -7,7 +7,7 @@ from typing import Any
 
 from fullgnn.bench.papers.config import Keys
 from fullgnn.bench.papers.graphs import GraphCase, cases
-from fullgnn.bench.papers.result import Bars, Labels, Result
+from fullgnn.bench.papers.result import Bars, Result, RowLabels
 
 Fill = Callable[[Result, Any, Any], None]
 """Adds what there is of a graph to the result: rows, and perhaps panels, notes and details."""
@@ -17,7 +17,7 @@ Fill = Callable[[Result, Any, Any], None]
 class Target:
     """A row of the table of a paper. Called with a configuration, it fills the result, graph by graph."""
 
-    labels: Labels  # heads of the columns that name a row
+    labels: RowLabels  # heads of the columns that name a row
     fill: Fill = lambda result, cfg, case: None
     columns: Sequence[str] = ()  # empty: those of the cells
     panels: Sequence[Callable[..., list[Bars]]] = ()  # each draws the ``rows`` of all graphs

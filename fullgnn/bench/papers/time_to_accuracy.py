@@ -131,7 +131,7 @@ def say_keys(result: Result, cfg: TimeToAccuracyKeys) -> None:
         result.notes.append(f"{nodes}; every way: `{' '.join(run.shared)}`; {ways}.")
 
 
-Trained = dict[tuple[str, int], list[TimedTraining]]
+TrainedRuns = dict[tuple[str, int], list[TimedTraining]]
 """The trainings of one graph, a list over the seeds for each way and number of ranks."""
 
 
@@ -152,15 +152,15 @@ def arrival(evaluated: list[Evaluation], target: float) -> Evaluation | None:
     return next((evaluation for evaluation in evaluated if evaluation.accuracy >= target), None)
 
 
-def targets(trained: Trained, fraction: float) -> list[float]:
+def targets(trained: TrainedRuns, fraction: float) -> list[float]:
     """The accuracy to reach, for each seed: ``fraction`` of the best that any training with this seed has had."""
     return [fraction * max(training.best for training in of_seed) for of_seed in zip(*trained.values(), strict=True)]
 
 
-def _train_all(cfg: TimeToAccuracyKeys, case: GraphCase) -> Trained:
+def _train_all(cfg: TimeToAccuracyKeys, case: GraphCase) -> TrainedRuns:
     """Train one graph. The ways take turns, so that other work of the machine disturbs all alike."""
     ways = cfg.runs[case.title].ways
-    trained: Trained = {(way, p): [] for p in processes(cfg) for way in ways}
+    trained: TrainedRuns = {(way, p): [] for p in processes(cfg) for way in ways}
     for way in ways:  # compiles what is kept on disk, and shows whether the graph can be evaluated
         if not _train(cfg, case, way, processes(cfg)[0], cfg.seeds[0], "train.epochs=1").evaluations:
             raise ConfigError(
@@ -187,7 +187,7 @@ def _train(cfg: TimeToAccuracyKeys, case: GraphCase, way: str, p: int, seed: int
     return TimedTraining(evaluations(ended.epochs), ended.seconds[0], median_ms, steps, record.setup_time_s)
 
 
-def rows_of_run(name: str, trained: Trained, goals: list[float]) -> list[TableRow]:
+def rows_of_run(name: str, trained: TrainedRuns, goals: list[float]) -> list[TableRow]:
     """A row for each way and number of ranks: medians over the seeds. One that never arrives counts as last."""
     rows, of_full = [], dict[int, Value]()
     for (way, p), seeds in trained.items():
@@ -250,7 +250,7 @@ def _soonest(ways: dict[str, dict[str, Cell]]) -> str:
     return f"{soonest} reaches the target {times[later] / times[soonest]:.2f} times as soon as {later}, {seeds}"
 
 
-def _panel(name: str, trained: Trained, goals: list[float]) -> Curves:
+def _panel(name: str, trained: TrainedRuns, goals: list[float]) -> Curves:
     """The accuracy by seconds of training, both the mean over the seeds at each epoch."""
     curves = []
     for (way, p), seeds in trained.items():

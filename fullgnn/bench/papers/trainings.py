@@ -15,7 +15,7 @@ from fullgnn import train as train_full_batch
 from fullgnn import train_minibatch
 from fullgnn.bench.papers.config import JobShape, Keys
 from fullgnn.bench.papers.graphs import GraphCase, in_file
-from fullgnn.bench.papers.result import Cell, Labels, Origin
+from fullgnn.bench.papers.result import Cell, Origin, RowLabels
 from fullgnn.codecs import NO_CONTEXT, CodecContext
 from fullgnn.config import Config, MinibatchConfig
 from fullgnn.config.compose import compose, load_config
@@ -149,7 +149,7 @@ class JobTimes:
     epoch_ms: list[float]
     comm_ms: list[float]  # waiting for data, part of the epoch; by the model where the epoch is simulated
 
-    def cells(self, *labels: str) -> dict[Labels, Cell]:
+    def cells(self, *labels: str) -> dict[RowLabels, Cell]:
         """Return ``SPMM``, ``COMPUTATION`` and ``EPOCH`` of the slowest rank, for rows with these and ``labels``."""
         computation = [epoch_ms - comm_ms for epoch_ms, comm_ms in zip(self.epoch_ms, self.comm_ms)]
         return {

@@ -21,7 +21,7 @@ from fullgnn.bench.problem import Problem
 Makers = Mapping[str, Mapping[str, Callable[..., Any]]]
 """Library -> method -> its maker."""
 
-Made = tuple[Any, float]
+MadeMethod = tuple[Any, float]
 """What a maker returned, and the seconds that it took."""
 
 
@@ -52,9 +52,9 @@ MODULE = {"pyg": "torch_geometric"}
 """The module of a library, where its name is another one."""
 
 
-def set_up(makers: Makers, *arguments: Any) -> tuple[dict[str, Made], list[Missing]]:
+def set_up(makers: Makers, *arguments: Any) -> tuple[dict[str, MadeMethod], list[Missing]]:
     """Call all ``makers`` with ``arguments``; the method of a maker that fails is missing."""
-    made: dict[str, Made] = {}
+    made: dict[str, MadeMethod] = {}
     missing = []
     for library, methods in makers.items():
         attempt(functools.partial(import_module, MODULE.get(library, library)))  # not a part of any set-up time

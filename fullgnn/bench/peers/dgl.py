@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fullgnn.bench.models import HOPS, WALK
-from fullgnn.bench.peers.torch_sparse import Product
-from fullgnn.bench.peers.training import OF_MLP, Layer, Models, after_mlp, gcnii, mlp
+from fullgnn.bench.peers.torch_sparse import PlainProduct
+from fullgnn.bench.peers.training import OF_MLP, Models, PeerLayer, after_mlp, gcnii, mlp
 from fullgnn.bench.problem import Problem
 from fullgnn.errors import UnsupportedError
 
@@ -37,7 +37,7 @@ def refuse_wide(width: int, device: torch.device) -> None:
         raise UnsupportedError(f"DGL's libxsmm product crashes at width {width}, above {_WIDEST}: not run")
 
 
-def update_all(problem: Problem) -> Product:
+def update_all(problem: Problem) -> PlainProduct:
     """DGL's ``update_all`` with a copy and a sum as the product (A + I) X."""
     graph = dgl_graph(problem)
     import dgl.function as fn
@@ -62,7 +62,7 @@ def graph_with_edge_ids(problem: Problem) -> Any:
 
 
 def model(
-    layer: Layer, problem: Problem, weights: list[Tensor], width: Callable[[torch.Size], int] = lambda shape: 0
+    layer: PeerLayer, problem: Problem, weights: list[Tensor], width: Callable[[torch.Size], int] = lambda shape: 0
 ) -> torch.nn.Module:
     """The model of a layer.
 
@@ -79,26 +79,28 @@ def model(
 
 
 SPMM = {"DGL update_all": update_all}
-GCN = Layer(lambda nn, weight: nn.GraphConv(*weight.shape, norm="both"), ["weight"])
-SAGE = Layer(
+GCN = PeerLayer(lambda nn, weight: nn.GraphConv(*weight.shape, norm="both"), ["weight"])
+SAGE = PeerLayer(
     lambda nn, weight, _: nn.SAGEConv(*weight.shape, "mean"), ["fc_neigh.weight.T", "fc_self.weight.T"], loops=False
 )
-GIN = Layer(lambda nn, *pair: nn.GINConv(mlp(*pair), "sum"), [f"apply_func.{path}" for path in OF_MLP], loops=False)
-GAT = Layer(
+GIN = PeerLayer(lambda nn, *pair: nn.GINConv(mlp(*pair), "sum"), [f"apply_func.{path}" for path in OF_MLP], loops=False)
+GAT = PeerLayer(
     lambda nn, weight, heads, _: nn.GATConv(len(weight), heads.shape[1], len(heads)),
     ["fc.weight.T", "attn_l", "attn_r"],
     attends=True,
 )
-GATV2 = Layer(
+GATV2 = PeerLayer(
     lambda nn, heads, weight, _: nn.GATv2Conv(len(weight), heads.shape[1], len(heads)),
     ["attn", "fc_src.weight.T", "fc_dst.weight.T"],
     attends=True,
 )
 """DGL adds no bias to the result of such a layer, so that from the second epoch on its losses are similar, not
 equal."""
-SGC = Layer(lambda nn, weight: nn.SGConv(*weight.shape, k=HOPS, cached=True), ["fc.weight.T"])
-APPNP = Layer(lambda nn: nn.APPNPConv(WALK, 0.1), model=after_mlp)
-GCN2 = Layer(lambda nn, hidden, number: nn.GCN2Conv(hidden, number, alpha=0.1, lambda_=0.5, bias=False), model=gcnii)
+SGC = PeerLayer(lambda nn, weight: nn.SGConv(*weight.shape, k=HOPS, cached=True), ["fc.weight.T"])
+APPNP = PeerLayer(lambda nn: nn.APPNPConv(WALK, 0.1), model=after_mlp)
+GCN2 = PeerLayer(
+    lambda nn, hidden, number: nn.GCN2Conv(hidden, number, alpha=0.1, lambda_=0.5, bias=False), model=gcnii
+)
 MODELS: Models = {
     "gcn": {"DGL GraphConv": functools.partial(model, GCN, width=min)},  # the product takes the narrower side
     "sage": {"DGL SAGEConv": functools.partial(model, SAGE, width=min)},

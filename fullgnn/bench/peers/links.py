@@ -1,4 +1,4 @@
-"""What the trainings of peers that find links share: LightGCN, and steps as libraries' examples write them."""
+"""What the trainings of peers that find links share: PlainLightGCN, and steps as libraries' examples write them."""
 
 import functools
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from fullgnn.bench.problem import Problem
 from fullgnn.graph.links import train_pairs
 
 
-class LightGCN(torch.nn.Module):
+class PlainLightGCN(torch.nn.Module):
     """The mean of the trainable vectors and of their products, by hand; () -> (num_nodes, channels).
 
     Args:

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fullgnn.bench.models import HOPS, LIGHT_LAYERS, POWERS, WALK
-from fullgnn.bench.peers.torch_sparse import Product, normalized
+from fullgnn.bench.peers.torch_sparse import PlainProduct, normalized
 from fullgnn.bench.peers.torch_sparse import unweighted as torch_csr
-from fullgnn.bench.peers.training import OF_MLP, Layer, Models, Peer, after_mlp, gcnii, mlp
+from fullgnn.bench.peers.training import OF_MLP, Models, Peer, PeerLayer, after_mlp, gcnii, mlp
 from fullgnn.bench.problem import Problem
 from fullgnn.errors import UnsupportedError
 from fullgnn.telemetry.machine import available_memory
@@ -61,7 +61,7 @@ def _pairs(problem: Problem) -> Tensor:
     return torch.stack([problem.indices.long(), problem.targets])
 
 
-def spmm(problem: Problem, form: Form) -> Product:
+def spmm(problem: Problem, form: Form) -> PlainProduct:
     """PyG's ``spmm`` as the product (A + I) X."""
     from torch_geometric.utils import spmm
 
@@ -70,7 +70,7 @@ def spmm(problem: Problem, form: Form) -> Product:
 
 
 def model(
-    layer: Layer, problem: Problem, weights: list[Tensor], form: Form = edge_index, **options: float
+    layer: PeerLayer, problem: Problem, weights: list[Tensor], form: Form = edge_index, **options: float
 ) -> torch.nn.Module:
     """The model of a layer; with heads it takes ``edge_index`` alone."""
     import torch_geometric.nn as library
@@ -116,10 +116,10 @@ def light_gcn(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.M
 
 
 def forms(
-    name: str, layer: Layer | Callable[..., torch.nn.Module], gathers_features: bool = False
+    name: str, layer: PeerLayer | Callable[..., torch.nn.Module], gathers_features: bool = False
 ) -> dict[str, Callable[..., torch.nn.Module]]:
     """The methods of one layer, or of a maker of a model, by the type of the adjacency."""
-    make = functools.partial(model, layer) if isinstance(layer, Layer) else layer
+    make = functools.partial(model, layer) if isinstance(layer, PeerLayer) else layer
     pairs = functools.partial(edge_index, gathers_features=gathers_features)
     known = {"torch CSR": torch_csr, "SparseTensor": sparse_tensor, "edge_index": pairs}
     return {f"PyG {name} ({kind})": functools.partial(make, form=form) for kind, form in known.items()}
@@ -131,23 +131,23 @@ SPMM = {
 }
 ALONE: dict[str, Any] = {"add_self_loops": False}  # the loops are in A + I
 OF_SAGE = ("lin_l.weight.T", "lin_r.weight.T")
-GCN = Layer(lambda nn, weight: nn.GCNConv(*weight.shape, cached=True, **ALONE), ["lin.weight.T"])
-SAGE = Layer(lambda nn, weight, _: nn.SAGEConv(*weight.shape), OF_SAGE, loops=False)
-SAGE_MAX = Layer(lambda nn, weight, _: nn.SAGEConv(*weight.shape, aggr="max"), OF_SAGE, loops=False)
-GIN = Layer(lambda nn, *pair: nn.GINConv(mlp(*pair)), [f"nn.{path}" for path in OF_MLP], loops=False)
-GAT = Layer(
+GCN = PeerLayer(lambda nn, weight: nn.GCNConv(*weight.shape, cached=True, **ALONE), ["lin.weight.T"])
+SAGE = PeerLayer(lambda nn, weight, _: nn.SAGEConv(*weight.shape), OF_SAGE, loops=False)
+SAGE_MAX = PeerLayer(lambda nn, weight, _: nn.SAGEConv(*weight.shape, aggr="max"), OF_SAGE, loops=False)
+GIN = PeerLayer(lambda nn, *pair: nn.GINConv(mlp(*pair)), [f"nn.{path}" for path in OF_MLP], loops=False)
+GAT = PeerLayer(
     lambda nn, weight, heads, _: nn.GATConv(len(weight), heads.shape[1], len(heads), **ALONE),
     ["lin.weight.T", "att_src", "att_dst"],
     attends=True,
 )
-GATV2 = Layer(
+GATV2 = PeerLayer(
     lambda nn, heads, weight, _: nn.GATv2Conv(len(weight), heads.shape[1], len(heads), **ALONE),
     ["att", *OF_SAGE],
     attends=True,
 )
-SGC = Layer(lambda nn, weight: nn.SGConv(*weight.shape, K=HOPS, cached=True, **ALONE), ["lin.weight.T"])
-APPNP = Layer(lambda nn: nn.APPNP(WALK, 0.1, cached=True, **ALONE), model=after_mlp)
-GCN2 = Layer(
+SGC = PeerLayer(lambda nn, weight: nn.SGConv(*weight.shape, K=HOPS, cached=True, **ALONE), ["lin.weight.T"])
+APPNP = PeerLayer(lambda nn: nn.APPNP(WALK, 0.1, cached=True, **ALONE), model=after_mlp)
+GCN2 = PeerLayer(
     lambda nn, hidden, number: nn.GCN2Conv(hidden, alpha=0.1, theta=0.5, layer=number, cached=True, **ALONE),
     model=gcnii,
 )

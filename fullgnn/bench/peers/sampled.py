@@ -21,12 +21,12 @@ from fullgnn.bench.peers.training import descent
 from fullgnn.bench.separate import OperatorTimes
 from fullgnn.graph import Graph
 
-Step = Callable[[int], float]
+TrainBatches = Callable[[int], float]
 """Train on so many batches; returns the mean of their losses."""
 
 
 @dataclass(frozen=True)
-class Setting:
+class SampledSetting:
     """What all methods of a benchmark of sampled training share."""
 
     fanouts: Sequence[int]  # from the targets outwards
@@ -91,7 +91,7 @@ DGL_SAMPLERS: dict[str, Callable[..., Any]] = {
 """Method -> its maker (graph, fan-outs) -> an object with ``sample``."""
 
 
-def dgl_step(graph: Graph, setting: Setting, device: torch.device) -> tuple["_Sage", Step]:
+def dgl_step(graph: Graph, setting: SampledSetting, device: torch.device) -> tuple["_Sage", TrainBatches]:
     """DGL's ``DataLoader`` and ``SAGEConv``."""
     from dgl.dataloading import DataLoader, NeighborSampler
     from dgl.nn.pytorch import SAGEConv
@@ -117,7 +117,7 @@ def dgl_step(graph: Graph, setting: Setting, device: torch.device) -> tuple["_Sa
     )
 
 
-def dgl_accuracy(graph: Graph, setting: Setting, epochs: int) -> float:
+def dgl_accuracy(graph: Graph, setting: SampledSetting, epochs: int) -> float:
     """Train ``dgl_step`` on a CPU, and return the test accuracy on the full graph at the best validation epoch."""
     model, step = dgl_step(graph, setting, torch.device("cpu"))
     whole, features = [dgl_graph(graph)] * len(setting.fanouts), torch.from_numpy(graph.features)
@@ -135,7 +135,7 @@ def dgl_accuracy(graph: Graph, setting: Setting, epochs: int) -> float:
     return test
 
 
-def pyg_step(graph: Graph, setting: Setting, device: torch.device) -> tuple["_Sage", Step]:
+def pyg_step(graph: Graph, setting: SampledSetting, device: torch.device) -> tuple["_Sage", TrainBatches]:
     """PyG's ``NeighborLoader`` and ``SAGEConv``, with what a layer does not need trimmed away."""
     from torch_geometric.data import Data
     from torch_geometric.loader import NeighborLoader
@@ -169,7 +169,7 @@ def pyg_step(graph: Graph, setting: Setting, device: torch.device) -> tuple["_Sa
     return _trained(_Sage(convs, convolve, setting.dropout), batches, setting, device)
 
 
-STEPS: dict[str, dict[str, Callable[[Graph, Setting, torch.device], tuple[torch.nn.Module, Step]]]] = {
+STEPS: dict[str, dict[str, Callable[[Graph, SampledSetting, torch.device], tuple[torch.nn.Module, TrainBatches]]]] = {
     "pyg": {"PyG": pyg_step},
     "dgl": {"DGL": dgl_step},
 }
@@ -194,7 +194,7 @@ class _Sage(torch.nn.Module):
         return h
 
 
-def _widths(graph: Graph, setting: Setting) -> list[tuple[int, int]]:
+def _widths(graph: Graph, setting: SampledSetting) -> list[tuple[int, int]]:
     torch.manual_seed(setting.seed)  # of the weights, which are made next
     inner = [setting.hidden] * (len(setting.fanouts) - 1)
     return list(itertools.pairwise([graph.num_features, *inner, graph.num_classes]))
@@ -207,8 +207,8 @@ def _own_part(graph: Graph) -> Tensor:
 
 
 def _trained(
-    model: _Sage, batches: Callable[[], Iterator[Any]], setting: Setting, device: torch.device
-) -> tuple[_Sage, Step]:
+    model: _Sage, batches: Callable[[], Iterator[Any]], setting: SampledSetting, device: torch.device
+) -> tuple[_Sage, TrainBatches]:
     """The model on ``device``, and its training."""
     model = model.to(device)
     net: torch.nn.Module = model

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgnn.bench.peers.links import LightGCN
-from fullgnn.bench.peers.training import Layer, Models, stacked
+from fullgnn.bench.peers.links import PlainLightGCN
+from fullgnn.bench.peers.training import Models, PeerLayer, stacked
 from fullgnn.bench.problem import Problem
 
-Product = Callable[[Tensor], Tensor]
+PlainProduct = Callable[[Tensor], Tensor]
 Multiply = Callable[[Tensor, Tensor], Tensor]
 """(adj, x) -> adj @ x, differentiable in x."""
 
@@ -37,7 +37,7 @@ def normalized(problem: Problem) -> Tensor:
     return csr(problem, scale.repeat_interleave(degree.long()) * scale[problem.indices.long()])
 
 
-def product(problem: Problem, multiply: Multiply) -> Product:
+def product(problem: Problem, multiply: Multiply) -> PlainProduct:
     """``multiply`` as the product (A + I) X."""
     return functools.partial(multiply, unweighted(problem))
 
@@ -96,7 +96,7 @@ def gcn(
     """
     adj, orders = normalized(problem), order.split()
     of_layers = iter((orders[0], orders[-1]))
-    layer = Layer(lambda _, weight: Conv(weight.shape, adj, multiply, next(of_layers)), ["weight"])
+    layer = PeerLayer(lambda _, weight: Conv(weight.shape, adj, multiply, next(of_layers)), ["weight"])
     model = stacked(layer, None, problem, weights, lambda conv, h: conv(h), dropout)
     if orders[0] == "(AX)W":
         model.features = multiply(adj, problem.features)
@@ -105,7 +105,7 @@ def gcn(
 
 def light_gcn(problem: Problem, weights: list[Tensor], multiply: Multiply) -> torch.nn.Module:
     """LightGCN, whose A has no self-loops."""
-    return LightGCN(weights[0], functools.partial(multiply, normalized(problem.without_loops)))
+    return PlainLightGCN(weights[0], functools.partial(multiply, normalized(problem.without_loops)))
 
 
 SPMM = {

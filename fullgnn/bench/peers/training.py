@@ -48,12 +48,12 @@ class Peer(torch.nn.Module):
         return self.call(self.convs, self.features)
 
 
-Call = Callable[..., Tensor]
+Convolve = Callable[..., Tensor]
 """(convolution, h, more) -> the next h."""
 
 
 def stacked(
-    layer: "Layer", library: Any, problem: Problem, weights: list[Tensor], call: Call, dropout: float = 0.0
+    layer: "PeerLayer", library: Any, problem: Problem, weights: list[Tensor], call: Convolve, dropout: float = 0.0
 ) -> Peer:
     """Convolutions, as many as there are weights for, with an activation and dropout between them.
 
@@ -72,13 +72,13 @@ def stacked(
     return Peer(problem, weights, convs, [f"{i}.{path}" for i in range(len(convs)) for path in layer.matrices], forward)
 
 
-def after_mlp(layer: "Layer", library: Any, problem: Problem, weights: list[Tensor], call: Call) -> Peer:
+def after_mlp(layer: "PeerLayer", library: Any, problem: Problem, weights: list[Tensor], call: Convolve) -> Peer:
     """Two dense layers, and a convolution without weights."""
     conv, layers = layer.make(library), mlp(*weights)
     return Peer(problem, weights, layers, OF_MLP, lambda layers, x: call(conv, torch.nn.Sequential(*layers)(x)))
 
 
-def gcnii(layer: "Layer", library: Any, problem: Problem, weights: list[Tensor], call: Call) -> Peer:
+def gcnii(layer: "PeerLayer", library: Any, problem: Problem, weights: list[Tensor], call: Convolve) -> Peer:
     """Convolutions between two dense layers, which read the result of the first of them too."""
 
     def forward(modules: Any, x: Tensor) -> Tensor:
@@ -95,7 +95,7 @@ def gcnii(layer: "Layer", library: Any, problem: Problem, weights: list[Tensor],
 
 
 @dataclass(frozen=True)
-class Layer:
+class PeerLayer:
     """A convolution of a library, of which models are made."""
 
     make: Callable[..., torch.nn.Module]

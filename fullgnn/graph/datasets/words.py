@@ -24,7 +24,7 @@ CHUNK = 1 << 22  # bytes of text that are read at once, and split at once unless
 _PER_BYTE = 40  # bytes of memory, at most, that splitting takes for a byte of text
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
-Words = slice | np.ndarray
+WordChoice = slice | np.ndarray
 """Which words of all ``WordRows.start``: a slice, or their numbers."""
 
 
@@ -81,7 +81,7 @@ class WordRows:
             raise self.error(row, f"has {number}, and a line has {what}")
         return columns
 
-    def integers(self, words: Words = slice(None)) -> np.ndarray:
+    def integers(self, words: WordChoice = slice(None)) -> np.ndarray:
         """(num_words,) int64.
 
         Raises:
@@ -98,7 +98,7 @@ class WordRows:
             raise self._wrong_word(words, int(wrong[0]), why, is_integer)
         return values
 
-    def floats(self, words: Words = slice(None)) -> np.ndarray:
+    def floats(self, words: WordChoice = slice(None)) -> np.ndarray:
         """(num_words,) float64, finite.
 
         Raises:
@@ -120,7 +120,7 @@ class WordRows:
             raise self._wrong_word(words, int(odd[0]), "is infinite or not a number")
         return values
 
-    def texts(self, words: Words = slice(None)) -> Any:
+    def texts(self, words: WordChoice = slice(None)) -> Any:
         """(num_words,) pyarrow large_string.
 
         Raises:
@@ -162,7 +162,7 @@ class WordRows:
         """The row of a word."""
         return int(np.searchsorted(self.first, word, side="right")) - 1
 
-    def _wrong_word(self, words: Words, number: int, why: str, is_integer: bool = False) -> WrongWord:
+    def _wrong_word(self, words: WordChoice, number: int, why: str, is_integer: bool = False) -> WrongWord:
         word = range(len(self.start))[words][number] if isinstance(words, slice) else int(words[number])
         row, text = self.row_of(word), self.word(word)
         error = self.error(row, f"has {text!r}, which {why}")

@@ -19,7 +19,7 @@ _BAR = 20
 _LEAST_IMPORTANT = ("rows", "edge cut", "received")
 """Headings of the columns that a narrow screen has no room for."""
 
-Table = tuple[list[str], list[list[str]]]
+TextTable = tuple[list[str], list[list[str]]]
 """A header and rows of cells; the first cell of a row is its heading."""
 
 
@@ -33,9 +33,9 @@ def page(inspection: Inspection, width: int = WIDTH) -> str:
     return "\n".join(lines).rstrip()
 
 
-def sections(inspection: Inspection) -> dict[str, list[str | Table]]:
+def sections(inspection: Inspection) -> dict[str, list[str | TextTable]]:
     """The sentences and tables of each section, by its title; the first one has none."""
-    made: dict[str, Iterator[str | Table]] = {
+    made: dict[str, Iterator[str | TextTable]] = {
         "": overview(inspection),
         "Degrees": degree_section(inspection.structure),
         "Components": iter([components(inspection.structure)]),
@@ -48,7 +48,7 @@ def sections(inspection: Inspection) -> dict[str, list[str | Table]]:
     return {title: list(blocks) for title, blocks in made.items()}
 
 
-def without_bars(table: Table) -> Table:
+def without_bars(table: TextTable) -> TextTable:
     """A table whose columns have headings, but perhaps the first one."""
     header, rows = table
     kept = [at for at, heading in enumerate(header) if heading.strip() or not at]
@@ -76,7 +76,7 @@ def overview(inspection: Inspection) -> Iterator[str]:
         yield f"Noted as it was read: {sentence}."
 
 
-def degree_section(structure: Topology) -> Iterator[str | Table]:
+def degree_section(structure: Topology) -> Iterator[str | TextTable]:
     """Two tables: percentiles, and a histogram in powers of two."""
     kinds = {"in": structure.in_degrees, "out": structure.out_degrees}
     if structure.symmetric:
@@ -88,14 +88,14 @@ def degree_section(structure: Topology) -> Iterator[str | Table]:
     yield histogram(kinds)
 
 
-def degree_table(kinds: dict[str, Degrees]) -> Table:
+def degree_table(kinds: dict[str, Degrees]) -> TextTable:
     """A row for each kind of degree."""
     columns = [Quantity("", "kind"), *(Quantity(name, name, COUNT) for name in ("min", "median", "p90", "p99", "max"))]
     columns += [Quantity("mean", "mean", "{:.2f}".format), Quantity("share of 0", "zero_share", percent)]
     return _by_record(columns, [vars(degrees) | {"kind": name} for name, degrees in kinds.items()])
 
 
-def histogram(kinds: dict[str, Degrees]) -> Table:
+def histogram(kinds: dict[str, Degrees]) -> TextTable:
     """Nodes by degree, with a bar for their share of the largest count."""
     header = ["degree"]
     for name in kinds:
@@ -125,7 +125,7 @@ def components(structure: Topology) -> str:
     )
 
 
-def label_section(labels: Labels | None) -> Iterator[str | Table]:
+def label_section(labels: Labels | None) -> Iterator[str | TextTable]:
     """What the labels are, a table of the split, and homophily."""
     if labels is None:
         yield "No node has a label."
@@ -153,7 +153,7 @@ def label_section(labels: Labels | None) -> Iterator[str | Table]:
         yield homophily(labels)
 
 
-def class_table(labels: Labels, parts: Sequence[str]) -> Table:
+def class_table(labels: Labels, parts: Sequence[str]) -> TextTable:
     """Labelled nodes by class and part of the split, each with its share of the part; the largest classes first."""
     counts = [labels.classes[name] for name in parts]
     by_class = list(zip(*counts))
@@ -229,7 +229,7 @@ def feature_section(inspection: Inspection) -> Iterator[str]:
         )
 
 
-def rank_section(inspection: Inspection) -> Iterator[str | Table]:
+def rank_section(inspection: Inspection) -> Iterator[str | TextTable]:
     """What a rank would hold."""
     yield (
         "Block rows of equal size in the order of the dataset; partition=metis or another order may cut less. Each"
@@ -247,7 +247,7 @@ def rank_section(inspection: Inspection) -> Iterator[str | Table]:
         yield f"Memory is not planned: {inspection.unplanned}."
 
 
-def rank_table(layouts: Sequence[RankLoad]) -> Table:
+def rank_table(layouts: Sequence[RankLoad]) -> TextTable:
     """A row for each number of ranks and scheme."""
     columns = [Quantity("ranks", "world_size"), Quantity("scheme", "scheme"), Quantity("rows", "rows", COUNT)]
     columns += [Quantity("non-zeros", "nnz", COUNT), Quantity("edge cut", "edge_cut", percent)]
@@ -258,7 +258,7 @@ def rank_table(layouts: Sequence[RankLoad]) -> Table:
     return _by_record(columns, [vars(at) | {"scheme": at.scheme + r} for at, r in zip(layouts, replicas)])
 
 
-def _by_record(columns: Sequence[Quantity], records: Sequence[Mapping[str, Any]]) -> Table:
+def _by_record(columns: Sequence[Quantity], records: Sequence[Mapping[str, Any]]) -> TextTable:
     """A row for each record."""
     header, *rows = map(list, zip(*rows_of(columns, records, "-")))
     return header, rows
@@ -268,7 +268,7 @@ def _of(count: int, num_test: int) -> str:
     return f"{count:,} of {num_test:,} test nodes ({percent(count / num_test)})"
 
 
-def _table(table: Table, width: int) -> str:
+def _table(table: TextTable, width: int) -> str:
     header, rows = table
     if header[-1:] == [" " * _BAR]:
         return format_table(header, rows)

@@ -18,7 +18,7 @@ from fullgnn.bench.papers.batches import why_missing
 from fullgnn.bench.papers.config import JobShape, Keys, published
 from fullgnn.bench.papers.graphs import GraphCase, cases
 from fullgnn.bench.papers.hetu.orders import NO_ORDER, OrdersKeys
-from fullgnn.bench.papers.result import Bars, Cell, Labels, Result, TableRow, bars, rows_of, with_label
+from fullgnn.bench.papers.result import Bars, Cell, Result, RowLabels, TableRow, bars, rows_of, with_label
 from fullgnn.bench.peers import EPOCH
 from fullgnn.bench.problem import first_weights, make_problem
 from fullgnn.config.keys import check_choices
@@ -206,7 +206,7 @@ def time_case(
 
 def _cells(
     cfg: OrdersKeys, case: GraphCase, shape: JobShape, column: str, times: trainings.JobTimes | str
-) -> dict[Labels, Cell]:
+) -> dict[RowLabels, Cell]:
     """Fill the cells of ``QUANTITIES`` in one column, with the speed-ups that the paper's text gives."""
     order, scope = orders_by_column(cfg)[column]
     names = {"dataset": case.dataset, "scheme": shape.scheme, "p": shape.p, "order": order}

@@ -18,9 +18,9 @@ from fullgnn.bench.papers.result import (
     OURS_AND_PAPER,
     Bars,
     Cell,
-    Labels,
     Origin,
     Result,
+    RowLabels,
     TableRow,
     Value,
     bars,
@@ -69,7 +69,7 @@ def blocks(shape: JobShape) -> dict[str, int]:
 ORIGINAL, WHOLE, BLOCKWISE = "original", "whole METIS", "blockwise METIS"
 SHARE, BALANCE, SLOWEST, FASTEST = "share of the non-zeros", "largest / mean", "slowest", "fastest"
 
-Times = dict[str, list[float]]
+BlockTimes = dict[str, list[float]]
 """Milliseconds of each block, by order."""
 
 
@@ -95,7 +95,7 @@ def orders_of_blocks(result: Result, cfg: Figure5Keys, case: GraphCase) -> None:
     nnz = {order: np.array([block.nnz for block in of_order]) for order, of_order in blocks.items()}
     times = {kernel_label(name, cfg.torch_device): _times(cfg, blocks, name, case.hidden) for name in cfg.kernels}
     names = [f"({i},{j})" for i in range(cfg.layout.num_parts) for j in range(cfg.layout.num_parts)]
-    columns: dict[str, dict[Labels, Cell]] = {}
+    columns: dict[str, dict[RowLabels, Cell]] = {}
     for order in cfg.orders:
         counts, fastest, slowest = (
             published(cfg.paper, key, order=order) for key in ("nnz_millions", "fastest_ms", "slowest_ms")
@@ -132,7 +132,7 @@ def blocks_of(matrix: csr_array, partition: Partition) -> list[csr_array]:
     return [block_row[:, columns] for block_row in block_rows for columns in parts]
 
 
-def _times(cfg: Keys, blocks: Mapping[str, list[csr_array]], kernel: str, width: int) -> Times:
+def _times(cfg: Keys, blocks: Mapping[str, list[csr_array]], kernel: str, width: int) -> BlockTimes:
     """Time the blocks of all orders, which take turns in the same rounds."""
     generator, steps = torch.Generator().manual_seed(cfg.seed), {}
     for order, of_order in blocks.items():
@@ -165,7 +165,7 @@ def _extremes(rows: list[TableRow]) -> list[TableRow]:
     ]
 
 
-def _facts(cfg: Keys, nnz: Mapping[str, np.ndarray], times: Mapping[str, Times]) -> dict[str, bool]:
+def _facts(cfg: Keys, nnz: Mapping[str, np.ndarray], times: Mapping[str, BlockTimes]) -> dict[str, bool]:
     """State what the paper's figure shows, and whether it is so here."""
     balance, limit = imbalance(nnz[WHOLE]), cfg.unbalanced
     facts = {

@@ -67,12 +67,12 @@ class FeatureReads:
 
 ARRAYS = ("indptr", "indices", "labels", "train_mask", "val_mask", "test_mask", "features")
 
-Call = Callable[..., FreshCall]
+CallInFolder = Callable[..., FreshCall]
 """Calls a function in a process of its own, with the folder of the graph, the number of classes, and its arguments."""
 
 
 @contextmanager
-def graph_in_folder(cfg: SparsificationKeys, case: GraphCase) -> Iterator[Call]:
+def graph_in_folder(cfg: SparsificationKeys, case: GraphCase) -> Iterator[CallInFolder]:
     """The arrays of the graph of ``case`` in a folder, for the processes that the value calls."""
     with temporary_folder() as folder:
         for name in ARRAYS:
