@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fullgnn.graph import Graph
+from fullgnn.graph.datasets import karate
 from fullgnn.storage.record import RunRecord
 
 CPU = {"runtime": {"device": "cpu"}, "train": {"epochs": 6}}
 OF_TIME = ("time", "peak_memory", "ranks", "setup_time_s", "comm_hidden", "run_dir")
-
-
 """Parts of the names of fields that differ between two runs of the same kind."""
 
 
@@ -22,3 +22,7 @@ def curve(run_dir: str) -> list[dict[str, Any]]:
 def comparable(record: RunRecord) -> dict[str, Any]:
     """The fields of a record that two runs of the same kind share."""
     return {name: value for name, value in vars(record).items() if not any(part in name for part in OF_TIME)}
+
+
+def club() -> Graph:
+    return karate.load(train_per_class=4, num_val=8, seed=0)

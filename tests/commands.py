@@ -12,6 +12,9 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from typing import Any
+
+from fullgnn.distributed.worker import Worker
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 150
@@ -51,6 +54,22 @@ def forkserver() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.preloaded"])
     return context
+
+
+def forked_worker(serve: Callable[..., object], *args: Any) -> Worker:
+    """A fork of the same kind that runs ``serve(connection, *args)``, and ends with this process."""
+    context = forkserver()
+    here, there = context.Pipe()
+    process = context.Process(target=serve, args=(there, *args), daemon=True)
+    process.start()
+    there.close()
+    assert process.pid is not None
+
+    def wait(timeout_s: float | None) -> int | None:
+        process.join(timeout_s)
+        return process.exitcode
+
+    return Worker(here, process.pid, wait)
 
 
 class Forked:

@@ -23,6 +23,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # Triton reads it on import; the ranks inherit it
 
+from fullgnn.engine.command import TrainingCommand  # noqa: E402
 from fullgnn.kernels.support import gpu  # noqa: E402
 from tests.commands import ROOT  # noqa: E402
 from tests.ranks import Ranks  # noqa: E402
@@ -170,3 +171,11 @@ def torch_threads() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The overrides of runs that would take place in other processes; none of them begins."""
+    found: list[list[str]] = []
+    monkeypatch.setattr(TrainingCommand, "start", lambda self, cfg, overrides, fork=False: found.append(overrides))
+    return found

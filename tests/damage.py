@@ -23,8 +23,9 @@ from typing import Any
 
 import torch
 
+from fullgnn.distributed.worker import send
 from fullgnn.errors import FullGNNError
-from tests.commands import forkserver
+from tests.commands import forked_worker
 
 DEADLINE_S = 60
 MEMORY = 1 << 30  # bytes that a child may take beyond those of its parent
@@ -41,16 +42,11 @@ def outcomes(check: Check, cases: Sequence[tuple[Any, ...]], whole: tuple[Any, .
     Args:
         whole: a case without damage. It is read before the process forks, so that no child loads the compiled code.
     """
-    context = forkserver()
-    here, there = context.Pipe()
-    process = context.Process(target=_serve, args=(there, check, list(cases), whole))
-    process.start()
-    there.close()
+    worker = forked_worker(_serve, check, list(cases), whole)
     try:
-        return list(here.recv())
+        return list(worker.receive())
     finally:
-        process.kill()
-        process.join()
+        worker.kill()
 
 
 def assert_refused_or_right(
@@ -299,7 +295,7 @@ def _serve(answers: Connection, check: Check, cases: list[tuple[Any, ...]], whol
         torch.set_num_threads(before)
     gc.collect()
     gc.freeze()  # a child copies no page of what is imported to look for garbage
-    answers.send([in_child(check, *case) for case in cases])
+    send(answers, [in_child(check, *case) for case in cases])
 
 
 def in_child(check: Check, *case: Any) -> str:

@@ -6,12 +6,10 @@ import socket
 import time
 import traceback
 from collections.abc import Callable
-from functools import partial
-from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
-from fullgnn.distributed.worker import Worker, WorkerLost, answer_calls
-from tests.commands import forkserver
+from fullgnn.distributed.worker import WorkerLost, answer_calls
+from tests.commands import forked_worker
 
 if TYPE_CHECKING:
     from fullgnn.distributed import World
@@ -27,19 +25,11 @@ class Ranks:
     """
 
     def __init__(self, world_size: int, backend: str = "gloo"):
-        context = forkserver()
         with socket.socket() as probe:
             probe.bind(("localhost", 0))
             port = probe.getsockname()[1]
-        self._workers, self._processes = [], []
-        for rank in range(world_size):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, rank, world_size, port, backend), daemon=True)
-            process.start()
-            theirs.close()
-            assert process.pid is not None
-            self._workers.append(Worker(ours, process.pid, partial(_wait, process)))
-            self._processes.append(process)
+        of_job = world_size, port, backend
+        self._workers = [forked_worker(_serve, rank, *of_job) for rank in range(world_size)]
 
     def __call__(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """Results of ``function(world, *args)`` on every rank, in rank order.
@@ -65,12 +55,11 @@ class Ranks:
 
     @property
     def alive(self) -> bool:
-        return all(process.is_alive() for process in self._processes)
+        return all(worker.wait(0) is None for worker in self._workers)
 
     def stop(self) -> None:
-        for process in self._processes:
-            process.kill()
-            process.join()
+        for worker in self._workers:
+            worker.kill()
 
 
 def _serve(pipe: Any, rank: int, world_size: int, port: int, backend: str) -> None:
@@ -103,8 +92,3 @@ def _guarded(world: "World", function: Callable[..., Any], *args: Any) -> tuple[
         return True, function(world, *args)
     except BaseException:
         return False, traceback.format_exc()
-
-
-def _wait(process: BaseProcess, timeout_s: float | None) -> int | None:
-    process.join(timeout_s)
-    return process.exitcode

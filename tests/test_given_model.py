@@ -10,14 +10,11 @@ import yaml
 
 from fullgnn import given_model
 from fullgnn.api import train_graph
-from fullgnn.engine.command import TrainingCommand
 from fullgnn.errors import ConfigError
-from fullgnn.graph import Graph
-from fullgnn.graph.datasets import karate
 from fullgnn.models import GCN
 from fullgnn.nn import Contract, GCNConv, NodeEmbedding
 from fullgnn.storage.record import RunRecord
-from tests.calls_here import CPU, comparable, curve
+from tests.calls_here import CPU, club, comparable, curve
 from tests.commands import run_command, torchrun
 
 NET = """
@@ -59,18 +56,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "netmodule", raising=False)
     return tmp_path
-
-
-@pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The overrides of runs that would take place in other processes; none of them begins."""
-    found: list[list[str]] = []
-    monkeypatch.setattr(TrainingCommand, "start", lambda self, cfg, overrides, fork=False: found.append(overrides))
-    return found
-
-
-def club() -> Graph:
-    return karate.load(train_per_class=4, num_val=8, seed=0)
 
 
 def net() -> Any:

@@ -23,13 +23,10 @@ import torch.distributed as dist
 from fullgnn import here
 from fullgnn.api import train_graph
 from fullgnn.distributed.mesh import num_cores
-from fullgnn.engine.command import TrainingCommand
 from fullgnn.errors import ConfigError, DataError, FullGNNError
-from fullgnn.graph import Graph
-from fullgnn.graph.datasets import karate
 from fullgnn.nn import Contract, GCNConv
 from fullgnn.storage.record import RunRecord, read_record
-from tests.calls_here import CPU, comparable, curve
+from tests.calls_here import CPU, club, comparable, curve
 
 
 @pytest.fixture(autouse=True)
@@ -39,18 +36,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The overrides of runs that would take place in other processes; none of them begins."""
-    found: list[list[str]] = []
-    monkeypatch.setattr(TrainingCommand, "start", lambda self, cfg, overrides, fork=False: found.append(overrides))
-    return found
-
-
-def club() -> Graph:
-    return karate.load(train_per_class=4, num_val=8, seed=0)
 
 
 def cpu_seconds() -> float:

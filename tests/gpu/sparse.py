@@ -4,8 +4,6 @@ import pytest
 import torch
 
 LARGE = (18_000_000, 128)
-
-
 """A matrix of 9.2 GB in float32, with more than 2^31 elements."""
 
 

@@ -25,8 +25,6 @@ from tests.schemes.training import STEP, prepare
 
 CONF = Path(__file__).parents[2] / "conf"
 OF_LINKS = {"lightgcn"}
-
-
 """Models that are trained with a task that finds links: ``tests/tasks/test_links.py`` tests them."""
 
 

@@ -30,8 +30,6 @@ CASES = {
     "ranking, few negatives": ("three pairs", [*RANKING]),
     "ranking, few negatives, batches": ("three pairs", [*RANKING, "task.batch_size=2"]),
 }
-
-
 """Graph and overrides."""
 
 

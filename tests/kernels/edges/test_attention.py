@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fullgnn.errors import ConfigError
-from fullgnn.kernels.edges import _rows_cpu, paths
+from fullgnn.kernels.edges import _rows_cpu
 from fullgnn.kernels.edges.attention_stage import AttentionStage
 from fullgnn.kernels.edges.index import transpose, transpose_torch
 from fullgnn.kernels.edges.mask import EdgeMask
@@ -31,20 +31,6 @@ from tests.kernels.edges.blocks import (
     local_csr,
     pattern,
 )
-from tests.triton_device import needs_triton
-
-
-@pytest.fixture(params=["compiled", "torch", pytest.param("triton", marks=needs_triton)])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The implementation under test: compiled loops in several chunks of rows, torch operations, or Triton."""
-    monkeypatch.setattr(_rows_cpu, "MIN_SHARED_EDGES", 1)
-    torch.set_num_threads(2)
-    if request.param == "torch":
-        monkeypatch.setattr(paths, "path_of", lambda x: "torch")
-    if request.param == "triton":
-        request.getfixturevalue("triton_on_cpu")
-    return request.param
-
 
 HEADS = [(k, d, dtype) for k in (1, 8) for d in (1, 7, 8, 41) for dtype in (FLOAT32, FLOAT64)] + [(3, 1, FLOAT32)]
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fullgnn.kernels.edges import _rows_cpu, paths
+from fullgnn.kernels.edges import _rows_cpu
 from tests.kernels.edges.attention import (
     CUTS,
     FLOAT32,
@@ -14,22 +14,9 @@ from tests.kernels.edges.attention import (
 )
 from tests.kernels.edges.blocks import block_for, device_of, pattern
 from tests.kernels.edges.dynamic_attention import Inputs, computed, dense
-from tests.triton_device import needs_triton
 
 CASES = [(8, 8, FLOAT32), (1, 41, FLOAT32), (2, 16, FLOAT64)]
 """Heads within a vector, of no whole vectors, and of whole ones in one slice."""
-
-
-@pytest.fixture(params=["compiled", "torch", pytest.param("triton", marks=needs_triton)])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The implementation under test: compiled loops in several chunks of rows, torch operations, or Triton."""
-    monkeypatch.setattr(_rows_cpu, "MIN_SHARED_EDGES", 1)
-    torch.set_num_threads(2)
-    if request.param == "torch":
-        monkeypatch.setattr(paths, "path_of", lambda x: "torch")
-    if request.param == "triton":
-        request.getfixturevalue("triton_on_cpu")
-    return request.param
 
 
 @pytest.mark.sample(5)

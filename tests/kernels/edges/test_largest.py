@@ -6,28 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.edges import _rows_cpu, paths
+from fullgnn.kernels.edges import _rows_cpu
 from fullgnn.kernels.edges.index import transpose
 from fullgnn.kernels.edges.largest import largest_rows, largest_rows_backward
 from fullgnn.kernels.edges.max_state import NO_WINNER, MaxState
 from tests.kernels.edges.blocks import amid_nans, block_for, device_of, local_csr, pattern
 from tests.kernels.edges.weighted import FLOAT32, FLOAT64, check, normal
-from tests.triton_device import needs_triton
 
 IDS = ((0, 1), (2**31 - 60, 1), (2**33, 97))
 """The first id and the spread of the ids of up to 150 sources. Some ids, or all of them, exceed an int32."""
-
-
-@pytest.fixture(params=["compiled", "torch", pytest.param("triton", marks=needs_triton)])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The implementation under test: compiled loops in several chunks of rows, torch operations, or Triton."""
-    monkeypatch.setattr(_rows_cpu, "MIN_SHARED_EDGES", 1)
-    torch.set_num_threads(2)
-    if request.param == "torch":
-        monkeypatch.setattr(paths, "path_of", lambda x: "torch")
-    if request.param == "triton":
-        request.getfixturevalue("triton_on_cpu")
-    return request.param
 
 
 def ids_of(num_sources: int, first: int = 0, spread: int = 1) -> Tensor:

@@ -4,26 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.edges import _rows_cpu, paths
 from fullgnn.kernels.edges.index import repeat_targets
 from fullgnn.kernels.edges.max_state import NO_WINNER, MaxState
 from fullgnn.kernels.edges.reduce import add_largest, add_messages, largest_backward
 from fullgnn.kernels.spmm import LocalCSR
 from tests.kernels.edges.blocks import block_for, device_of, from_edges, local_csr, pattern
 from tests.kernels.edges.weighted import FLOAT32, FLOAT64, check, normal
-from tests.triton_device import needs_triton
-
-
-@pytest.fixture(params=["compiled", "torch", pytest.param("triton", marks=needs_triton)])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The implementation under test: compiled loops in several chunks of rows, torch operations, or Triton."""
-    monkeypatch.setattr(_rows_cpu, "MIN_SHARED_EDGES", 1)
-    torch.set_num_threads(2)
-    if request.param == "torch":
-        monkeypatch.setattr(paths, "path_of", lambda x: "torch")
-    if request.param == "triton":
-        request.getfixturevalue("triton_on_cpu")
-    return request.param
 
 
 def reduced(csr: LocalCSR, messages: Tensor, reduction: str, grad: Tensor) -> list[Tensor]:

@@ -4,13 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from fullgnn.kernels.edges import _rows_cpu, paths
+from fullgnn.kernels.edges import _rows_cpu
 from fullgnn.kernels.edges.index import transpose
 from fullgnn.kernels.edges.weighted import edge_dots, edge_spmm_into, edge_spmm_transposed
 from fullgnn.kernels.spmm import LocalCSR
 from tests.kernels.edges.blocks import block_for, device_of, from_edges, local_csr, pattern
 from tests.kernels.edges.weighted import FLOAT32, FLOAT64, check, normal
-from tests.triton_device import needs_triton
 
 HEADS = [(8, 8, FLOAT32), (1, 41, FLOAT32), (8, 7, FLOAT64), (3, 1, FLOAT32)]
 MORE_HEADS = [(k, d, dtype) for k in (1, 8) for d in (1, 7, 8, 41) for dtype in (FLOAT32, FLOAT64)]
@@ -18,18 +17,6 @@ SHAPES = [(0, 5), (5, 0), (0, 0), (1, 1)]
 
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy warns where Triton's interpreter divides by 0
-
-
-@pytest.fixture(params=["compiled", "torch", pytest.param("triton", marks=needs_triton)])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The implementation under test: compiled loops in several chunks of rows, torch operations, or Triton."""
-    monkeypatch.setattr(_rows_cpu, "MIN_SHARED_EDGES", 1)
-    torch.set_num_threads(2)
-    if request.param == "torch":
-        monkeypatch.setattr(paths, "path_of", lambda x: "torch")
-    if request.param == "triton":
-        request.getfixturevalue("triton_on_cpu")
-    return request.param
 
 
 def dense_product(mask: Tensor, values: Tensor, x: Tensor, grad: Tensor) -> list[Tensor]:
