@@ -1,5 +1,6 @@
 """Fixtures that all rooms share."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -179,3 +180,13 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     found: list[list[str]] = []
     monkeypatch.setattr(TrainingCommand, "start", lambda self, cfg, overrides, fork=False: found.append(overrides))
     return found
+
+
+@pytest.fixture(autouse=True)
+def log_of_the_package() -> Iterator[None]:
+    """A command that a test runs in this process sends the package's log to the stderr of that moment. The next test
+    finds the logger as it was."""
+    package = logging.getLogger("fullgnn")
+    before = package.handlers, package.level, package.propagate
+    yield
+    package.handlers, package.level, package.propagate = before

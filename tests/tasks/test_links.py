@@ -28,7 +28,6 @@ from tests.tasks.link_training import (
     CASES,
     EPOCHS,
     LAYERS,
-    PREDICTION,
     SEED,
     WIDTH,
     case,
@@ -46,7 +45,6 @@ LAYOUTS = [
     (6, 3, ["scheme.split_rows=false"]),
 ]
 """Processes, replication, and further overrides."""
-PREDICTION += ["task.test_fraction=0", "task.num_negatives=3"]  # the graphs of the tests have held-out links already
 
 
 def lists_of(job: Any, output: torch.Tensor, k: int) -> np.ndarray | None:
