@@ -127,9 +127,8 @@ def in_rounds(cfg: BenchConfig, world: World) -> Results:
             ready.methods += [
                 replace(own, run=partial(worker.call, methodcaller("run", n))) for n, own in enumerate(methods)
             ]
-            ready.missing += [
-                absent for absent in missing if absent not in ready.missing
-            ]  # each process reports the same
+            # Each process reports the same ones.
+            ready.missing += [absent for absent in missing if absent not in ready.missing]
     elif problem is not None:
         ready.add(peers(cfg, problem), cfg, world.device)
     from_rank0(lambda: check_baseline(ready.methods, cfg.baseline))

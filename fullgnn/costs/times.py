@@ -1,4 +1,4 @@
-"""How long an epoch takes on each rank of a job.
+"""The seconds of an epoch on each rank of a job.
 
 gathering   a product reads a row for each non-zero; a pass over edges one by one reads what its layer says of the
             source and of the target of an edge: the bytes come at the rate of the smallest table, and each row costs
@@ -70,7 +70,7 @@ class EpochTimes:
         return PassTime(*(sum(parts, start=self.nothing) for parts in zip(nothing, *times)))
 
     def dense_s(self, trace: Trace) -> np.ndarray:
-        """Of the dense products, and of the passes over H that are not fused into a product."""
+        """Seconds of the dense products, and of the passes over H that are not fused into a product."""
         total, job = self.nothing.copy(), self.job
         for product in trace.products:
             if job.folded or self._reads_in_place(product.name):  # rows are scaled, or copied to where all read
@@ -83,7 +83,7 @@ class EpochTimes:
         return total
 
     def other_s(self, trace: Trace) -> np.ndarray:
-        """Of the updates of the parameters, and of what a task that finds links draws and scores."""
+        """Seconds in which parameters are updated, and in which a task that finds links draws and scores pairs."""
         job, links, row_bytes = self.job, self.job.links, self.job.output_row_bytes
         num_updated = trace.num_parameters + trace.num_row_parameters * self.own_rows
         update_s = self._copy_s(OPTIMIZER_PASSES * num_updated * job.dtype.itemsize) + 10 * self.hardware.op_s
@@ -96,7 +96,7 @@ class EpochTimes:
         return job.num_steps * update_s + (drawn_s + scores_s + passes_s)
 
     def communication_s(self, trace: Trace, waiting_s: np.ndarray) -> np.ndarray:
-        """In which each rank waits for data.
+        """Seconds in which each rank waits for data.
 
         Args:
             waiting_s: (b, r) seconds of ``trace.passes``.
@@ -145,7 +145,7 @@ class EpochTimes:
         return PassTime(compute_s, waiting_s, copies_s)
 
     def _compute_s(self, row_pass: Pass) -> np.ndarray:
-        """Of the local computation of a pass."""
+        """Seconds of the local computation of a pass."""
         product, op_s = self.job.products[row_pass.name], self.hardware.op_s
         steps, targets = product.steps, product.out_rows.block_sizes[:, None]
         if row_pass.is_product:
@@ -177,7 +177,7 @@ class EpochTimes:
         return self.hardware.gather_s_per_byte(rows.block_sizes.max() * row_bytes, self.job.graph.locality)
 
     def _travel_s(self, name: str, received: dict[str, np.ndarray]) -> np.ndarray:
-        """In which the rows of a product travel.
+        """Seconds in which the rows of a product travel.
 
         Args:
             received: bytes by collective; only those of rows of X count.
@@ -198,7 +198,7 @@ class EpochTimes:
     def _overlapped_s(
         self, name: str, arriving_s: np.ndarray, compute_s: np.ndarray, leaving_s: np.ndarray
     ) -> np.ndarray:
-        """In which a rank waits for transfers that travel while it computes.
+        """Seconds in which a rank waits for transfers that travel while it computes.
 
         Args:
             arriving_s: of the rows. Those of a step travel while the step before is computed.
@@ -217,7 +217,7 @@ class EpochTimes:
         return hidden + (0 if first_is_own else arriving) + leaving
 
     def _partners_s(self) -> np.ndarray:
-        """In which each rank waits for the rows of partners, and for gradients of its own."""
+        """Seconds in which each rank waits for the rows of partners, and for gradients of its own."""
         job, links, row_bytes = self.job, self.job.links, self.job.output_row_bytes
         if links is None:
             return self.nothing

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
@@ -221,7 +220,7 @@ def map_shared(
     return memory, [told[owner][0] for owner in owners]
 
 
-def shared_with_forks(shape: int | tuple[int, ...], dtype: np.typing.DTypeLike) -> np.ndarray:
+def shared_with_forks(shape: int | tuple[int, ...], dtype: type | np.dtype) -> np.ndarray:
     """An array of zeros in memory that the forks of this process share with it; nothing is to be removed."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     return np.frombuffer(mmap.mmap(-1, max(1, size)), dtype, int(np.prod(shape))).reshape(shape)

@@ -38,21 +38,6 @@ def block_nnz(adj: sparse.csr_array, partition: Partition, columns: Partition | 
     return np.stack([np.bincount(part_id[column], minlength=columns.num_parts) for column in block_rows])
 
 
-def columns_read(adj: sparse.csr_array, rows: slice | None = None) -> np.ndarray:
-    """Find the rows of X that ``adj @ X`` reads to compute some ``rows`` of its result.
-
-    Args:
-        adj: (m, n), CSR.
-        rows: consecutive rows of ``adj``; None: all rows.
-
-    Returns:
-        (num_read,) int64, the ascending columns in which these rows have an entry.
-    """
-    is_read = np.zeros(adj.shape[1], dtype=bool)
-    is_read[adj.indices if rows is None else _columns(adj, rows)] = True
-    return np.flatnonzero(is_read)
-
-
 def _columns(adj: sparse.csr_array, rows: slice) -> np.ndarray:
     """A view of the columns of all entries of consecutive ``rows``."""
     return adj.indices[adj.indptr[rows.start] : adj.indptr[rows.stop]]

@@ -124,13 +124,6 @@ class LinkRanking(LinkTask):
         return best
 
 
-def user_rows(graph: ShardedGraph) -> np.ndarray:
-    """The LOCAL rows of the users of this rank."""
-    num_users = pairs_of(graph).facts.num_users
-    assert num_users is not None  # link_ranking has checked it
-    return np.flatnonzero(graph.block.source_id.cpu().numpy() < num_users)
-
-
 def check_fractions(**fractions: float) -> None:
     """Refuse fractions of held-out pairs that leave nothing to train on.
 

@@ -20,7 +20,9 @@ from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.nn import NodeEmbedding
-from fullgnn.tasks.link_ranking import LinkRanking, user_rows
+from fullgnn.schemes import ShardedGraph
+from fullgnn.tasks.link_ranking import LinkRanking
+from fullgnn.tasks.links import pairs_of
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, dense_graph, layout_overrides
 from tests.tasks import links as oracle
@@ -45,6 +47,11 @@ LAYOUTS = [
     (6, 3, ["scheme.split_rows=false"]),
 ]
 """Processes, replication, and further overrides."""
+
+
+def user_rows(graph: ShardedGraph) -> np.ndarray:
+    """The LOCAL rows of the users of this rank."""
+    return np.flatnonzero(graph.block.source_id.numpy() < pairs_of(graph).facts.num_users)
 
 
 def lists_of(job: Any, output: torch.Tensor, k: int) -> np.ndarray | None:

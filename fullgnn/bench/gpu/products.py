@@ -95,9 +95,8 @@ class LookalikeProduct:
         expected, magnitude = exact_rows(block, inputs[0], rows), exact_rows(block, inputs[0].abs(), rows)
         error = error_of(out[rows], expected, magnitude)
         layouts = {"lines": inputs}
-        if (
-            self._contestant == BASELINE and not inputs[0].is_contiguous()
-        ):  # as its users have it; the better one counts
+        if self._contestant == BASELINE and not inputs[0].is_contiguous():
+            # Rows as the users of torch have them, too: the better of the two counts.
             layouts["contiguous"] = [x.contiguous() for x in inputs]
         run, case = partial(self._multiply, out=out), {"width": width}
         times = {layout: time_on_device(self._name, run, xs, world, seconds, case) for layout, xs in layouts.items()}
