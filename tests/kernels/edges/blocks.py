@@ -1,6 +1,4 @@
-"""Blocks of edges for the tests of this folder, and dense attention in float64, written independently."""
-
-from dataclasses import dataclass
+"""Blocks of edges for the tests of this folder, and factors of the attention dropout, written independently."""
 
 import torch
 from torch import Tensor
@@ -67,50 +65,3 @@ def amid_nans(rows: Tensor, in_lines: bool = False) -> Tensor:
     frame = torch.full((len(rows), stride), torch.nan, dtype=rows.dtype, device=rows.device)
     frame[:, first : first + width] = rows
     return frame[:, first : first + width]
-
-
-@dataclass
-class Attention:
-    """The inputs of an attention, with a gradient of its result."""
-
-    mask: Tensor
-    logit_source: Tensor
-    logit_target: Tensor
-    x: Tensor
-    grad: Tensor
-    weights: Tensor | None  # (n, m) of the edges
-
-    @classmethod
-    def random(
-        cls, mask: Tensor, num_heads: int, depth: int, spread: float = 1.0, weighted: bool = False
-    ) -> "Attention":
-        """Float64 inputs that float32 holds as well."""
-        generator = torch.Generator().manual_seed(3)
-
-        def normal(*shape: int) -> Tensor:
-            return torch.randn(*shape, generator=generator).double()
-
-        (n, m), width = mask.shape, num_heads * depth
-        logits = [(spread * normal(rows, num_heads)).float().double() for rows in (m, n)]
-        return cls(mask, *logits, normal(m, width), normal(n, width), normal(n, m) if weighted else None)
-
-
-def dense_attention(inputs: Attention, slope: float, factors: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
-    """The result, and the gradients of the sources' logits, the targets' logits and the rows, by autograd.
-
-    Args:
-        factors: (n, m, K) factors of the softmax; None: all 1.
-    """
-    leaves = [one.clone().requires_grad_() for one in (inputs.logit_source, inputs.logit_target, inputs.x)]
-    source, target, x = leaves
-    num_heads = source.shape[1]
-    logits = source[None, :, :] + target[:, None, :]
-    logits = torch.where(logits > 0, logits, slope * logits)
-    logits = torch.where(inputs.mask[:, :, None], logits, -torch.inf)
-    busy = inputs.mask.any(1)[:, None, None]  # the softmax of a target without edges is nan
-    softmax = torch.where(busy, logits, 0).softmax(1) * inputs.mask[:, :, None]
-    softmax = softmax if factors is None else softmax * factors
-    softmax = softmax if inputs.weights is None else softmax * inputs.weights[:, :, None]
-    out = torch.einsum("nmk,mkd->nkd", softmax, x.view(len(x), num_heads, -1)).flatten(1)
-    out.backward(inputs.grad)
-    return out.detach(), [leaf.grad for leaf in leaves if leaf.grad is not None]

@@ -1,4 +1,4 @@
-"""Attention over stages of edges against dense attention in float64."""
+"""Attention over stages of edges, static and dynamic, against dense attention in float64."""
 
 import subprocess
 import sys
@@ -17,41 +17,39 @@ from tests.kernels.edges.attention import (
     FLOAT32,
     FLOAT64,
     SLOPE,
+    Attention,
     check,
     computed,
+    dense_attention,
     dropout,
     expected_factors,
     joined,
 )
-from tests.kernels.edges.blocks import (
-    Attention,
-    block_for,
-    dense_attention,
-    device_of,
-    local_csr,
-    pattern,
-)
+from tests.kernels.edges.blocks import block_for, device_of, local_csr, pattern
 
-HEADS = [(k, d, dtype) for k in (1, 8) for d in (1, 7, 8, 41) for dtype in (FLOAT32, FLOAT64)] + [(3, 1, FLOAT32)]
+KINDS = pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+HEADS = [(False, k, d, dtype) for k in (1, 8) for d in (1, 7, 8, 41) for dtype in (FLOAT32, FLOAT64)]
+HEADS += [(False, 3, 1, FLOAT32), (True, 8, 8, FLOAT32), (True, 1, 41, FLOAT32), (True, 2, 16, FLOAT64)]
+HEADS += [(True, 8, 7, FLOAT64), (True, 3, 1, FLOAT32)]
+"""Heads within a vector, of no whole vectors, and of whole ones in one slice."""
 
 
-@pytest.mark.sample(13)
-@pytest.mark.parametrize(("num_heads", "depth", "dtype"), HEADS)
-def test_against_dense_attention(num_heads: int, depth: int, dtype: torch.dtype, path: str) -> None:
+@pytest.mark.sample(18)
+@pytest.mark.parametrize(("dynamic", "num_heads", "depth", "dtype"), HEADS)
+def test_against_dense_attention(dynamic: bool, num_heads: int, depth: int, dtype: torch.dtype, path: str) -> None:
     """The heavy target has more edges than a tile; two stages, and two parties that merge, equal one block."""
-    mask = block_for(path)
     for number, (cut, merged) in enumerate(CUTS[path]):
-        inputs = Attention.random(mask, num_heads, depth, weighted=number % 2 == 1)
-        found = computed(inputs, dtype, cut, merged, device=device_of(path))
-        check(found, dense_attention(inputs, SLOPE), dtype)
+        inputs = Attention.random(block_for(path), num_heads, depth, weighted=number % 2 == 1, dynamic=dynamic)
+        check(computed(inputs, dtype, cut, merged, device=device_of(path)), dense_attention(inputs), dtype)
 
 
+@KINDS
 @pytest.mark.parametrize(("n", "m"), [(0, 5), (5, 0), (0, 0), (1, 1), (4, 3)])
-def test_empty_blocks(n: int, m: int, path: str) -> None:
+def test_empty_blocks(n: int, m: int, dynamic: bool, path: str) -> None:
     for mask in (torch.zeros(n, m, dtype=torch.bool), torch.ones(n, m, dtype=torch.bool)):
-        inputs = Attention.random(mask, 8, 8)
-        expected = dense_attention(inputs, SLOPE) if m else (torch.zeros(n, 64).double(), [
-            torch.zeros(m, 8).double(), torch.zeros(n, 8).double(), torch.zeros(m, 64).double()])  # fmt: skip
+        inputs = Attention.random(mask, 8, 8, dynamic=dynamic)
+        zeros = [torch.zeros_like(tensor) for tensor in (inputs.of_sources, inputs.of_targets, inputs.x)]
+        expected = dense_attention(inputs) if m else (torch.zeros(n, 64).double(), zeros)
         check(computed(inputs, FLOAT32, device=device_of(path)), expected, FLOAT32)
         check(computed(inputs, FLOAT32, cut=m // 2, merged=True, device=device_of(path)), expected, FLOAT32)
 
@@ -59,8 +57,8 @@ def test_empty_blocks(n: int, m: int, path: str) -> None:
 @pytest.mark.parametrize("spread", [80.0, 1e4, 1e30])
 def test_logits_far_apart(spread: float, path: str) -> None:
     inputs = Attention.random(block_for(path), 8, 8, spread)
-    inputs.logit_target.zero_()  # so that float32 does not round the sums of two logits
-    expected = dense_attention(inputs, torch.tensor(SLOPE).double().item())
+    inputs.of_targets.zero_()  # so that float32 does not round the sums of two logits
+    expected = dense_attention(inputs, slope=torch.tensor(SLOPE).double().item())
     for cut, merged in CUTS[path]:
         out, gradients = computed(inputs, FLOAT32, cut, merged, device=device_of(path))
         assert out.isfinite().all() and all(gradient.isfinite().all() for gradient in gradients)
@@ -69,23 +67,43 @@ def test_logits_far_apart(spread: float, path: str) -> None:
         busy = inputs.mask.any(1)
         assert (out[~busy] == 0).all()
     if spread == 1e30:  # the largest logit takes all the weight
-        best = torch.where(inputs.mask[:, :, None], inputs.logit_source[None], -torch.inf).argmax(1)
+        best = torch.where(inputs.mask[:, :, None], inputs.of_sources[None], -torch.inf).argmax(1)
         rows = inputs.x.view(len(inputs.x), 8, 8)[best, torch.arange(8)].flatten(1)
         torch.testing.assert_close(out[busy].double(), rows[busy], rtol=1e-6, atol=1e-6)
 
 
-def test_a_nan_shows(path: str) -> None:
-    inputs = Attention.random(block_for(path), 8, 8)
-    inputs.logit_source[5, 3] = torch.nan
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("spread", [80.0, 1e30])
+def test_dynamic_logits_far_apart(spread: float, path: str) -> None:
+    inputs = Attention.random(block_for(path), 8, 8, spread, dynamic=True)
+    for dtype in (FLOAT64, FLOAT32):
+        for cut, merged in CUTS[path][:1] if dtype == FLOAT64 else CUTS[path]:
+            out, gradients = computed(inputs, dtype, cut, merged, device=device_of(path))
+            assert out.isfinite().all() and all(gradient.isfinite().all() for gradient in gradients)
+            assert (out[~inputs.mask.any(1)] == 0).all()
+            if dtype == FLOAT64 and spread < 1e4:  # the rounding of such a logit is seen in its weight
+                exact, exact_gradients = dense_attention(inputs)
+                for tensor, expected in zip((out, *gradients), (exact, *exact_gradients), strict=True):
+                    torch.testing.assert_close(tensor, expected, rtol=0, atol=1e-10 * float(expected.abs().max()))
+
+
+@KINDS
+def test_a_nan_shows(dynamic: bool, path: str) -> None:
+    inputs = Attention.random(block_for(path), 8, 8, dynamic=dynamic)
+    if dynamic:
+        inputs.x[5, 3 * 8 + 1] = torch.nan
+    else:
+        inputs.of_sources[5, 3] = torch.nan
     out, _ = computed(inputs, FLOAT32, device=device_of(path))
     reached = inputs.mask[:, 5]
     assert out.view(-1, 8, 8)[reached, 3].isnan().all() and out[~reached].isfinite().all()
 
 
+@KINDS
 @pytest.mark.parametrize("masked", [False, True])
-def test_threads_change_no_bit(masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_change_no_bit(masked: bool, dynamic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_rows_cpu, "MIN_SHARED_EDGES", 1)
-    inputs = Attention.random(pattern(200, 150), 8, 8, weighted=masked)
+    inputs = Attention.random(pattern(2000 if dynamic else 200, 150), 8, 8, weighted=masked, dynamic=dynamic)
     results = []
     for num_threads in (1, 2):
         torch.set_num_threads(num_threads)
@@ -94,17 +112,21 @@ def test_threads_change_no_bit(masked: bool, monkeypatch: pytest.MonkeyPatch) ->
     assert all(torch.equal(a, b) for a, b in zip(*results))
 
 
-@pytest.mark.sample(4)
-@pytest.mark.parametrize(("num_heads", "dtype"), [(8, FLOAT32), (1, FLOAT32), (3, FLOAT64)])
-def test_dropout(num_heads: int, dtype: torch.dtype, path: str) -> None:
+@pytest.mark.sample(8)
+@pytest.mark.parametrize(
+    ("dynamic", "num_heads", "depth", "dtype"),
+    [(False, 8, 8, FLOAT32), (False, 1, 41, FLOAT32), (False, 3, 1, FLOAT64),
+     (True, 8, 8, FLOAT32), (True, 1, 41, FLOAT32), (True, 2, 16, FLOAT64)],
+)  # fmt: skip
+def test_dropout(dynamic: bool, num_heads: int, depth: int, dtype: torch.dtype, path: str) -> None:
     """The gradients belong to the same mask as the result, and the mask does not depend on the stages."""
     mask = block_for(path)
     for p, seed, epoch, layer in ((0.4, 2**40 + 17, 3, 1), (0.9, 2**64 - 1, 2**32 - 1, 255)):
-        factors = expected_factors(*mask.shape, num_heads, p, seed, epoch, layer)
+        factors = expected_factors(mask, num_heads, p, seed, epoch, layer)
         kept = (factors[mask] > 0).double().mean().item()
         assert abs(kept - (1 - p)) < 5 * (p * (1 - p) / factors[mask].numel()) ** 0.5
-        inputs = Attention.random(mask, num_heads, {8: 8, 1: 41, 3: 1}[num_heads], weighted=p == 0.9)
-        expected = dense_attention(inputs, SLOPE, factors)
+        inputs = Attention.random(mask, num_heads, depth, weighted=p == 0.9, dynamic=dynamic)
+        expected = dense_attention(inputs, factors)
         for cut, merged in CUTS[path] if p == 0.4 else CUTS[path][:1]:
             make_mask = dropout(p, seed, epoch, layer)
             check(computed(inputs, dtype, cut, merged, make_mask, device_of(path)), expected, dtype)

@@ -17,14 +17,22 @@ from fullgnn.kernels.edges.weighted import edge_dots, edge_spmm_into, edge_spmm_
 from fullgnn.kernels.spmm.reading import CHAIN
 from fullgnn.kernels.support.gpu import in_vectors
 from fullgnn.sampling.rows import Rows
-from tests.kernels.edges import attention as static
-from tests.kernels.edges import dynamic_attention as dynamic
-from tests.kernels.edges.attention import SLOPE, check, dropout, expected_factors
-from tests.kernels.edges.blocks import Attention, amid_nans, dense_attention, local_csr, pattern
+from tests.kernels.edges.attention import (
+    FLOAT32,
+    FLOAT64,
+    SLOPE,
+    Attention,
+    check,
+    computed,
+    dense_attention,
+    dropout,
+    expected_factors,
+)
+from tests.kernels.edges.blocks import amid_nans, local_csr, pattern
 from tests.triton_device import DEVICE, needs_triton
 
 pytestmark = needs_triton
-FLOAT32, FLOAT64 = torch.float32, torch.float64
+KINDS = pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 
 
 @pytest.fixture(autouse=True)
@@ -32,43 +40,35 @@ def on_triton(triton_on_cpu: None) -> None:
     """All tests of this file run the kernels in Triton."""
 
 
-def exact(kind: str, mask: Tensor, heads: int, depth: int, factors: Tensor | None = None, weighted: bool = False):
-    """Random inputs, and the result and gradients of dense attention in float64."""
-    if kind == "static":
-        inputs = Attention.random(mask, heads, depth, weighted=weighted)
-        return inputs, dense_attention(inputs, SLOPE, factors)
-    inputs = dynamic.Inputs.random(mask, heads, depth, weighted=weighted)
-    return inputs, dynamic.dense(inputs, factors)
-
-
-COMPUTED = {"static": static.computed, "dynamic": dynamic.computed}
 WIDTHS = [(1, 41, FLOAT32), (4, 47, FLOAT32), (3, 7, FLOAT32), (1, 100, FLOAT32), (8, 41, FLOAT32), (1, 47, FLOAT32),
           (5, 3, FLOAT64), (1, 41, FLOAT64), (12, 4, FLOAT32), (2, 62, FLOAT32)]  # fmt: skip
 """Heads that begin at no multiple of four columns, end amid a vector, or fill more than one program."""
 
 
 @pytest.mark.sample(6)
-@pytest.mark.parametrize("kind", COMPUTED)
+@KINDS
 @pytest.mark.parametrize(("heads", "depth", "dtype"), WIDTHS)
-def test_padding_is_read_and_does_not_show(kind: str, heads: int, depth: int, dtype: torch.dtype) -> None:
+def test_padding_is_read_and_does_not_show(dynamic: bool, heads: int, depth: int, dtype: torch.dtype) -> None:
     """The kernels read the nans behind each row, and the columns of neighbouring heads, in vectors of 16 bytes."""
     mask = pattern(4, 12)
-    factors = expected_factors(*mask.shape, heads, 0.4, 2**40 + 17, 3, 1)
-    inputs, expected = exact(kind, mask, heads, depth, factors, weighted=True)
+    factors = expected_factors(mask, heads)
+    inputs = Attention.random(mask, heads, depth, weighted=True, dynamic=dynamic)
+    expected = dense_attention(inputs, factors)
     rows = amid_nans(inputs.x.to(dtype), in_lines=True)
     assert in_vectors(rows) is rows, "the rows are copied, so that nothing behind them is read"
-    check(COMPUTED[kind](inputs, dtype, make_mask=dropout(), device=DEVICE, in_lines=True), expected, dtype)
+    check(computed(inputs, dtype, make_mask=dropout(), device=DEVICE, in_lines=True), expected, dtype)
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("kind", COMPUTED)
-def test_a_nan_stays_in_its_head(kind: str) -> None:
+@KINDS
+def test_a_nan_stays_in_its_head(dynamic: bool) -> None:
     """Four heads of 7 columns share vectors."""
     mask = pattern(4, 12)
-    inputs, expected = exact(kind, mask, 4, 7)
+    inputs = Attention.random(mask, 4, 7, dynamic=dynamic)
+    expected = dense_attention(inputs)
     for columns in (inputs.x, inputs.grad):
         columns[:, 7:14] = torch.nan
-    out, gradients = COMPUTED[kind](inputs, FLOAT32, device=DEVICE, in_lines=True)
+    out, gradients = computed(inputs, FLOAT32, device=DEVICE, in_lines=True)
     for found, exact_one in zip((out, *gradients), (expected[0], *expected[1]), strict=True):
         by_head, exact_by_head = (
             one.double() if one.shape == (4, 7) else one.double().view(len(one), 4, -1).transpose(0, 1)
@@ -95,45 +95,42 @@ def with_hubs() -> Tensor:
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(("heads", "depth"), [(8, 8), (1, 41), (3, 7)])
-@pytest.mark.parametrize("kind", COMPUTED)
-def test_long_rows_are_cut(kind: str, heads: int, depth: int, short_parts: None) -> None:
+@KINDS
+def test_long_rows_are_cut(dynamic: bool, heads: int, depth: int, short_parts: None) -> None:
     """The states and sums of the parts of a row are joined in three levels, with the same bits in every run."""
     mask = with_hubs()
     for edges in (local_csr(mask), transpose(local_csr(mask))):
         found = bins_of(edges)
         assert found.parts is not None and len(found.levels) == 3, found
-    factors = expected_factors(*mask.shape, heads, 0.4, 2**40 + 17, 3, 1)
-    inputs, expected = exact(kind, mask, heads, depth, factors, weighted=True)
-    found, again = (COMPUTED[kind](inputs, FLOAT32, make_mask=dropout(), device=DEVICE) for _ in range(2))
+    factors = expected_factors(mask, heads)
+    inputs = Attention.random(mask, heads, depth, weighted=True, dynamic=dynamic)
+    expected = dense_attention(inputs, factors)
+    found, again = (computed(inputs, FLOAT32, make_mask=dropout(), device=DEVICE) for _ in range(2))
     check(found, expected, FLOAT32)
     assert all(torch.equal(*pair) for pair in zip([found[0], *found[1]], [again[0], *again[1]]))
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("kind", COMPUTED)
-def test_a_row_of_thousands_of_edges(kind: str) -> None:
+@KINDS
+def test_a_row_of_thousands_of_edges(dynamic: bool) -> None:
     """Only the forward pass: a gradient at 3,000 sources is many programs, for which the interpreter takes long."""
     mask = torch.zeros(3, 3000, dtype=torch.bool)
     mask[1], mask[2, ::400] = True, True
-    inputs, (expected, _) = exact(kind, mask, 1, 9)
+    inputs = Attention.random(mask, 1, 9, dynamic=dynamic)
     csr, x = local_csr(mask.to(DEVICE)), inputs.x.to(DEVICE, FLOAT32)
     assert len(bins_of(csr).parts.begin) == -(-3000 // PART)
     state = SoftmaxState.empty(3, 1, 9, x)
-    if kind == "static":
-        ends = (inputs.logit_source, inputs.logit_target)
-    else:
-        ends = (inputs.vector, inputs.x_target)
-    of_sources, of_targets = (one.to(DEVICE, FLOAT32) for one in ends)
-    attend(AttentionStage(csr, of_sources, x, SLOPE, None, kind == "dynamic"), of_targets, state)
-    torch.testing.assert_close(state.finish().cpu().double(), expected, rtol=0, atol=2e-5)
+    of_sources, of_targets = (ends.to(DEVICE, FLOAT32) for ends in (inputs.of_sources, inputs.of_targets))
+    attend(AttentionStage(csr, of_sources, x, SLOPE, None, dynamic), of_targets, state)
+    torch.testing.assert_close(state.finish().cpu().double(), dense_attention(inputs)[0], rtol=0, atol=2e-5)
 
 
 def test_logits_far_apart_in_parts(short_parts: None) -> None:
     """Parts whose weights would overflow, or vanish, without the maximum of the whole row."""
     inputs = Attention.random(with_hubs(), 2, 5, 80.0)
-    inputs.logit_target.zero_()  # so that float32 does not round the sums of two logits
-    expected = dense_attention(inputs, torch.tensor(SLOPE).double().item())
-    check(static.computed(inputs, FLOAT32, device=DEVICE), expected, FLOAT32)
+    inputs.of_targets.zero_()  # so that float32 does not round the sums of two logits
+    expected = dense_attention(inputs, slope=torch.tensor(SLOPE).double().item())
+    check(computed(inputs, FLOAT32, device=DEVICE), expected, FLOAT32)
 
 
 def test_values_of_edges_in_parts(short_parts: None) -> None:
@@ -170,14 +167,12 @@ def test_a_block_that_is_used_once_is_not_sorted() -> None:
     rows = Rows(torch.tensor([0, 1], dtype=torch.int32), torch.tensor([0], dtype=torch.int32), None, 1, put)
     assert rows.pattern.single_use
     inputs = Attention.random(with_hubs(), 2, 5)
-    x, of_sources, of_targets = (
-        one.to(DEVICE, FLOAT32) for one in (inputs.x, inputs.logit_source, inputs.logit_target)
-    )
+    x, of_sources, of_targets = (one.to(DEVICE, FLOAT32) for one in (inputs.x, inputs.of_sources, inputs.of_targets))
     csr = replace(local_csr(inputs.mask.to(DEVICE)), single_use=True)
     assert transpose(csr).single_use and len(bins_of(csr).bins) == 1 and bins_of(csr).parts is None
     state = SoftmaxState.empty(csr.num_rows, 2, 10, x)
     attend(AttentionStage(csr, of_sources, x, SLOPE, None), of_targets, state)
-    torch.testing.assert_close(state.finish().cpu().double(), dense_attention(inputs, SLOPE)[0], rtol=0, atol=2e-5)
+    torch.testing.assert_close(state.finish().cpu().double(), dense_attention(inputs)[0], rtol=0, atol=2e-5)
 
 
 def test_a_lane_adds_few_numbers() -> None:
