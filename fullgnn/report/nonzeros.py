@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from operator import eq
+from typing import Any
 
 import numpy as np
 
-from fullgnn.report.content import COUNT, MANY, PageBlock, Table, alike, in_words, missing, table_by_record, together
+from fullgnn.report.content import COUNT, MANY, PageBlock, Table, alike, each, in_words, missing, table_of, together
 from fullgnn.report.costs import nnz_by_rank, ordinals
-from fullgnn.report.plots import BarLabels, Plot, block_map, density_map, grouped
+from fullgnn.report.plots import Plot, block_map, density_map, grouped
 from fullgnn.report.replicates import Quantity
 from fullgnn.report.runs import ShownRun
 from fullgnn.telemetry.screen import percent
@@ -24,21 +25,19 @@ def adjacency(runs: list[ShownRun]) -> Iterator[PageBlock]:
     structures = {run: run.structure for run in runs if run.structure}
     before = {run: (at.cell_bounds, at.cell_nnz_before, at.cell_bounds[[0, -1]]) for run, at in structures.items()}
     after = {run: (at.cell_bounds, at.cell_nnz_after, at.part_bounds) for run, at in structures.items()}
-    datasets = alike(before, _same)
-    limits = {
-        run: _limits([maps[other] for other in kind for maps in (before, after)])
-        for kind in datasets.values()
-        for run in kind
-    }
-    yield from _maps(before, "before ordering", partial(_density, when="before", maps=before, limits=limits))
-    yield from _maps(after, "after ordering", partial(_density, when="after", maps=after, limits=limits))
+    limits = {}
+    for of_dataset in alike(before, _same).values():
+        maps = [maps[run] for run in of_dataset for maps in (before, after)]
+        limits |= dict.fromkeys(of_dataset, _limits(maps))
+    for when, maps in (("before", before), ("after", after)):
+        yield from _maps(maps, f"{when} ordering", partial(_density, when, maps, limits))
     yield from missing(runs, structures, "structure.npz", counted="edge_cut")
 
 
 def blocks(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """A map of each way to cut, and bars of all runs side by side at each rank."""
     cuts = {run: (run.structure.block_nnz,) for run in runs if run.structure}
-    yield from _maps(cuts, "non-zeros by block", partial(_block, cuts=cuts))
+    yield from _maps(cuts, "non-zeros by block", partial(_block, cuts))
     yield from nnz_by_rank(runs)
     yield from missing(runs, cuts, "structure.npz", counted="edge_cut")
 
@@ -49,19 +48,18 @@ def tile_density(runs: list[ShownRun]) -> Iterator[PageBlock]:
     bins = list(dict.fromkeys(name for of_run in shares.values() for name in of_run))
     kinds = alike(shares, eq)
     if shares:
-        most = {run: max((share, name) for name, share in shares[run].items()) for run in kinds}
-        fullest = "; ".join(
-            f"{together([run.name for run in kinds[first]])} has most, {percent(share)}, at {name} %"
-            for first, (share, name) in most.items()
-        )
-        heights = {run: [100 * shares[run].get(name, 0) for name in bins] for run in kinds}
-        labels = [together([run.label for run in kind]) for kind in kinds.values() if len(shares) > 1]
-        data = (BarLabels(bins, "% of the tile", "% of the non-zeros"), heights, labels)
-        alt = f"Non-zeros by the density of their tile: {fullest}."
+        fullest, series = {}, {}
+        for first, kind in kinds.items():
+            label = together([run.label for run in kind]) if len(shares) > 1 else ""
+            series[label] = first.position, [100 * shares[first].get(name, 0) for name in bins]
+            share, name = max((share, name) for name, share in shares[first].items())
+            fullest[together([run.name for run in kind])] = f"has most, {percent(share)}, at {name} %"
+        data = (bins, "% of the tile", "% of the non-zeros", series)
+        alt = each("Non-zeros by the density of their tile", fullest)
         yield "plot", Plot("tiles", "non-zeros by density of their tile", alt, grouped, data)
         columns = [Quantity(name, name, percent) for name in bins]
         caption = "Share of the non-zeros by the density of their tile, in per cent"
-        yield "numbers", table_by_record(caption, {run.name: of_run for run, of_run in shares.items()}, columns)
+        yield "numbers", table_of(caption, {run.name: of_run for run, of_run in shares.items()}, columns)
     yield from missing(runs, shares, "tile densities", counted="tile_density")
 
 
@@ -87,9 +85,7 @@ def _maps(maps: Maps, title: str, make: Callable[[ShownRun, str], PlotAndNumbers
         yield "note", f"{title.capitalize()}: {told}; one of fewer runs has them."
 
 
-def _density(
-    run: ShownRun, prefix: str, when: str, maps: Maps, limits: Mapping[ShownRun, tuple[float, float]]
-) -> PlotAndNumbers:
+def _density(when: str, maps: Maps, limits: Mapping[ShownRun, Any], run: ShownRun, prefix: str) -> PlotAndNumbers:
     bounds, nnz, parts = maps[run]
     on_diagonal = percent(float(np.trace(nnz) / max(nnz.sum(), 1)))
     cut = f"; {len(parts) - 1} block rows" if when == "after" else ""
@@ -102,7 +98,7 @@ def _density(
     return plot, _matrix(f"{prefix}Non-zeros by cell {when} ordering", "", list(map(str, bounds[:-1])), nnz)
 
 
-def _block(run: ShownRun, prefix: str, cuts: Maps) -> PlotAndNumbers:
+def _block(cuts: Maps, run: ShownRun, prefix: str) -> PlotAndNumbers:
     (nnz,) = cuts[run]
     size = f"{len(nnz)} by {len(nnz)} blocks"
     alt = f"{prefix or f'{run.name}: '}non-zeros of {size}, {COUNT(nnz.min())} to {COUNT(nnz.max())}."

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullgnn.report.means import SettingMeans, as_csv, as_markdown, means_table, ranked
-from fullgnn.report.replicates import merged
+from fullgnn.report.means import as_csv, as_markdown, means_table, ranked
+from fullgnn.report.replicates import Mean
 from fullgnn.report.sweep import settings_of
 from fullgnn.storage.folder import prepare_sweep
 from tests.report.folders import page_of, record, write_run
@@ -74,23 +74,17 @@ def test_files_of_these_names_that_no_sweep_has_written_stay(tmp_path: Path) -> 
 
 
 def test_settings_are_ranked_by_the_first_validation_metric() -> None:
-    def setting(name: str, **values: Any) -> SettingMeans:
-        return SettingMeans(name, 1, values)
-
-    errors = [setting("a", val_rmse=2.0), setting("b", val_rmse=None), setting("c", val_rmse=1.0)]
-    assert [one.name for one in ranked(errors)] == ["c", "a", "b"]
-    own = [setting("a", val_mine=1.0, test_mine=9.0), setting("b", val_mine=2.0, test_mine=1.0)]
-    assert [one.name for one in ranked(own)] == ["b", "a"]
-    without = [setting("a", test_accuracy=0.1), setting("b", test_accuracy=0.9)]
-    assert [one.name for one in ranked(without)] == ["a", "b"]  # the test nodes choose nothing
+    errors = {name: {"runs": 1, "val_rmse": error} for name, error in (("a", 2.0), ("b", None), ("c", 1.0))}
+    assert list(ranked(errors)) == ["c", "a", "b"]
+    assert list(ranked({"a": {"val_mine": 1.0, "test_mine": 9.0}, "b": {"val_mine": 2.0}})) == ["b", "a"]
+    without = {"a": {"test_accuracy": 0.1}, "b": {"test_accuracy": 0.9}}
+    assert list(ranked(without)) == ["a", "b"]  # the test nodes choose nothing
     assert "| a |" in as_markdown(errors) and means_table(errors)[1][2][2] == "–"
     assert as_csv(errors).splitlines()[1:] == ["c,1,1.0,,,", "a,1,2.0,,,", "b,1,,,,"]
 
 
 def test_a_name_with_a_bar_stays_one_cell() -> None:
-    (_, _, line) = as_markdown(
-        [SettingMeans("dataset.path=a|b", 2, merged([{"val_f1": 0.5}, {"val_f1": 0.7}]))]
-    ).splitlines()
+    (_, _, line) = as_markdown({"dataset.path=a|b": {"runs": 2, "val_f1": Mean([0.5, 0.7])}}).splitlines()
     assert line.count("|") == 5 and "0.6000 ± 0.1414" in line
 
 
@@ -100,8 +94,8 @@ def test_splits_seeds_and_folds_are_one_setting() -> None:
         rows = [
             {"overrides": key.format(k), "status": "ok", "val_accuracy": k / 4, "epoch_time_ms": 1.0} for k in range(3)
         ]
-        (one,) = settings_of(rows)
-        assert one.num_runs == 3 and one.values["val_accuracy"] == 0.25
+        (one,) = settings_of(rows).values()
+        assert one["runs"] == 3 and one["val_accuracy"] == 0.25
     rows = [{"overrides": f"dataset.split={name}", "status": "ok"} for name in ("random", "stratified")]
     assert len(settings_of(rows)) == 2
 
