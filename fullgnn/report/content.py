@@ -87,9 +87,7 @@ def alike(items: Mapping[ShownRun, T], same: Callable[[T, T], bool]) -> dict[Sho
     return kinds
 
 
-def missing(
-    runs: Sequence[ShownRun], present: Collection[ShownRun], what: str, counted: str = ""
-) -> Iterator[PageBlock]:
+def missing(runs: list[ShownRun], present: Collection[ShownRun], what: str, counted: str = "") -> Iterator[PageBlock]:
     """Paragraphs that name the runs without ``what``, if there are any.
 
     Args:

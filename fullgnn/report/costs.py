@@ -41,15 +41,13 @@ ByActivity = Mapping[str, float]
 """The time, or the bytes, of a rank by what it did: by phase, by step or by collective."""
 ByRank = Mapping[ShownRun, Sequence[Any]]
 """A number of each rank, or one ``ByActivity`` of each."""
-Gain = tuple[float, float, float]
-"""The speed-up of a run, and its ends where the time of the run is at those of its range."""
 
 
 class SpeedUp(NamedTuple):
     """A line in the chart of the speed-up: runs that differ in the number of ranks alone."""
 
     baseline: ShownRun  # whose epoch is divided by those of the runs
-    gains: Mapping[ShownRun, Gain]
+    gains: Mapping[ShownRun, tuple[float, ...]]  # the speed-up, and its ends where the time is at those of its range
 
 
 def epoch_time(runs: list[ShownRun]) -> Iterator[PageBlock]:
@@ -214,7 +212,7 @@ def _by_activity(
             most = max(rank[columns[0].key] for rank in spent[run]) / scale
             alt = f"{run.name}: {title}, by part, on {num_ranks(len(ranks))}; {most:.2f} {unit_name} at most."
             heights = {part: [rank[part] / scale for rank in ranks] for part in ranks[0]}
-            data = (ordinals(len(ranks)), "rank", unit_name, heights, top / scale)
+            data = (list(map(str, range(len(ranks)))), "rank", unit_name, heights, top / scale)
             yield "plot", Plot(f"{name}_{run.position}", run.prefix + title, alt, stacked, data)
     if spent:
         zeros = {column.key: 0.0 for column in columns}
@@ -227,15 +225,15 @@ def _by_rank(name: str, title: str, caption: str, values: ByRank, units: Sequenc
     if not values:
         return
     scale, unit_name = unit(max(map(max, values.values())), units)
-    heights = {run: [value / scale for value in of_run] for run, of_run in values.items()}
     told = {run.name: f"{COUNT(min(of_run))} to {COUNT(max(of_run))}" for run, of_run in values.items()}
     alt = each(f"{title.capitalize()} by rank", told)
     if len(values) > MANY:
-        most = {title: [max(of_run) for of_run in heights.values()]}
+        most = {title: [max(of_run) / scale for of_run in values.values()]}
         yield "plot", Plot(name, f"{title}, rank with most", alt, by_run, (list(values), most, unit_name))
     else:
+        heights = {run: [value / scale for value in of_run] for run, of_run in values.items()}
         series = {run.label if len(values) > 1 else "": (run.position, heights[run]) for run in values}
-        bars = ordinals(max(map(len, values.values())))
+        bars = list(map(str, range(max(map(len, values.values())))))
         yield "plot", Plot(name, title, alt, grouped, (bars, "rank", unit_name, series))
     records = {f"rank {k}": dict(zip(values, numbers)) for k, numbers in enumerate(zip_longest(*values.values()))}
     columns = [Quantity(run.name, run, COUNT) for run in values]
@@ -252,8 +250,3 @@ def _bars_of_runs(
     parts = dict.fromkeys(part for stack in stacks.values() for part in stack)
     lengths = {part: [stack.get(part, 0) / scale for stack in stacks.values()] for part in parts}
     return Plot(name, title, each(what, told), by_run, (list(stacks), lengths, unit_name))
-
-
-def ordinals(count: int) -> list[str]:
-    """The numbers below ``count`` as texts."""
-    return list(map(str, range(count)))

@@ -27,7 +27,7 @@ def ranked(settings: Settings) -> Settings:
     """The settings by their first validation metric, the best first; those without it last, in their order."""
     first = next((name for name in metric_names(settings) if split_of(name) == "val"), "")
     sign = 1 if better(first) is min else -1  # a metric of a user's own: the larger is the better
-    values = {name: setting.get(first) for name, setting in settings.items()}
+    values: dict[str, Any] = {name: setting.get(first) for name, setting in settings.items()}
     order = sorted(values, key=lambda name: math.inf if values[name] is None else sign * values[name])
     return {name: settings[name] for name in order}
 

@@ -1,6 +1,6 @@
 """The sections that show where the non-zeros are: by cell, by block, and by the density of their tile."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import eq
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fullgnn.report.content import COUNT, MANY, PageBlock, Table, alike, each, in_words, missing, table_of, together
-from fullgnn.report.costs import nnz_by_rank, ordinals
+from fullgnn.report.costs import nnz_by_rank
 from fullgnn.report.plots import Plot, block_map, density_map, grouped
 from fullgnn.report.replicates import Quantity
 from fullgnn.report.runs import ShownRun
@@ -17,7 +17,6 @@ from fullgnn.telemetry.screen import percent
 MapArrays = tuple[np.ndarray, ...]
 """What a map is drawn from."""
 Maps = Mapping[ShownRun, MapArrays]
-PlotAndNumbers = tuple[Plot, Table]
 
 
 def adjacency(runs: list[ShownRun]) -> Iterator[PageBlock]:
@@ -25,10 +24,9 @@ def adjacency(runs: list[ShownRun]) -> Iterator[PageBlock]:
     structures = {run: run.structure for run in runs if run.structure}
     before = {run: (at.cell_bounds, at.cell_nnz_before, at.cell_bounds[[0, -1]]) for run, at in structures.items()}
     after = {run: (at.cell_bounds, at.cell_nnz_after, at.part_bounds) for run, at in structures.items()}
-    limits = {}
-    for of_dataset in alike(before, _same).values():
-        maps = [maps[run] for run in of_dataset for maps in (before, after)]
-        limits |= dict.fromkeys(of_dataset, _limits(maps))
+    limits: dict[ShownRun, tuple[float, float]] = {}
+    for kind in alike(before, _same).values():
+        limits |= dict.fromkeys(kind, _limits([maps[run] for run in kind for maps in (before, after)]))
     for when, maps in (("before", before), ("after", after)):
         yield from _maps(maps, f"{when} ordering", partial(_density, when, maps, limits))
     yield from missing(runs, structures, "structure.npz", counted="edge_cut")
@@ -63,7 +61,7 @@ def tile_density(runs: list[ShownRun]) -> Iterator[PageBlock]:
     yield from missing(runs, shares, "tile densities", counted="tile_density")
 
 
-def _maps(maps: Maps, title: str, make: Callable[[ShownRun, str], PlotAndNumbers]) -> Iterator[PageBlock]:
+def _maps(maps: Maps, title: str, make: Callable[[ShownRun, str], tuple[Plot, Table]]) -> Iterator[PageBlock]:
     """A plot of each kind of map, and its numbers; equal maps are drawn once. Of many maps, a few without numbers.
 
     Args:
@@ -85,7 +83,7 @@ def _maps(maps: Maps, title: str, make: Callable[[ShownRun, str], PlotAndNumbers
         yield "note", f"{title.capitalize()}: {told}; one of fewer runs has them."
 
 
-def _density(when: str, maps: Maps, limits: Mapping[ShownRun, Any], run: ShownRun, prefix: str) -> PlotAndNumbers:
+def _density(when: str, maps: Maps, limits: Mapping[ShownRun, Any], run: ShownRun, prefix: str) -> tuple[Plot, Table]:
     bounds, nnz, parts = maps[run]
     on_diagonal = percent(float(np.trace(nnz) / max(nnz.sum(), 1)))
     cut = f"; {len(parts) - 1} block rows" if when == "after" else ""
@@ -98,12 +96,12 @@ def _density(when: str, maps: Maps, limits: Mapping[ShownRun, Any], run: ShownRu
     return plot, _matrix(f"{prefix}Non-zeros by cell {when} ordering", "", list(map(str, bounds[:-1])), nnz)
 
 
-def _block(cuts: Maps, run: ShownRun, prefix: str) -> PlotAndNumbers:
+def _block(cuts: Maps, run: ShownRun, prefix: str) -> tuple[Plot, Table]:
     (nnz,) = cuts[run]
     size = f"{len(nnz)} by {len(nnz)} blocks"
     alt = f"{prefix or f'{run.name}: '}non-zeros of {size}, {COUNT(nnz.min())} to {COUNT(nnz.max())}."
     plot = Plot(f"blocks_{run.position}", f"{prefix}non-zeros by block", alt, block_map, (nnz,))
-    return plot, _matrix(f"{prefix}Non-zeros by block", "row / column", ordinals(len(nnz)), nnz)
+    return plot, _matrix(f"{prefix}Non-zeros by block", "row / column", list(map(str, range(len(nnz)))), nnz)
 
 
 def _same(maps: MapArrays, others: MapArrays) -> bool:
@@ -115,7 +113,7 @@ def _area(bounds: np.ndarray) -> np.ndarray:
     return np.outer(np.diff(bounds), np.diff(bounds))
 
 
-def _limits(maps: list[MapArrays]) -> tuple[float, float]:
+def _limits(maps: Sequence[MapArrays]) -> tuple[float, float]:
     """Ends of a scale for several maps; the least density still has a colour."""
     density = np.concatenate([(nnz / _area(bounds))[nnz > 0] for bounds, nnz, _ in maps])
     return (density.min() / 1.5, density.max()) if len(density) else (0.1, 1.0)

@@ -63,7 +63,7 @@ def sections(runs: list[ShownRun], failures: list[Failure]) -> dict[str, list[Pa
     """The blocks of each section, by its title, in the order of the page."""
     make: dict[str, Callable[[list[ShownRun]], Iterator[PageBlock]]] = {
         "Summary": summary,
-        **({"Graph": graph} if any(map(has_graph, runs)) else {}),
+        **({"Graph": graph} if any(run.record.get("remarks") or run.inspection for run in runs) else {}),
         **({"Means over seeds and splits": means} if any(len(run.paths) > 1 for run in runs) else {}),
         **({"Failed jobs": lambda _: failed_jobs(failures)} if failures else {}),
         learning.loss_title(runs): learning.loss_and_metrics,
@@ -146,11 +146,6 @@ def configuration(runs: list[ShownRun]) -> Iterator[PageBlock]:
             others = f", of {run.paths[0].name}: {differ}" if len(run.paths) > 1 else ""
             yield "listing", (f"{run.name}{others}" if run.prefix else "", run.config)
     yield from missing(runs, [run for run in runs if run.config], "config.yaml")
-
-
-def has_graph(run: ShownRun) -> bool:
-    """Whether there is anything to say of the graph of a run."""
-    return bool(run.record.get("remarks") or run.inspection)
 
 
 def graph(runs: list[ShownRun]) -> Iterator[PageBlock]:

@@ -189,7 +189,7 @@ def by_run(
         ranges: for each run the ends of a whisker; empty: there are none.
     """
     names = ["\n".join(textwrap.wrap(run.label, MAX_NAME // 2, max_lines=3, placeholder=" …")) for run in runs]
-    axes.figure.set_figheight(0.9 + 0.3 * len(runs) + 0.16 * sum(name.count("\n") for name in names))
+    axes.figure.set(figheight=0.9 + 0.3 * len(runs) + 0.16 * sum(name.count("\n") for name in names))
     places, colors = np.arange(len(runs)), [f"C{run.position}" for run in runs]
     ends = _stack(axes.barh, places, parts, 0.62, colors if len(parts) == 1 else None)
     if ranges:
@@ -299,7 +299,7 @@ def block_map(axes: Axes, nnz: np.ndarray) -> None:
 
 def _square(axes: Axes, size: int, xlabel: str, ylabel: str) -> None:
     """Axes of a map, with row 0 at the top."""
-    axes.figure.set_figheight(MAP_HEIGHT)
+    axes.figure.set(figheight=MAP_HEIGHT)
     axes.set(aspect="equal", xlim=(0, size), ylim=(size, 0), xlabel=xlabel, ylabel=ylabel)
     axes.spines[:].set_visible(False)
     axes.locator_params(nbins=4, integer=True)

@@ -12,7 +12,7 @@ SPLIT_NUMBERS = ("split", "split_id", "split_index", "split_number", "fold")
 T = TypeVar("T")
 K = TypeVar("K")
 NOTHING = "–"
-HeaderAndRows = tuple[Sequence[str], list[Sequence[str]]]
+HeaderAndRows = tuple[Sequence[str], Sequence[Sequence[str]]]
 Records = Sequence[Mapping[Any, Any]]
 Show = Callable[[Any], str]
 """Writes a value as the text of a cell."""

@@ -12,7 +12,7 @@ A value is the best if its range does not overlap with that of any other run, it
 run is a replicate of this one: of replicates that are not shown by their mean, one is the best by chance.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -139,14 +139,14 @@ def _rows(quantities: Sequence[Quantity], records: Records, kinds: Sequence[Kind
     return rows
 
 
-def epoch_range(record: dict[str, Any]) -> tuple[float, float]:
+def epoch_range(record: Mapping[str, Any]) -> tuple[float, float]:
     """Where the epoch time of a run lies, in milliseconds: from its p20 to its p80."""
     times = record["epoch_time_ms"]
     p20, p80 = (times["median"] if times.get(end) is None else times[end] for end in ("p20", "p80"))
     return getattr(p20, "low", p20), getattr(p80, "high", p80)
 
 
-def value_range(value: float, noise: Noise, record: dict[str, Any]) -> tuple[float, float]:
+def value_range(value: float, noise: Noise, record: Mapping[str, Any]) -> tuple[float, float]:
     """Where a value of ``record`` lies, by the rules above."""
     if noise == "clock":
         median = record["epoch_time_ms"].get("median") or 1

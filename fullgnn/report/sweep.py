@@ -183,7 +183,7 @@ def sweep_table(rows: list[dict[str, Any]], width: int = sys.maxsize) -> str:
         # what is empty would be a dash
         about = {"name": name or " ", "number": str(row.get("job", number)), "error": row.get("error") or " "}
         records.append(told | about)
-    return _narrow("job", columns, records, width, LEAST_IMPORTANT[: -1 if failed else None])
+    return _narrow("job", columns, records, width)
 
 
 def seeds_table(rows: list[dict[str, Any]], width: int = sys.maxsize) -> str:
@@ -216,20 +216,18 @@ def settings_of(rows: list[dict[str, Any]]) -> Settings:
     return {name: merged(of_setting) | {"runs": len(of_setting)} for name, of_setting in zip(names, jobs)}
 
 
-def _narrow(
-    heading: str, columns: list[Quantity], records: Records, width: int, droppable: Sequence[str] = LEAST_IMPORTANT
-) -> str:
+def _narrow(heading: str, columns: list[Quantity], records: Records, width: int) -> str:
     """A table with a line for each record, whose first column has their names, in at most ``width`` columns.
 
     First, columns that say least are left out. If the names are too long even then, numbers take their place, and each
     number is explained below the table.
     """
     legend: list[str] = []
-    text, lacking = format_narrow_table(
-        *by_record([Quantity(heading, "name"), *columns], records, "-"), width, droppable
-    )
+    has_failed = any(column.key == "error" for column in columns)  # the status of a job is then of interest
+    droppable = LEAST_IMPORTANT[: -1 if has_failed else None]
+    by_name, by_number = (by_record([Quantity(heading, key), *columns], records, "-") for key in ("name", "number"))
+    text, lacking = format_narrow_table(*by_name, width, droppable)
     if table_width(text) > width:
-        by_number = by_record([Quantity(heading, "number"), *columns], records, "-")
         text, lacking = format_narrow_table(*by_number, width, droppable)
         for record in records:
             told = f"{record['number']}: {record['name']}"
