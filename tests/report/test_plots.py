@@ -144,12 +144,8 @@ def test_block_map(theme: str) -> None:
     nnz = np.array([[1_500_000, 0], [12_300, 7]])
     axes = axes_of(plots.block_map, nnz, theme=theme)
     assert np.array_equal(axes.collections[0].get_array(), nnz)
-    assert {tuple(text.get_position()): text.get_text() for text in axes.texts} == {
-        (0.5, 0.5): "1.5 M",
-        (1.5, 0.5): "0",
-        (0.5, 1.5): "12.3 k",
-        (1.5, 1.5): "7",
-    }
+    texts = {tuple(text.get_position()): text.get_text() for text in axes.texts}
+    assert texts == {(0.5, 0.5): "1.5 M", (1.5, 0.5): "0", (0.5, 1.5): "12.3 k", (1.5, 1.5): "7"}
     assert len(axes_of(plots.block_map, np.zeros((20, 20), int), theme=theme).texts) == 0
 
 
