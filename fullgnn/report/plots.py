@@ -35,7 +35,8 @@ LIGHT = ("#77AADD", "#EE8866", "#44BB99", "#99DDFF", "#BBCC33", "#EEDD88", "#AAA
 PARTS = "SpMM communication dense exchange broadcast reduce_scatter all_reduce other gather wait".split()
 STEPS = ("sample", "choose rows to keep", "forward", "gather features", "load", "update", "backward")
 PART_COLORS = dict(zip(PARTS, LIGHT)) | dict(zip(STEPS, LIGHT))
-"""Of the phases and the collectives, and of the steps of a batch, which are in no plot with them."""
+"""Of the phases and the collectives, and of the steps of a batch, which are in no plot with them: waiting alone has a
+colour of its own."""
 DPI = 200
 NUM_COLORS = 64
 """Colours of the palette of a plot: a few, their shades at the edges of lines, and those of a map."""
@@ -179,9 +180,7 @@ def speed_up(axes: Axes, series: Mapping[str, Mapping[int, tuple[float, float, f
     axes.grid(axis="y")
 
 
-def by_run(
-    axes: Axes, runs: Sequence[ShownRun], parts: Parts, unit_name: str, ranges: Sequence[tuple[float, float]] = ()
-) -> None:
+def by_run(axes: Axes, runs: Sequence[ShownRun], parts: Parts, unit_name: str, ranges: Sequence[Any] = ()) -> None:
     """A horizontal bar for each run, the first one at the top, with the names of the runs at their left.
 
     Args:
