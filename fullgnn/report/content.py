@@ -26,10 +26,8 @@ class Table(NamedTuple):
     rows: Cells | Mapping[str, Cells]  # or several groups of rows, by their headings
 
 
-def table_by_record(
-    caption: str, records: Mapping[str, Mapping[Any, Any]], columns: Sequence[Quantity], corner: str = ""
-) -> Table:
-    """A table with a row for each record and a column for each quantity."""
+def table_of(caption: str, records: Mapping[str, Any], columns: Sequence[Quantity], corner: str = "") -> Table:
+    """A table with a row for each record, which begins with its name, and a column for each quantity."""
     header, *rows = zip([corner, *records], *rows_of(columns, list(records.values())))
     return Table(caption, header, rows)
 
@@ -43,11 +41,6 @@ MANY = 6
 COUNT: Show = "{:,.0f}".format
 RATIO: Show = "{:.3f}".format
 DIGITS: Show = "{:.6g}".format
-
-
-def is_filled(blocks: Sequence[PageBlock]) -> bool:
-    """Whether a section has more than sentences on why it shows nothing. One that has not is a single line."""
-    return any(kind != "paragraph" for kind, _ in blocks)
 
 
 def num_ranks(number: Any) -> str:
@@ -70,6 +63,11 @@ def in_words(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
+def each(what: str, told: Mapping[str, str]) -> str:
+    """The text of a plot for those who do not see it: ``what: a TEXT; b TEXT.``"""
+    return f"{what}: {'; '.join(map(' '.join, told.items()))}."
+
+
 def together(names: Sequence[str]) -> str:
     """Two names, or the first one and how many others, for a title or a legend."""
     return in_words(names) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} others"
@@ -89,9 +87,7 @@ def alike(items: Mapping[ShownRun, T], same: Callable[[T, T], bool]) -> dict[Sho
     return kinds
 
 
-def missing(
-    runs: Sequence[ShownRun], present: Collection[ShownRun], what: str, counted: str = ""
-) -> Iterator[PageBlock]:
+def missing(runs: list[ShownRun], present: Collection[ShownRun], what: str, counted: str = "") -> Iterator[PageBlock]:
     """Paragraphs that name the runs without ``what``, if there are any.
 
     Args:

@@ -59,19 +59,17 @@ def find_runs(folders: list[Path]) -> SearchResult:
     for folder in folders:
         if not folder.is_dir():
             raise ConfigError(f"{folder} is no folder: {GIVE}")
-        is_named, num_runs = _is_sweep(folder) or _is_run(folder), 0
+        is_named = _is_sweep(folder) or _is_run(folder)
+        found: dict[Path, Place] = {}
         for child in [folder] if is_named else _subfolders(folder):
             below = list(_runs_and_sweeps(child, DEPTH - 1))
             result.skipped += [] if below else [child.name]
             for path in below:
-                if _is_sweep(path):
-                    num_runs += _add_sweep(result, path)
-                else:
-                    name = path.absolute().name if is_named else path.relative_to(folder).as_posix()
-                    result.places.setdefault(path.absolute(), Place(name, ""))
-                    num_runs += 1
-        if not num_runs and not result.damaged:
+                name = path.absolute().name if is_named else path.relative_to(folder).as_posix()
+                found |= _jobs(result, path) if _is_sweep(path) else {path.absolute(): Place(name, "")}
+        if not found and not result.damaged:
             raise ConfigError(_why_none(folder, result.failures))
+        result.places |= {path: place for path, place in found.items() if path not in result.places}
     _tell_apart(result.places)
     return result
 
@@ -111,9 +109,9 @@ def _subfolders(folder: Path) -> list[Path]:
     return sorted(named, key=lambda child: child.name.zfill(12) if child.name.isdigit() else child.name)
 
 
-def _add_sweep(result: SearchResult, folder: Path) -> int:
-    """Add the finished jobs of a sweep, and those that have failed; return how many have finished. A damaged table
-    stands for the jobs that its folder holds."""
+def _jobs(result: SearchResult, folder: Path) -> dict[Path, Place]:
+    """The finished jobs of a sweep; add those that have failed to the ``result``. A damaged table stands for the jobs
+    that its folder holds."""
     try:
         with reading(folder / TABLE_FILE, "the finished jobs beside it are shown"):
             with open(folder / TABLE_FILE, newline="") as file:
@@ -131,13 +129,13 @@ def _add_sweep(result: SearchResult, folder: Path) -> int:
     sweep = folder.absolute().name
     for job, row in rows.items():
         if job in finished:
-            result.places.setdefault((folder / job).absolute(), Place(names.get(job) or f"{sweep}/{job}", sweep))
-        elif row.get("status") == "failed":
+            continue
+        if row.get("status") == "failed":
             error = row.get("error") or f"{TABLE_FILE} does not say why"
             result.failures.append(Failure(folder, job, among_all[job], error))
         else:
             result.left_out.append(f"Job {job} of {folder} has not finished and is left out.")
-    return len(finished)
+    return {(folder / job).absolute(): Place(names.get(job) or f"{sweep}/{job}", sweep) for job in finished}
 
 
 def _tell_apart(places: dict[Path, Place]) -> None:

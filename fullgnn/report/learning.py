@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fullgnn.errors import quoted
 from fullgnn.report import metrics
-from fullgnn.report.content import COUNT, PageBlock, Table, alike, in_words, missing, table_by_record, together
+from fullgnn.report.content import COUNT, PageBlock, Table, alike, each, in_words, missing, table_of, together
 from fullgnn.report.plots import Plot, curves
 from fullgnn.report.replicates import Mean, Quantity, by_key, shown
 from fullgnn.report.runs import ShownRun
@@ -68,9 +68,9 @@ def loss_and_metrics(runs: list[ShownRun]) -> Iterator[PageBlock]:
         which = "" if step == 1 else f", one epoch in {step}: epochs.jsonl has all of them"
         whose = [f"{line.names(len(runs), together)}: " if len(runs) > 1 else "" for line in lines]
         columns = [Quantity(whose[k] + line.title, k, metrics.show_as(line.key)) for k, line in enumerate(lines)]
-        kept = [epoch for k, epoch in enumerate(epochs) if k % step == 0 or epoch == epochs[-1]]
+        kept = dict.fromkeys((*epochs[::step], epochs[-1]))
         records = {str(epoch): {k: line.curve.get(epoch) for k, line in enumerate(lines)} for epoch in kept}
-        yield "numbers", table_by_record(f"{loss_title(runs)} by epoch{which}", records, columns, "epoch")
+        yield "numbers", table_of(f"{loss_title(runs)} by epoch{which}", records, columns, "epoch")
     yield from missing(runs, [run for run in runs if run.epochs], "epochs.jsonl")
 
 
@@ -102,29 +102,27 @@ def _curve(run: ShownRun, key: str) -> dict[int, float]:
 
 def _lines(key: str, runs: Sequence[ShownRun]) -> list[Line]:
     """One line for all curves that agree; a curve without any value has none. The longest are compared with first."""
-    curves_of = {run: _curve(run, key) for run in runs}
-    known = [run for run in runs if not all(map(math.isnan, curves_of[run].values()))]
-    longest_first = {run: curves_of[run] for run in sorted(known, key=lambda run: -len(curves_of[run]))}
+    known = {run: curve for run in runs if not all(map(math.isnan, (curve := _curve(run, key)).values()))}
+    longest_first = dict(sorted(known.items(), key=lambda item: -len(item[1])))
     lines = []
     for longest, kind in alike(longest_first, lambda curve, other: difference(curve, other) <= TOLERANCE).items():
-        curve = curves_of[longest]
-        apart = max(difference(curve, curves_of[run]) for run in kind)
-        is_whole = all(curves_of[run].keys() == curve.keys() for run in kind)
+        curve = known[longest]
+        apart = max(difference(curve, known[run]) for run in kind)
+        is_whole = all(known[run].keys() == curve.keys() for run in kind)
         lines.append(Line(key, sorted(kind, key=runs.index), curve, apart, is_whole))
     return sorted(lines, key=lambda line: runs.index(line.runs[0]))
 
 
 def _plot(lines: list[Line], num_runs: int) -> Plot:
     """One quantity over the epochs."""
-    key, title, ends = lines[0].key, lines[0].title, []
+    key, title, ends, series = lines[0].key, lines[0].title, {}, {}
     for line in lines:
+        label = line.names(num_runs, together, "label") if num_runs > 1 else ""
+        series[label] = line.runs[0].position, line.curve
         values = [shown(value, metrics.show_as(key)) for value in line.curve.values()]
-        ends.append(f"{line.names(num_runs, together)} from {values[0]} to {values[-1]}")
-    labels = [line.names(num_runs, together, "label") for line in lines if num_runs > 1]
-    series = {line.runs[0]: line.curve for line in lines}
-    alt = f"{title[:1].upper()}{title[1:]} by epoch: {'; '.join(ends)}."
-    data = (series, metrics.is_accuracy(key), labels)
-    return Plot(re.sub(r"[^\w.@-]", "_", key), title, alt, curves, data)
+        ends[line.names(num_runs, together)] = f"from {values[0]} to {values[-1]}"
+    alt = each(f"{title[:1].upper()}{title[1:]} by epoch", ends)
+    return Plot(re.sub(r"[^\w.@-]", "_", key), title, alt, curves, (series, metrics.is_accuracy(key)))
 
 
 def _agreement(lines: list[Line], num_runs: int) -> str:

@@ -15,12 +15,8 @@ HIGHER = ("accuracy", "f1", "auc", "ap", "mrr", "precision", "recall", "r2", "nd
 
 def metrics_in(lines: Iterable[Mapping[str, Any]]) -> list[str]:
     """The metrics that any of ``lines`` has for a split, without the split, in the order in which they appear."""
-    names = (
-        name
-        for line in lines
-        for name, value in line.items()
-        if split_of(name) and (value is None or isinstance(value, (int, float)))
-    )
+    values = ((name, value) for line in lines for name, value in line.items() if split_of(name))
+    names = (name for name, value in values if value is None or isinstance(value, (int, float)))
     return list(dict.fromkeys(name.partition("_")[2] for name in names))
 
 

@@ -1,14 +1,15 @@
 """The sections that show where the non-zeros are: by cell, by block, and by the density of their tile."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import eq
+from typing import Any
 
 import numpy as np
 
-from fullgnn.report.content import COUNT, MANY, PageBlock, Table, alike, in_words, missing, table_by_record, together
-from fullgnn.report.costs import nnz_by_rank, ordinals
-from fullgnn.report.plots import BarLabels, Plot, block_map, density_map, grouped
+from fullgnn.report.content import COUNT, MANY, PageBlock, Table, alike, each, in_words, missing, table_of, together
+from fullgnn.report.costs import nnz_by_rank
+from fullgnn.report.plots import Plot, block_map, density_map, grouped
 from fullgnn.report.replicates import Quantity
 from fullgnn.report.runs import ShownRun
 from fullgnn.telemetry.screen import percent
@@ -16,7 +17,6 @@ from fullgnn.telemetry.screen import percent
 MapArrays = tuple[np.ndarray, ...]
 """What a map is drawn from."""
 Maps = Mapping[ShownRun, MapArrays]
-PlotAndNumbers = tuple[Plot, Table]
 
 
 def adjacency(runs: list[ShownRun]) -> Iterator[PageBlock]:
@@ -24,21 +24,18 @@ def adjacency(runs: list[ShownRun]) -> Iterator[PageBlock]:
     structures = {run: run.structure for run in runs if run.structure}
     before = {run: (at.cell_bounds, at.cell_nnz_before, at.cell_bounds[[0, -1]]) for run, at in structures.items()}
     after = {run: (at.cell_bounds, at.cell_nnz_after, at.part_bounds) for run, at in structures.items()}
-    datasets = alike(before, _same)
-    limits = {
-        run: _limits([maps[other] for other in kind for maps in (before, after)])
-        for kind in datasets.values()
-        for run in kind
-    }
-    yield from _maps(before, "before ordering", partial(_density, when="before", maps=before, limits=limits))
-    yield from _maps(after, "after ordering", partial(_density, when="after", maps=after, limits=limits))
+    limits: dict[ShownRun, tuple[float, float]] = {}
+    for kind in alike(before, _same).values():
+        limits |= dict.fromkeys(kind, _limits([maps[run] for run in kind for maps in (before, after)]))
+    for when, maps in (("before", before), ("after", after)):
+        yield from _maps(maps, f"{when} ordering", partial(_density, when, maps, limits))
     yield from missing(runs, structures, "structure.npz", counted="edge_cut")
 
 
 def blocks(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """A map of each way to cut, and bars of all runs side by side at each rank."""
     cuts = {run: (run.structure.block_nnz,) for run in runs if run.structure}
-    yield from _maps(cuts, "non-zeros by block", partial(_block, cuts=cuts))
+    yield from _maps(cuts, "non-zeros by block", partial(_block, cuts))
     yield from nnz_by_rank(runs)
     yield from missing(runs, cuts, "structure.npz", counted="edge_cut")
 
@@ -49,23 +46,22 @@ def tile_density(runs: list[ShownRun]) -> Iterator[PageBlock]:
     bins = list(dict.fromkeys(name for of_run in shares.values() for name in of_run))
     kinds = alike(shares, eq)
     if shares:
-        most = {run: max((share, name) for name, share in shares[run].items()) for run in kinds}
-        fullest = "; ".join(
-            f"{together([run.name for run in kinds[first]])} has most, {percent(share)}, at {name} %"
-            for first, (share, name) in most.items()
-        )
-        heights = {run: [100 * shares[run].get(name, 0) for name in bins] for run in kinds}
-        labels = [together([run.label for run in kind]) for kind in kinds.values() if len(shares) > 1]
-        data = (BarLabels(bins, "% of the tile", "% of the non-zeros"), heights, labels)
-        alt = f"Non-zeros by the density of their tile: {fullest}."
+        fullest, series = {}, {}
+        for first, kind in kinds.items():
+            label = together([run.label for run in kind]) if len(shares) > 1 else ""
+            series[label] = first.position, [100 * shares[first].get(name, 0) for name in bins]
+            share, name = max((share, name) for name, share in shares[first].items())
+            fullest[together([run.name for run in kind])] = f"has most, {percent(share)}, at {name} %"
+        data = (bins, "% of the tile", "% of the non-zeros", series)
+        alt = each("Non-zeros by the density of their tile", fullest)
         yield "plot", Plot("tiles", "non-zeros by density of their tile", alt, grouped, data)
         columns = [Quantity(name, name, percent) for name in bins]
         caption = "Share of the non-zeros by the density of their tile, in per cent"
-        yield "numbers", table_by_record(caption, {run.name: of_run for run, of_run in shares.items()}, columns)
+        yield "numbers", table_of(caption, {run.name: of_run for run, of_run in shares.items()}, columns)
     yield from missing(runs, shares, "tile densities", counted="tile_density")
 
 
-def _maps(maps: Maps, title: str, make: Callable[[ShownRun, str], PlotAndNumbers]) -> Iterator[PageBlock]:
+def _maps(maps: Maps, title: str, make: Callable[[ShownRun, str], tuple[Plot, Table]]) -> Iterator[PageBlock]:
     """A plot of each kind of map, and its numbers; equal maps are drawn once. Of many maps, a few without numbers.
 
     Args:
@@ -87,9 +83,7 @@ def _maps(maps: Maps, title: str, make: Callable[[ShownRun, str], PlotAndNumbers
         yield "note", f"{title.capitalize()}: {told}; one of fewer runs has them."
 
 
-def _density(
-    run: ShownRun, prefix: str, when: str, maps: Maps, limits: Mapping[ShownRun, tuple[float, float]]
-) -> PlotAndNumbers:
+def _density(when: str, maps: Maps, limits: Mapping[ShownRun, Any], run: ShownRun, prefix: str) -> tuple[Plot, Table]:
     bounds, nnz, parts = maps[run]
     on_diagonal = percent(float(np.trace(nnz) / max(nnz.sum(), 1)))
     cut = f"; {len(parts) - 1} block rows" if when == "after" else ""
@@ -102,12 +96,12 @@ def _density(
     return plot, _matrix(f"{prefix}Non-zeros by cell {when} ordering", "", list(map(str, bounds[:-1])), nnz)
 
 
-def _block(run: ShownRun, prefix: str, cuts: Maps) -> PlotAndNumbers:
+def _block(cuts: Maps, run: ShownRun, prefix: str) -> tuple[Plot, Table]:
     (nnz,) = cuts[run]
     size = f"{len(nnz)} by {len(nnz)} blocks"
     alt = f"{prefix or f'{run.name}: '}non-zeros of {size}, {COUNT(nnz.min())} to {COUNT(nnz.max())}."
     plot = Plot(f"blocks_{run.position}", f"{prefix}non-zeros by block", alt, block_map, (nnz,))
-    return plot, _matrix(f"{prefix}Non-zeros by block", "row / column", ordinals(len(nnz)), nnz)
+    return plot, _matrix(f"{prefix}Non-zeros by block", "row / column", list(map(str, range(len(nnz)))), nnz)
 
 
 def _same(maps: MapArrays, others: MapArrays) -> bool:
@@ -119,7 +113,7 @@ def _area(bounds: np.ndarray) -> np.ndarray:
     return np.outer(np.diff(bounds), np.diff(bounds))
 
 
-def _limits(maps: list[MapArrays]) -> tuple[float, float]:
+def _limits(maps: Sequence[MapArrays]) -> tuple[float, float]:
     """Ends of a scale for several maps; the least density still has a colour."""
     density = np.concatenate([(nnz / _area(bounds))[nnz > 0] for bounds, nnz, _ in maps])
     return (density.min() / 1.5, density.max()) if len(density) else (0.1, 1.0)

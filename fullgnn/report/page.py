@@ -16,12 +16,12 @@ from jinja2 import Environment, FileSystemLoader
 
 from fullgnn.graph.remarks import SENTENCES, sentences
 from fullgnn.report import costs, learning, nonzeros
-from fullgnn.report.content import COUNT, RATIO, PageBlock, Table, alike, in_words, is_filled, missing, num_ranks, whose
+from fullgnn.report.content import COUNT, RATIO, PageBlock, Table, alike, in_words, missing, num_ranks, whose
 from fullgnn.report.folders import FIGURES, Failure, SearchResult
 from fullgnn.report.inspection import page as inspection_page
 from fullgnn.report.inspection.findings import Inspection
-from fullgnn.report.means import SettingMeans, means_table, write_means
-from fullgnn.report.plots import RUN_COLORS, BarLabels, Plot, stacked, write_images
+from fullgnn.report.means import Settings, means_table, write_means
+from fullgnn.report.plots import RUN_COLORS, Plot, stacked, write_images
 from fullgnn.report.replicates import Mean, by_key, shown
 from fullgnn.report.runs import ShownRun
 from fullgnn.report.summary import summary
@@ -48,16 +48,10 @@ def write_page(runs: list[ShownRun], search: SearchResult, folder: Path) -> Path
         stale.unlink()
     here = FileSystemLoader(Path(__file__).parent)
     environment = Environment(loader=here, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"images": partial(write_images, figures), "is_filled": is_filled, "deed": _deed}
+    environment.filters |= {"images": partial(write_images, figures), "deed": _deed}
     origins = by_key((run for run in runs if run.record), lambda run: _origin(run.record))
-    text = environment.get_template("page.html.j2").render(
-        runs=runs,
-        colors=RUN_COLORS,
-        num_runs=sum(len(run.paths) for run in runs),
-        left_out=search.left_out,
-        sections=sections(runs, search.failures),
-        origins=origins,
-    )
+    template, made = environment.get_template("page.html.j2"), sections(runs, search.failures)
+    text = template.render(runs=runs, colors=RUN_COLORS, left_out=search.left_out, sections=made, origins=origins)
     if not write_means(settings_of(runs), folder, MEANS):
         for name in MEANS:
             (folder / name).unlink(missing_ok=True)
@@ -69,7 +63,7 @@ def sections(runs: list[ShownRun], failures: list[Failure]) -> dict[str, list[Pa
     """The blocks of each section, by its title, in the order of the page."""
     make: dict[str, Callable[[list[ShownRun]], Iterator[PageBlock]]] = {
         "Summary": summary,
-        **({"Graph": graph} if any(map(has_graph, runs)) else {}),
+        **({"Graph": graph} if any(run.record.get("remarks") or run.inspection for run in runs) else {}),
         **({"Means over seeds and splits": means} if any(len(run.paths) > 1 for run in runs) else {}),
         **({"Failed jobs": lambda _: failed_jobs(failures)} if failures else {}),
         learning.loss_title(runs): learning.loss_and_metrics,
@@ -88,12 +82,14 @@ def sections(runs: list[ShownRun], failures: list[Failure]) -> dict[str, list[Pa
     return {title: list(blocks_of(runs)) for title, blocks_of in make.items()}
 
 
-def settings_of(runs: Sequence[ShownRun]) -> list[SettingMeans]:
+def settings_of(runs: Sequence[ShownRun]) -> Settings:
     """The finished runs of a page as settings; a run that stands for one run alone has one."""
-    finished = [run for run in runs if run.record]
-    names = [run.name if len(runs) > 1 else run.record.get("model") or run.name for run in finished]
-    values = [(run.record.get("metrics") or {}) | {"epoch_time_ms": run.epoch_time} for run in finished]
-    return [SettingMeans(name, len(run.paths), of_run) for name, run, of_run in zip(names, finished, values)]
+    return {
+        run.name if len(runs) > 1 else run.record.get("model") or run.name: (run.record.get("metrics") or {})
+        | {"epoch_time_ms": run.epoch_time, "runs": len(run.paths)}
+        for run in runs
+        if run.record
+    }
 
 
 def means(runs: list[ShownRun]) -> Iterator[PageBlock]:
@@ -127,7 +123,7 @@ def _prediction(run: ShownRun, expected: Mapping[str, Any]) -> Iterator[PageBloc
     phases = {name: [times.get(key), record.get(f"{key}_time_ms")] for key, name in costs.PHASE_NAMES.items()}
     if not any(None in pair for pair in phases.values()):
         alt = f"{run.name}: time of an epoch by phase, predicted and measured; the table has the numbers."
-        data = (BarLabels(["predicted", "measured"], "", "ms"), phases, max(map(sum, zip(*phases.values()))))
+        data = (["predicted", "measured"], "", "ms", phases, max(map(sum, zip(*phases.values()))))
         yield "plot", Plot(f"predicted_{run.position}", f"{run.prefix}time of an epoch", alt, stacked, data)
     planned, received = (told.get("comm_bytes_per_epoch") or {} for told in (expected, record))
     times_ms = {"epoch": [expected.get("epoch_time_ms"), run.epoch_time], **phases}
@@ -150,11 +146,6 @@ def configuration(runs: list[ShownRun]) -> Iterator[PageBlock]:
             others = f", of {run.paths[0].name}: {differ}" if len(run.paths) > 1 else ""
             yield "listing", (f"{run.name}{others}" if run.prefix else "", run.config)
     yield from missing(runs, [run for run in runs if run.config], "config.yaml")
-
-
-def has_graph(run: ShownRun) -> bool:
-    """Whether there is anything to say of the graph of a run."""
-    return bool(run.record.get("remarks") or run.inspection)
 
 
 def graph(runs: list[ShownRun]) -> Iterator[PageBlock]:

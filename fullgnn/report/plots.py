@@ -6,6 +6,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,28 +30,18 @@ DARK_RUN_COLORS = ("#4095C5", "#E08640", "#40B696", "#D99BBD", "#ECB740", "#80C7
 """The same colours, with a quarter of white, for dark paper."""
 DASHES = ("solid", "dashed", "dotted", "dashdot")
 """Line styles, which distinguish runs of the same colour."""
-PARTS_BY_COLOR = {
-    "#77AADD": ("SpMM", "sample"),
-    "#EE8866": ("communication", "choose rows to keep"),
-    "#44BB99": ("dense", "forward"),
-    "#AAAAAA": ("other",),
-    "#99DDFF": ("exchange", "gather features"),
-    "#BBCC33": ("broadcast", "load"),
-    "#FFAABB": ("gather",),
-    "#EEDD88": ("reduce_scatter", "update"),
-    "#AAAA00": ("all_reduce", "backward"),
-    "#DDDDDD": ("wait",),
-}
-"""The phases, the collectives and the steps of a batch that have a colour of the light scheme of Tol (2021), which is
-for areas on light and dark paper."""
-PART_COLORS = {part: color for color, parts in PARTS_BY_COLOR.items() for part in parts}
+LIGHT = ("#77AADD", "#EE8866", "#44BB99", "#99DDFF", "#BBCC33", "#EEDD88", "#AAAA00", "#AAAAAA", "#FFAABB", "#DDDDDD")
+"""The light scheme of Tol (2021), which is for areas on light and dark paper."""
+PARTS = "SpMM communication dense exchange broadcast reduce_scatter all_reduce other gather wait".split()
+STEPS = ("sample", "choose rows to keep", "forward", "gather features", "load", "update", "backward")
+PART_COLORS = dict(zip(PARTS, LIGHT)) | dict(zip(STEPS, LIGHT))
+"""Of the phases and the collectives, and of the steps of a batch, which are in no plot with them: waiting alone has a
+colour of its own."""
 DPI = 200
 NUM_COLORS = 64
 """Colours of the palette of a plot: a few, their shades at the edges of lines, and those of a map."""
 SIZE = (4.6, 3.1)
 """Width and height of bars and curves, in inches. A page of usual width shows an inch as one inch."""
-STEPS = [1, 2, 2.5, 5, 10]
-"""Steps between ticks, times a power of ten."""
 MAP_HEIGHT = 5.0
 """Inches of a map with its scale."""
 BORDER_COLOR = "#D55E00"
@@ -59,10 +50,14 @@ LUMA = (0.2126, 0.7152, 0.0722)
 """Shares of red, green and blue in the brightness of a colour, by Rec. 709."""
 MAX_NAME = 50
 """Characters of a run's name in one line of a plot."""
+wrapped = partial(textwrap.fill, width=MAX_NAME)
+"""A long name in several lines."""
 LEGEND_LINE = 0.2
 """Inches by which a plot grows for each further line of its legend."""
 WHISKERS: dict[str, Any] = {"capsize": 2.5, "elinewidth": 1}
-PlotSeries = Mapping[ShownRun, Sequence[float]]
+Series = Mapping[str, tuple[int, Any]]
+"""What a plot shows of each run, by its text in the legend, which is empty where there is no legend: the position of
+the run, which decides its colour, and its values."""
 Parts = Mapping[str, Sequence[float]]
 
 
@@ -97,14 +92,6 @@ class Plot(NamedTuple):
     alt: str  # what the plot says, for those who do not see it
     draw: Callable[..., None]  # takes the axes, and the ``data``
     data: tuple[Any, ...]
-
-
-class BarLabels(NamedTuple):
-    """The words at the axes of upright bars."""
-
-    labels: Sequence[str]  # one beneath each bar, or each group of bars
-    what: str  # what the labels count
-    unit: str  # of the heights
 
 
 def write_images(folder: Path, plot: Plot) -> list[dict[str, str]]:
@@ -145,32 +132,31 @@ def drawn(plot: Plot, theme: str) -> Iterator[Figure]:
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the name is whole in the page's text
         figure = Figure(SIZE, dpi=DPI, layout="constrained")
         axes, title = figure.add_subplot(), plot.title
-        axes.set_title("\n".join(map(_wrapped, title.rsplit(": ", 1))) if len(title) > MAX_NAME else title)
+        axes.set_title("\n".join(map(wrapped, title.rsplit(": ", 1))) if len(title) > MAX_NAME else title)
         plot.draw(axes, *plot.data)
         _add_legend(figure, axes)
         yield figure
 
 
-def curves(axes: Axes, series: Mapping[ShownRun, Mapping[int, float]], in_percent: bool, labels: Sequence[str]) -> None:
+def curves(axes: Axes, series: Series, in_percent: bool) -> None:
     """Lines over the epochs. A line of means has a band of one standard deviation above and below it.
 
     Args:
         series: the value at each epoch; nan leaves a gap.
         in_percent: the values are shares.
-        labels: texts of the legend, one for each line; empty: there is no legend.
     """
     factor = 100 if in_percent else 1
-    for k, (run, points) in enumerate(series.items()):
+    for k, (label, (position, points)) in enumerate(series.items()):
         epochs, line = list(points), factor * np.array([*points.values()], float)
         around = factor * np.array([*map(std, points.values())])
-        color, marker = f"C{run.position}", "o" if len(points) == 1 else None
+        color, marker = f"C{position}", "o" if len(points) == 1 else None
         width = 1.3 + 1.5 * (len(series) - 1 - k) / len(series)  # curves that are close are seen beneath each other
-        looks: dict[str, Any] = {"linestyle": _dashes(run.position), "linewidth": width, "marker": marker}
-        axes.plot(epochs, line, color=color, label=labels[k] if labels else None, **looks)
+        looks: dict[str, Any] = {"linestyle": _dashes(position), "linewidth": width, "marker": marker}
+        axes.plot(epochs, line, color=color, label=label, **looks)
         if any(around):
             axes.fill_between(epochs, line - around, line + around, color=color, alpha=0.2, linewidth=0)
-    axes.yaxis.set_major_locator(MaxNLocator(5, steps=STEPS))
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=STEPS))
+    axes.locator_params(nbins=5)
+    axes.locator_params("x", integer=True)
     axes.set(xlabel="epoch", ylabel="%" if in_percent else "")
     axes.grid(axis="y")
 
@@ -183,22 +169,18 @@ def speed_up(axes: Axes, series: Mapping[str, Mapping[int, tuple[float, float, f
     """
     counts = sorted({count for points in series.values() for count in points})
     ends = np.array([counts[0], counts[-1]])
-    axes.plot(ends, ends / ends[0], color=rcParams["axes.edgecolor"], dashes=(4, 3), linewidth=1, label="ideal")
+    axes.loglog(ends, ends / ends[0], base=2, color=rcParams["axes.edgecolor"], dashes=(4, 3), lw=1, label="ideal")
     for k, (name, points) in enumerate(series.items()):
         middle, low, high = np.transpose([points[count] for count in sorted(points)])
         looks: dict[str, Any] = {"color": f"C{k}", "linestyle": _dashes(k), "marker": "o", "markersize": 4, **WHISKERS}
         axes.errorbar(sorted(points), middle, yerr=[middle - low, high - middle], label=name, **looks)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log", base=2)
     axes.set(xticks=counts, xticklabels=counts, xlabel="ranks, p", ylabel="speed-up")
     axes.yaxis.set_major_formatter(lambda factor, _: f"{factor:.3g}")
     axes.minorticks_off()
     axes.grid(axis="y")
 
 
-def by_run(
-    axes: Axes, runs: Sequence[ShownRun], parts: Parts, unit_name: str, ranges: Sequence[tuple[float, float]] = ()
-) -> None:
+def by_run(axes: Axes, runs: Sequence[ShownRun], parts: Parts, unit_name: str, ranges: Sequence[Any] = ()) -> None:
     """A horizontal bar for each run, the first one at the top, with the names of the runs at their left.
 
     Args:
@@ -206,42 +188,41 @@ def by_run(
         ranges: for each run the ends of a whisker; empty: there are none.
     """
     names = ["\n".join(textwrap.wrap(run.label, MAX_NAME // 2, max_lines=3, placeholder=" …")) for run in runs]
-    _set_height(axes, 0.9 + 0.3 * len(runs) + 0.16 * sum(name.count("\n") for name in names))
+    axes.figure.set(figheight=0.9 + 0.3 * len(runs) + 0.16 * sum(name.count("\n") for name in names))
     places, colors = np.arange(len(runs)), [f"C{run.position}" for run in runs]
     ends = _stack(axes.barh, places, parts, 0.62, colors if len(parts) == 1 else None)
     if ranges:
         whiskers = np.abs(np.transpose(ranges) - ends)
         axes.errorbar(ends, places, xerr=whiskers, fmt="none", ecolor=rcParams["text.color"], **WHISKERS)
-    axes.set(yticks=places, yticklabels=names, ylim=(len(runs) - 0.4, -0.6), xlabel=unit_name)
-    axes.set_xlim(left=0)
-    axes.xaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
+    axes.set(yticks=places, yticklabels=names, ylim=(len(runs) - 0.4, -0.6), xlim=(0, None), xlabel=unit_name)
+    axes.locator_params("x", nbins=4)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
 
 
-def stacked(axes: Axes, bars: BarLabels, parts: Parts, top: float) -> None:
-    """A bar for each label, made of parts.
+def stacked(axes: Axes, bars: Sequence[str], what: str, unit_name: str, parts: Parts, top: float) -> None:
+    """A bar for each of the names in ``bars``, made of parts.
 
     Args:
+        what: what the names count.
         top: end of the axis, the same for plots to compare.
     """
-    _stack(axes.bar, np.arange(len(bars.labels)), parts, _prepare_bars(axes, bars))
+    _stack(axes.bar, np.arange(len(bars)), parts, _prepare_bars(axes, bars, what, unit_name))
     axes.set_ylim(0, 1.05 * top or 1)
 
 
-def grouped(axes: Axes, bars: BarLabels, series: PlotSeries, labels: Sequence[str]) -> None:
-    """Bars of several runs beside each other at each label.
+def grouped(axes: Axes, bars: Sequence[str], what: str, unit_name: str, series: Series) -> None:
+    """Bars of several runs beside each other at each of the names in ``bars``.
 
     Args:
-        series: a value for each label, or for the first of them.
-        labels: texts of the legend, one for each run; empty: there is no legend.
+        what: what the names count.
+        series: a value for each name, or for the first of them.
     """
-    width = _prepare_bars(axes, bars)
-    if len(series) > 1:
-        width = 0.8 / len(series)
-    for k, (run, values) in enumerate(series.items()):
+    alone = _prepare_bars(axes, bars, what, unit_name)
+    width = 0.8 / len(series) if len(series) > 1 else alone
+    for k, (label, (position, values)) in enumerate(series.items()):
         places = np.arange(len(values)) + (k - (len(series) - 1) / 2) * width
-        axes.bar(places, values, width, color=f"C{run.position}", label=labels[k] if labels else None)
+        axes.bar(places, values, width, color=f"C{position}", label=label)
     axes.set_ylim(bottom=0)
 
 
@@ -262,11 +243,11 @@ def _stack(
     return ends
 
 
-def _prepare_bars(axes: Axes, bars: BarLabels) -> float:
-    """Write at most about ten labels, and return the width of a bar: few bars are narrow, or they would be slabs."""
-    count, step = len(bars.labels), -(-len(bars.labels) // 10)
-    axes.set_xticks(range(0, count, step), bars.labels[::step])
-    axes.set(xlim=(-0.6, count - 0.4), xlabel=bars.what, ylabel=bars.unit)
+def _prepare_bars(axes: Axes, bars: Sequence[str], what: str, unit_name: str) -> float:
+    """Write at most about ten names, and return the width of a bar: few bars are narrow, or they would be slabs."""
+    count, step = len(bars), -(-len(bars) // 10)
+    axes.set_xticks(range(0, count, step), bars[::step])
+    axes.set(xlim=(-0.6, count - 0.4), xlabel=what, ylabel=unit_name)
     axes.tick_params(axis="x", length=0)
     axes.grid(axis="y")
     return 0.8 if count > 8 else 0.1 + 0.06 * count
@@ -289,7 +270,7 @@ def density_map(
             draw_line(bound, color=BORDER_COLOR, linewidth=min(0.9, 8 / len(parts)))
     _square(axes, int(bounds[-1]), "column", "row")
     ticks = _logarithmic_ticks(*limits)
-    _add_scale(axes, mesh, ticks, lambda share, _: f"{100 * share:.3g} %", "stored share of a cell")
+    _add_scale(axes, mesh, lambda share, _: f"{100 * share:.3g} %", ticks=ticks, label="stored share of a cell")
 
 
 def block_map(axes: Axes, nnz: np.ndarray) -> None:
@@ -310,25 +291,24 @@ def block_map(axes: Axes, nnz: np.ndarray) -> None:
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_ticks(marks + 0.5, [str(mark) for mark in marks])
     axes.tick_params(length=0)
-    ticks = MaxNLocator(4, steps=STEPS).tick_values(*mesh.get_clim())
-    _add_scale(axes, mesh, ticks, lambda count, _: _si(count), "non-zeros")
+    _add_scale(
+        axes, mesh, lambda count, _: _si(count), ticks=MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]), label="non-zeros"
+    )
 
 
 def _square(axes: Axes, size: int, xlabel: str, ylabel: str) -> None:
     """Axes of a map, with row 0 at the top."""
-    _set_height(axes, MAP_HEIGHT)
+    axes.figure.set(figheight=MAP_HEIGHT)
     axes.set(aspect="equal", xlim=(0, size), ylim=(size, 0), xlabel=xlabel, ylabel=ylabel)
     axes.spines[:].set_visible(False)
+    axes.locator_params(nbins=4, integer=True)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(4, integer=True, steps=STEPS))
         axis.set_major_formatter(lambda node, _: _si(node))
 
 
-def _add_scale(axes: Axes, mesh: Any, ticks: Sequence[float], show: Callable[[float, float], str], label: str) -> None:
+def _add_scale(axes: Axes, mesh: Any, show: Callable[[float, float], str], **ticks_and_label: Any) -> None:
     """The colour scale, below a map."""
-    low, high = mesh.get_clim()
-    bar = axes.figure.colorbar(mesh, ax=axes, location="bottom", shrink=0.7, aspect=35, pad=0.03, label=label)
-    bar.set_ticks([tick for tick in ticks if low <= tick <= high])
+    bar = axes.figure.colorbar(mesh, ax=axes, location="bottom", shrink=0.7, aspect=35, pad=0.03, **ticks_and_label)
     bar.ax.xaxis.set_major_formatter(show)
     bar.ax.minorticks_off()
     bar.ax.tick_params(length=2)
@@ -350,16 +330,6 @@ def _si(count: float) -> str:
     return f"{count / divisor:.3g}{name}"
 
 
-def _set_height(axes: Axes, inches: float) -> None:
-    """Give the figure of a plot another height than ``SIZE`` has."""
-    axes.figure.set(size_inches=(SIZE[0], inches))
-
-
-def _wrapped(name: str) -> str:
-    """A long name in several lines."""
-    return textwrap.fill(name, MAX_NAME)
-
-
 def _dashes(position: int) -> str:
     return DASHES[position // len(RUN_COLORS) % len(DASHES)]
 
@@ -368,7 +338,7 @@ def _add_legend(figure: Figure, axes: Axes) -> None:
     """A legend below the axes, for which the figure grows. A long name has several lines."""
     handles, names = axes.get_legend_handles_labels()
     if handles:
-        labels = [_wrapped(name) for name in names]
+        labels = [wrapped(name) for name in names]
         longest = max(map(len, labels))
         columns = 1 if longest > 24 else 2 if longest > 12 else 4
         lines = -(-sum(label.count("\n") + 1 for label in labels) // columns)

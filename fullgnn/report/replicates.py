@@ -12,6 +12,8 @@ SPLIT_NUMBERS = ("split", "split_id", "split_index", "split_number", "fold")
 T = TypeVar("T")
 K = TypeVar("K")
 NOTHING = "–"
+HeaderAndRows = tuple[Sequence[str], Sequence[Sequence[str]]]
+Records = Sequence[Mapping[Any, Any]]
 Show = Callable[[Any], str]
 """Writes a value as the text of a cell."""
 Noise = Literal["clock", "sample", "count"]
@@ -70,16 +72,6 @@ class Mean(float):
         return mean
 
 
-def low(number: float) -> float:
-    """The smallest of the numbers behind ``number``: itself unless it is a ``Mean``."""
-    return number.low if isinstance(number, Mean) else number
-
-
-def high(number: float) -> float:
-    """The largest of the numbers behind ``number``: itself unless it is a ``Mean``."""
-    return number.high if isinstance(number, Mean) else number
-
-
 def std(number: float) -> float:
     """The standard deviation of the numbers behind ``number``: 0 unless it is a ``Mean``."""
     return number.std if isinstance(number, Mean) else 0.0
@@ -123,11 +115,15 @@ def shown(value: Any, show: Show, nothing: str = NOTHING) -> str:
     return f"{digits} ± {around}" if space and around.endswith(f" {unit}") else f"{text} ± {around}"
 
 
-def rows_of(
-    quantities: Iterable[Quantity], records: Sequence[Mapping[Any, Any]], nothing: str = NOTHING
-) -> list[list[str]]:
+def rows_of(quantities: Iterable[Quantity], records: Records, nothing: str = NOTHING) -> list[list[str]]:
     """A row for each quantity: its label, and its value in each of the records."""
     return [
         [quantity.label, *(shown(record.get(quantity.key), quantity.show, nothing) for record in records)]
         for quantity in quantities
     ]
+
+
+def by_record(columns: Iterable[Quantity], records: Records, nothing: str = NOTHING) -> HeaderAndRows:
+    """The header and the rows of a table with a row for each record, and a column for each quantity."""
+    header, *rows = zip(*rows_of(columns, records, nothing))
+    return header, rows

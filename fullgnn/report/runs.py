@@ -88,8 +88,8 @@ def read_runs(
         ConfigError: a folder holds no run, or no run can be read.
     """
     search = find_runs(folders)
+    is_one_run = len(folders) == 1 and folders[0].absolute() in search.places
     runs: list[ShownRun] = []
-    errors: list[ConfigError] = []
     for path, place in search.places.items():
         try:
             run = _read(path, place.name)
@@ -97,14 +97,13 @@ def read_runs(
                 check(run)
             runs.append(run)
         except ConfigError as error:
-            errors.append(error)
+            if is_one_run:
+                raise
             if isinstance(error, NotOfTraining):
                 search.skipped.append(str(error).partition(": ")[0])
             else:
                 search.damaged.append(message_of(error))
     if not runs:
-        if len(errors) == 1 and list(search.places) == [folder.absolute() for folder in folders]:
-            raise errors[0]
         told = f" ({'; '.join(search.damaged)[:500]})" if search.damaged else ""
         raise ConfigError(f"no run in {', '.join(map(str, folders))} can be read{told}: {GIVE}")
     if search.skipped:
@@ -289,9 +288,7 @@ def _merged(group: list[ShownRun], name: str) -> ShownRun:
 def _name_of(group: list[ShownRun]) -> str:
     """What the names of a group have in common besides the seeds; the first and the last name where they differ
     more."""
-    if len(group) == 1:
-        return group[0].name
-    names = [without_draws(run.name) for run in group]
-    if len(set(names)) > 1:
+    names = {without_draws(run.name) if len(group) > 1 else run.name for run in group}
+    if len(names) > 1:
         return f"{group[0].name} … {group[-1].name}"
-    return names[0].rstrip(": ") or group[0].paths[0].parent.name
+    return names.pop().rstrip(": ") or group[0].paths[0].parent.name

@@ -12,14 +12,14 @@ A value is the best if its range does not overlap with that of any other run, it
 run is a replicate of this one: of replicates that are not shown by their mean, one is the best by chance.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
 from fullgnn.report.content import COUNT, DIGITS, RATIO, PageBlock, Table, missing, whose
 from fullgnn.report.metrics import better, show_as, split_of, title
-from fullgnn.report.replicates import NOTHING, Mean, Noise, Quantity, Show, high, low, rows_of, std
+from fullgnn.report.replicates import NOTHING, Mean, Noise, Quantity, Records, Show, rows_of, std
 from fullgnn.report.runs import FOLDER_KEYS, ShownRun, differing_keys, setting_and_draw
 from fullgnn.telemetry.screen import num_bytes, percent
 
@@ -67,19 +67,15 @@ RESULTS = (
     Quantity("last training loss", "final_loss", DIGITS, min),
     Quantity("best epoch", "best_epoch", "{:.4g}".format),
 )
-ACCURACIES = (
-    Quantity("train accuracy, best epoch", "train_accuracy", percent, max),
-    Quantity("validation accuracy, best epoch", "val_accuracy", percent, max),
-    Quantity("test accuracy, best epoch", "test_accuracy", percent, max),
-    Quantity("test accuracy, last epoch", "final_test_accuracy", percent, max),
-)
-
+ACCURACIES = ("train_accuracy", "val_accuracy", "test_accuracy", "final_test_accuracy")
 BOLD = (
     "Bold: the best of a row, where its range overlaps with no other. The epoch time ranges from its 20th to its 80th "
     "percentile, other times as far in proportion; a mean over seeds or splits, one standard deviation up and down. A "
     "loss, an accuracy or the memory of a process is taken as known to half a per cent where there is one run."
 )
 """What is bold, in words; see above."""
+Kind = tuple[str, str]
+"""What ``setting_and_draw`` says of a run."""
 ONE_RUN = 0.005
 """Half a per cent: the precision of what one run learns."""
 
@@ -87,14 +83,17 @@ ONE_RUN = 0.005
 def summary(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """Tables with a column for each run."""
     records = [
-        run.record
+        (run.record.get("metrics") or {})
+        | run.record
         | {f"epoch_time_ms.{name}": ms for name, ms in run.record.get("epoch_time_ms", {}).items()}
-        | {f"metrics.{name}": at for name, at in (run.record.get("metrics") or {}).items() if name not in run.record}
         for run in runs
     ]
     comparable = len(runs) > 1 and len({run.record.get("dataset") for run in runs}) == 1
     kinds = [setting_and_draw(run) for run in runs] if comparable else []
-    results = _rows((*RESULTS, *_scores(records)), records, kinds)
+    scores = dict.fromkeys(name for run in runs for name in run.record.get("metrics") or {} if name not in run.record)
+    if not scores or any(record.get(name) is not None for record in records for name in ACCURACIES):
+        scores = dict.fromkeys(ACCURACIES) | scores
+    results = _rows((*RESULTS, *map(_score, scores)), records, kinds)
     groups = {"Set-up": _rows(SETUP, records, kinds), "Result": results}
     header = ["", *(run.name for run in runs)]
     if len(runs) == 1:
@@ -114,17 +113,11 @@ def summary(runs: list[ShownRun]) -> Iterator[PageBlock]:
     yield from missing(runs, [run for run in runs if run.record], "record.json")
 
 
-def _scores(records: list[dict[str, Any]]) -> list[Quantity]:
-    """The accuracies, unless all runs have other metrics in their place, and these other metrics, which the records do
-    not have as fields of their own."""
-    accurate = any(record.get(quantity.key) is not None for record in records for quantity in ACCURACIES)
-    others = []
-    for key in dict.fromkeys(key for record in records for key in record if key.startswith("metrics.")):
-        name = key.removeprefix("metrics.")
-        metric = name.removeprefix("final_")
-        when = ", last epoch" if metric != name else ", best epoch" if split_of(name) else ""
-        others.append(Quantity(f"{title(metric)}{when}", key, show_as(name), better(name)))
-    return [*(ACCURACIES if accurate or not others else ()), *others]
+def _score(name: str) -> Quantity:
+    """A row for a metric."""
+    metric = name.removeprefix("final_")
+    when = ", last epoch" if metric != name else ", best epoch" if split_of(name) else ""
+    return Quantity(f"{title(metric)}{when}", name, show_as(name), better(name))
 
 
 def differences(runs: list[ShownRun]) -> list[list[str]]:
@@ -136,27 +129,24 @@ def differences(runs: list[ShownRun]) -> list[list[str]]:
     return [[key, *(setting.get(key, NOTHING) for setting in settings)] for key in keys]
 
 
-def _rows(
-    quantities: Sequence[Quantity], records: list[dict[str, Any]], kinds: list[tuple[str, str]]
-) -> list[list[str]]:
+def _rows(quantities: Sequence[Quantity], records: Records, kinds: Sequence[Kind]) -> list[list[str]]:
     """A row for each quantity, the best in bold where there are ``kinds``: comparable runs."""
     rows = rows_of(quantities, records)
-    for quantity, (_, *texts), row in zip(quantities, rows, rows):
-        if quantity.best and kinds:
-            place = best(quantity, texts, records, kinds)
-            if place is not None:
-                row[1 + place] = Markup("<b>{}</b>").format(texts[place])
+    for quantity, row in zip(quantities, rows):
+        place = best(quantity, row[1:], records, kinds) if quantity.best and kinds else None
+        if place is not None:
+            row[1 + place] = Markup("<b>{}</b>").format(row[1 + place])
     return rows
 
 
-def epoch_range(record: dict[str, Any]) -> tuple[float, float]:
+def epoch_range(record: Mapping[str, Any]) -> tuple[float, float]:
     """Where the epoch time of a run lies, in milliseconds: from its p20 to its p80."""
     times = record["epoch_time_ms"]
     p20, p80 = (times["median"] if times.get(end) is None else times[end] for end in ("p20", "p80"))
-    return low(p20), high(p80)
+    return getattr(p20, "low", p20), getattr(p80, "high", p80)
 
 
-def value_range(value: float, noise: Noise, record: dict[str, Any]) -> tuple[float, float]:
+def value_range(value: float, noise: Noise, record: Mapping[str, Any]) -> tuple[float, float]:
     """Where a value of ``record`` lies, by the rules above."""
     if noise == "clock":
         median = record["epoch_time_ms"].get("median") or 1
@@ -166,16 +156,14 @@ def value_range(value: float, noise: Noise, record: dict[str, Any]) -> tuple[flo
     return value - around, value + around
 
 
-def best(
-    quantity: Quantity, texts: Sequence[str], records: Sequence[dict[str, Any]], kinds: Sequence[tuple[str, str]] = ()
-) -> int | None:
+def best(quantity: Quantity, texts: Sequence[str], records: Records, kinds: Sequence[Kind]) -> int | None:
     """The place of the value that is the best beyond the noise; None if there is none.
 
     Args:
         quantity: whose values are compared; what is no number is left out.
         texts: the values as they are written.
         records: of the runs.
-        kinds: ``setting_and_draw`` of each run; without them, no run is a replicate of another.
+        kinds: ``setting_and_draw`` of each run.
     """
     values: list[Any] = [record.get(quantity.key) for record in records]
     known = [k for k, value in enumerate(values) if isinstance(value, (int, float))]
@@ -183,8 +171,8 @@ def best(
         return None
     sign = 1 if quantity.best is min else -1
     first, *others = sorted(known, key=lambda k: sign * values[k])
-    setting, draw = kinds[first] if kinds else ("", "")
-    if any(texts[k] == texts[first] or (kinds and kinds[k][0] == setting and kinds[k][1] != draw) for k in others):
+    setting, draw = kinds[first]
+    if any(texts[k] == texts[first] or (kinds[k][0] == setting and kinds[k][1] != draw) for k in others):
         return None
     ends = [[sign * end for end in value_range(values[k], quantity.noise, records[k])] for k in (first, *others)]
     return first if max(ends[0]) < min(map(min, ends[1:])) else None

@@ -4,7 +4,7 @@ import csv
 import logging
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ from omegaconf import DictConfig
 from fullgnn.distributed import check_tasks, under_torchrun
 from fullgnn.distributed.command import fail
 from fullgnn.errors import ConfigError, FullGNNError
-from fullgnn.report.means import SettingMeans, ranked, write_means
+from fullgnn.report.means import Settings, ranked, write_means
 from fullgnn.report.metrics import show_as, split_of
-from fullgnn.report.replicates import Quantity, by_key, merged, rows_of, without_draws
+from fullgnn.report.replicates import Quantity, Records, by_key, by_record, merged, without_draws
 from fullgnn.storage.folder import MEANS_FILES, TABLE_FILE, jobs_beside, prepare_sweep, replacing, writing_to
 from fullgnn.storage.record import RunRecord
 from fullgnn.telemetry.screen import folded, format_narrow_table, num_bytes, percent, screen_width, table_width
@@ -177,10 +177,13 @@ def sweep_table(rows: list[dict[str, Any]], width: int = sys.maxsize) -> str:
     error = Quantity("error", "error", lambda told: textwrap.shorten(told, MAX_ERROR, placeholder=" ..."))
     columns = [Quantity("status", "status"), *_measured(rows), *([error] if failed else [])]
     names = distinguishing([row["overrides"].split(" ") for row in rows])
-    numbers = [str(row.get("job", number)) for number, row in enumerate(rows)]
-    told = [row if row["status"] == "ok" else {"status": row["status"]} for row in rows]
-    records = [of_job | {"error": row.get("error") or " "} for of_job, row in zip(told, rows)]  # empty, and no dash
-    return _narrow("job", names, numbers, columns, records, width, LEAST_IMPORTANT[: -1 if failed else None])
+    records = []
+    for number, (name, row) in enumerate(zip(names, rows)):
+        told = row if row["status"] == "ok" else {"status": row["status"]}
+        # what is empty would be a dash
+        about = {"name": name or " ", "number": str(row.get("job", number)), "error": row.get("error") or " "}
+        records.append(told | about)
+    return _narrow("job", columns, records, width)
 
 
 def seeds_table(rows: list[dict[str, Any]], width: int = sys.maxsize) -> str:
@@ -193,14 +196,13 @@ def seeds_table(rows: list[dict[str, Any]], width: int = sys.maxsize) -> str:
         width: see ``sweep_table``.
     """
     settings = ranked(settings_of(rows))
-    if not any(setting.num_runs > 1 for setting in settings):
+    if not any(setting["runs"] > 1 for setting in settings.values()):
         return ""
-    names, numbers = [setting.name for setting in settings], [f"#{number}" for number in range(len(settings))]
-    records = [{**setting.values, "runs": setting.num_runs} for setting in settings]
-    return _narrow("mean ± std", names, numbers, [Quantity("runs", "runs"), *_measured(rows)], records, width)
+    records = [{**settings[name], "name": name, "number": f"#{number}"} for number, name in enumerate(settings)]
+    return _narrow("mean ± std", [Quantity("runs", "runs"), *_measured(rows)], records, width)
 
 
-def settings_of(rows: list[dict[str, Any]]) -> list[SettingMeans]:
+def settings_of(rows: list[dict[str, Any]]) -> Settings:
     """The settings of the finished jobs, with the means of all their numbers: a setting has the jobs that differ in
     seeds and splits alone.
 
@@ -211,34 +213,25 @@ def settings_of(rows: list[dict[str, Any]]) -> list[SettingMeans]:
     groups = by_key((row for row in rows if row["status"] == "ok"), lambda row: without_draws(row["overrides"]))
     names = distinguishing([setting.split(" ") for setting in groups]) if len(groups) > 1 else ["all jobs"]
     jobs = [[{column: row.get(column) for column in columns} for row in group] for group in groups.values()]
-    return [SettingMeans(name, len(of_setting), merged(of_setting)) for name, of_setting in zip(names, jobs)]
+    return {name: merged(of_setting) | {"runs": len(of_setting)} for name, of_setting in zip(names, jobs)}
 
 
-def _narrow(
-    heading: str,
-    names: list[str],
-    numbers: list[str],
-    columns: Sequence[Quantity],
-    records: Sequence[Mapping[str, Any]],
-    width: int,
-    droppable: Sequence[str] = LEAST_IMPORTANT,
-) -> str:
-    """A table with a line for each record, whose first column has ``names``, in at most ``width`` columns.
+def _narrow(heading: str, columns: list[Quantity], records: Records, width: int) -> str:
+    """A table with a line for each record, whose first column has their names, in at most ``width`` columns.
 
     First, columns that say least are left out. If the names are too long even then, numbers take their place, and each
     number is explained below the table.
     """
-
-    def table(first: list[str]) -> tuple[str, list[str]]:
-        header, *rows = zip([heading, *first], *rows_of(columns, records, "-"))
-        return format_narrow_table(header, rows, width, droppable)
-
-    text, lacking = table(names)
     legend: list[str] = []
+    has_failed = any(column.key == "error" for column in columns)  # the status of a job is then of interest
+    droppable = LEAST_IMPORTANT[: -1 if has_failed else None]
+    by_name, by_number = (by_record([Quantity(heading, key), *columns], records, "-") for key in ("name", "number"))
+    text, lacking = format_narrow_table(*by_name, width, droppable)
     if table_width(text) > width:
-        text, lacking = table(numbers)
-        for number, name in zip(numbers, names):
-            legend += textwrap.wrap(f"{number}: {name}", width, subsequent_indent="    ", break_on_hyphens=False)
+        text, lacking = format_narrow_table(*by_number, width, droppable)
+        for record in records:
+            told = f"{record['number']}: {record['name']}"
+            legend += textwrap.wrap(told, width, subsequent_indent="    ", break_on_hyphens=False)
     if lacking:
         legend.append(folded(f"{TABLE_FILE} also has {', '.join(lacking)}.", width))
     return "\n".join([text, *([""] if legend else []), *legend])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fullgnn.report.__main__ import report
-from tests.report.folders import record, structure, write_run
+from tests.report.folders import PREDICTED, record, structure, write_run
 
 pytest.importorskip("matplotlib")
 
@@ -48,14 +48,8 @@ DARK = "--blink-settings=preferredColorScheme=0"
 
 
 def browse(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    own = (
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        f"--user-data-dir={folder / 'user'}",
-    )
-    command = [str(CHROMIUM), *own, "--enable-logging=stderr", "--virtual-time-budget=10000", *flags]
+    own = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr")
+    command = [str(CHROMIUM), *own, f"--user-data-dir={folder / 'user'}", "--virtual-time-budget=10000", *flags]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
 
 
@@ -72,17 +66,8 @@ def look(page: Path, width: int, *flags: str) -> tuple[dict[str, Any], list[str]
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("browser")
-    expected = {
-        "hardware": "a profile",
-        "epoch_time_ms": 10.0,
-        "time_ms": {"spmm": 4.0, "comm": 3.0, "dense": 2.0, "other": 1.0},
-        "comm_bytes_per_epoch": {"exchange": 1800.0},
-        "peak_tensor_bytes": 2_500_000,
-    }
-    runs = [
-        write_run(folder / f"a_rather_long_name_of_the_run_{k}", record(predicted=expected), arrays=structure())
-        for k in range(3)
-    ]
+    told, names = record(predicted=PREDICTED), [f"a_rather_long_name_of_the_run_{k}" for k in range(3)]
+    runs = [write_run(folder / name, told, arrays=structure()) for name in names]
     return report([*map(str, runs), f"out={folder / 'page'}"])
 
 

@@ -2,7 +2,7 @@
 
 import json
 import logging
-import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,9 @@ import pytest
 from fullgnn.errors import ConfigError
 from fullgnn.report.__main__ import report
 from fullgnn.report.runs import read_runs
+from tests.damage import damaged
 from tests.report.folders import page_of, record, structure, write_run
+from tests.report.test_fuzz import FILES, damaged_json
 
 pytest.importorskip("matplotlib")
 
@@ -133,33 +135,12 @@ def test_what_is_missing_or_unknown_is_no_damage(tmp_path: Path) -> None:
     assert "It holds" not in page.sections[""].text
 
 
-def damaged_by_chance(folder: Path, number: int) -> None:
-    """Change some bytes of one file of a run, cut it, repeat a part, or put other JSON into its place."""
-    rng = random.Random(number)
-    write_run(folder, record(), arrays=structure())
-    file = folder / rng.choice(["record.json", "epochs.jsonl", "config.yaml", "structure.npz"])
-    content = bytearray(file.read_bytes())
-    at = rng.randrange(len(content))
-    kind = rng.randrange(4)
-    if kind == 0:
-        for _ in range(rng.randint(1, 8)):
-            content[rng.randrange(len(content))] = rng.randrange(256)
-    elif kind == 1:
-        del content[at:]
-    elif kind == 2:
-        content[at:at] = content[at : at + rng.randrange(1, 200)]
-    else:
-        number_at = [place for place, byte in enumerate(content) if chr(byte).isdigit()]
-        place = rng.choice(number_at or [at])
-        other = rng.choice([b"null", b'"x"', b"[]", b"{}", b"NaN", b"-1", b"1e999", b"true", b"[[1]]"])
-        content[place : place + 1] = other
-    file.write_bytes(bytes(content))
-
-
 def test_no_damage_hides_the_other_runs(undrawn, tmp_path: Path, every_case: bool) -> None:
-    write_run(tmp_path / "whole", record(), arrays=structure())
-    for number in range(300 if every_case else 10):
-        damaged_by_chance(tmp_path / f"chance{number}", number)
+    whole = write_run(tmp_path / "whole", record(), arrays=structure())
+    for seed in range(300 if every_case else 10):
+        file = shutil.copytree(whole, tmp_path / f"chance{seed}") / FILES[seed % len(FILES)]
+        damage = damaged_json if file.suffix in (".json", ".jsonl") else damaged
+        file.write_bytes(damage(file.read_bytes(), seed))
     runs, found = read_runs([tmp_path])
     assert "whole" in {run.name for run in runs} and len(runs) + len(found.damaged) + len(found.skipped) > 1
     assert (report([str(tmp_path), f"out={tmp_path / 'page'}"])).is_file()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from fullgnn.report.content import is_filled
 from tests.commands import OWN, run_command
 from tests.report.folders import Page
 
@@ -48,9 +47,3 @@ def test_one_rank_receives_nothing_in_one_line(tmp_path: Path) -> None:
     assert run_command([sys.executable, "-m", "fullgnn.report"], "run", cwd=tmp_path).status == 0
     empty = empty_sections((tmp_path / "run" / "report.html").read_text())
     assert list(empty) == ["Predicted and measured"]
-
-
-def test_only_sentences_show_nothing() -> None:
-    assert not is_filled([("paragraph", "no"), ("paragraph", "none")])
-    assert not is_filled([])
-    assert is_filled([("paragraph", "no"), ("listing", ("", "text"))])

@@ -45,13 +45,7 @@ def test_each_dataset_has_its_own_baseline_and_a_dry_run_none(undrawn, tmp_path:
     runs += [timed(tmp_path / "digits_2", 2, 6.0), timed(tmp_path / "digits_4", 4, 4.0)]
     runs += [timed(tmp_path / "dry", 64, 1.0, dry_run_rank=0), timed(tmp_path / "wide", 1, 9.0, "model: {width: 9}")]
     section = page_of(*runs, out=tmp_path / "page").sections["Epoch time"]
-    gains = {name: cells[-1] for name, cells in numbers(section, CAPTION).items()}
-    assert gains == {
-        "cora_1": "1.000",
-        "cora_2": "2.000",
-        "digits_2": "1.000",
-        "digits_4": "1.500",
-        "dry": "–",
-        "wide": "–",
-    }
+    assert list(numbers(section, CAPTION)) == [path.name for path in runs]
+    gains = [cells[-1] for cells in numbers(section, CAPTION).values()]
+    assert gains == ["1.000", "2.000", "1.000", "1.500", "–", "–"]
     assert "Speed-up of cora_1, cora_2: the epoch time of cora_1" in section.text

@@ -1,21 +1,19 @@
 """Curves that agree are one line, and a sentence says which and how well."""
 
-import json
 import math
 from pathlib import Path
 
 import pytest
 
 from fullgnn.report.learning import MAX_CELLS, difference
-from tests.report.folders import page_of, record, write_run
+from tests.report.folders import page_of, record, write_epochs, write_run
 
 pytest.importorskip("matplotlib")
 
 
 def trained(folder: Path, losses: list[float | None], accuracy: float = 0.5) -> Path:
     run = write_run(folder, record(), f"run_dir: {folder}\n")
-    lines = [{"epoch": k, "loss": loss, "val_accuracy": accuracy} for k, loss in enumerate(losses, 1)]
-    (run / "epochs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_epochs(run, ({"epoch": k, "loss": loss, "val_accuracy": accuracy} for k, loss in enumerate(losses, 1)))
     return run
 
 
@@ -41,16 +39,11 @@ def test_curves_that_agree_are_one_line_and_a_sentence(undrawn, tmp_path: Path) 
 
 
 def test_a_curve_that_ends_early_is_compared_with_the_longest(undrawn, tmp_path: Path) -> None:
-    runs = [
-        trained(tmp_path / "killed", [1.0]),
-        trained(tmp_path / "a", [1.0, 0.5]),
-        trained(tmp_path / "b", [1.0, 0.4]),
-    ]
+    losses: dict[str, list[float | None]] = {"killed": [1.0], "a": [1.0, 0.5], "b": [1.0, 0.4]}
+    runs = [trained(tmp_path / name, of_run) for name, of_run in losses.items()]
     section = page_of(*runs, out=tmp_path / "page").sections["Loss and accuracy"]
-    told = (
-        "The curves of killed and a agree, in the epochs that they share, and one line stands for them: training loss"
-    )
-    assert told in section.text
+    told = "killed and a agree, in the epochs that they share, and one line stands for them: training loss"
+    assert f"The curves of {told}" in section.text
     header, _, last = section.tables["Loss and accuracy by epoch"]
     assert header[1:3] == ["killed and a: training loss", "b: training loss"] and last[1:3] == ["0.5", "0.4"]
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullgnn.report.means import SettingMeans, as_csv, as_markdown, means_table, ranked
-from fullgnn.report.replicates import merged
+from fullgnn.report.means import as_csv, as_markdown, means_table, ranked
+from fullgnn.report.replicates import Mean
 from fullgnn.report.sweep import settings_of
 from fullgnn.storage.folder import prepare_sweep
 from tests.report.folders import page_of, record, write_run
@@ -18,13 +18,8 @@ FOLDS = {"gcn": [0.7, 0.78, 0.74], "sage": [0.8, 0.9, 0.85], "gat": [0.1, 0.2, 0
 
 
 def of_fold(accuracy: float, **changes: Any) -> Any:
-    metrics = {
-        "val_accuracy": accuracy,
-        "test_accuracy": accuracy - 0.05,
-        "val_roc_auc": accuracy,
-        "train_accuracy": 1.0,
-    }
-    return finished(metrics, val_accuracy=accuracy, test_accuracy=accuracy - 0.05, **changes)
+    fields = {"val_accuracy": accuracy, "test_accuracy": accuracy - 0.05}
+    return finished(fields | {"val_roc_auc": accuracy, "train_accuracy": 1.0}, **fields, **changes)
 
 
 @pytest.fixture
@@ -41,11 +36,8 @@ def sweep(tmp_path: Path) -> Path:
 def test_the_files_of_a_sweep_have_the_means_of_numpy_best_first(sweep: Path) -> None:
     with open(sweep / "means.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [(row["setting"], row["runs"]) for row in rows] == [
-        ("model=sage", "3"),
-        ("model=gcn", "3"),
-        ("model=gat", "2"),
-    ]
+    assert [row["setting"] for row in rows] == ["model=sage", "model=gcn", "model=gat"]
+    assert [row["runs"] for row in rows] == ["3", "3", "2"]
     used = {**FOLDS, "gat": [0.1, 0.3]}
     for row in rows:
         values = np.array(used[row["setting"].partition("=")[2]])
@@ -74,34 +66,26 @@ def test_files_of_these_names_that_no_sweep_has_written_stay(tmp_path: Path) -> 
 
 
 def test_settings_are_ranked_by_the_first_validation_metric() -> None:
-    def setting(name: str, **values: Any) -> SettingMeans:
-        return SettingMeans(name, 1, values)
-
-    errors = [setting("a", val_rmse=2.0), setting("b", val_rmse=None), setting("c", val_rmse=1.0)]
-    assert [one.name for one in ranked(errors)] == ["c", "a", "b"]
-    own = [setting("a", val_mine=1.0, test_mine=9.0), setting("b", val_mine=2.0, test_mine=1.0)]
-    assert [one.name for one in ranked(own)] == ["b", "a"]
-    without = [setting("a", test_accuracy=0.1), setting("b", test_accuracy=0.9)]
-    assert [one.name for one in ranked(without)] == ["a", "b"]  # the test nodes choose nothing
+    errors = {name: {"runs": 1, "val_rmse": error} for name, error in (("a", 2.0), ("b", None), ("c", 1.0))}
+    assert list(ranked(errors)) == ["c", "a", "b"]
+    assert list(ranked({"a": {"val_mine": 1.0, "test_mine": 9.0}, "b": {"val_mine": 2.0}})) == ["b", "a"]
+    without = {"a": {"test_accuracy": 0.1}, "b": {"test_accuracy": 0.9}}
+    assert list(ranked(without)) == ["a", "b"]  # the test nodes choose nothing
     assert "| a |" in as_markdown(errors) and means_table(errors)[1][2][2] == "–"
     assert as_csv(errors).splitlines()[1:] == ["c,1,1.0,,,", "a,1,2.0,,,", "b,1,,,,"]
 
 
 def test_a_name_with_a_bar_stays_one_cell() -> None:
-    (_, _, line) = as_markdown(
-        [SettingMeans("dataset.path=a|b", 2, merged([{"val_f1": 0.5}, {"val_f1": 0.7}]))]
-    ).splitlines()
+    (_, _, line) = as_markdown({"dataset.path=a|b": {"runs": 2, "val_f1": Mean([0.5, 0.7])}}).splitlines()
     assert line.count("|") == 5 and "0.6000 ± 0.1414" in line
 
 
 def test_splits_seeds_and_folds_are_one_setting() -> None:
     keys = ("dataset.split={}", "dataset.split=kfold dataset.fold={}", "seed={}", "dataset.split_seed={}")
     for key in keys:
-        rows = [
-            {"overrides": key.format(k), "status": "ok", "val_accuracy": k / 4, "epoch_time_ms": 1.0} for k in range(3)
-        ]
-        (one,) = settings_of(rows)
-        assert one.num_runs == 3 and one.values["val_accuracy"] == 0.25
+        rows = [{"overrides": key.format(k), "status": "ok", "val_accuracy": k / 4} for k in range(3)]
+        (one,) = settings_of(rows).values()
+        assert one["runs"] == 3 and one["val_accuracy"] == 0.25
     rows = [{"overrides": f"dataset.split={name}", "status": "ok"} for name in ("random", "stratified")]
     assert len(settings_of(rows)) == 2
 
@@ -116,9 +100,8 @@ def run_of(folder: Path, model: str, fold: int, **changes: Any) -> Path:
 def test_the_page_has_the_means_best_first_and_files_beside_it(undrawn: Any, tmp_path: Path) -> None:
     paths = [run_of(tmp_path, model, fold) for model in FOLDS for fold in range(3)]
     page = page_of(*paths, out=tmp_path / "page")
-    table = page.sections["Means over seeds and splits"].tables[
-        "Mean ± standard deviation, the best validation metric first"
-    ]
+    tables = page.sections["Means over seeds and splits"].tables
+    table = tables["Mean ± standard deviation, the best validation metric first"]
     assert table[0] == ["setting", "runs", "validation f1", "test f1", "epoch, median"]
     assert [row[1:4] for row in table[1:]] == [
         ["3", "0.8500 ± 0.0500", "0.8000 ± 0.0500"],

@@ -1,5 +1,6 @@
 """Runs that differ in the seed alone are one on the page, with a mean, a standard deviation and a band."""
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from fullgnn.report.replicates import Mean
 from fullgnn.report.runs import read_runs
 from fullgnn.report.sweep import seeds_table
-from tests.report.folders import numbers, page_of, record, structure, write_run
+from tests.report.folders import numbers, page_of, record, structure, write_epochs, write_run
 
 pytest.importorskip("matplotlib")
 
@@ -20,9 +21,7 @@ def seeded(folder: Path, seed: int, lr: float = 0.1, run: str = "", **changes: A
     told |= {"final_loss": 0.25 + seed / 8, "test_accuracy": 0.5 + seed / 4}
     path = write_run(folder / (run or f"lr{lr}_s{seed}"), told, f"seed: {seed}\noptimizer: {{lr: {lr}}}\n", structure())
     lines = [json.loads(line) for line in (path / "epochs.jsonl").read_text().splitlines()]
-    (path / "epochs.jsonl").write_text(
-        "".join(json.dumps(one | {"loss": one["loss"] + seed * lr}) + "\n" for one in lines)
-    )
+    write_epochs(path, (one | {"loss": one["loss"] + seed * lr} for one in lines))
     return path
 
 
@@ -43,10 +42,8 @@ def test_seeds_are_one_run(undrawn, tmp_path: Path) -> None:
     assert "Bands: the mean over the seeds" in page.sections["Loss and accuracy"].text
     images = {name: len(section.images) // 2 for name, section in page.sections.items()}
     assert (images["Time by phase"], images["Bytes by collective"], images["Loss and accuracy"]) == (2, 2, 3)
-    assert (
-        page.sections["Configuration"].text.count("seed: 0") == 2
-        and "seed: 1" not in page.sections["Configuration"].text
-    )
+    told = page.sections["Configuration"].text
+    assert told.count("seed: 0") == 2 and "seed: 1" not in told
 
 
 def test_a_sweep_over_seeds_alone_is_one_run(undrawn, tmp_path: Path) -> None:
@@ -57,11 +54,8 @@ def test_a_sweep_over_seeds_alone_is_one_run(undrawn, tmp_path: Path) -> None:
     (run,), _ = read_runs([folder])
     assert (run.name, run.prefix) == ("cora (3 seeds)", "")
     loss = run.epochs[0]["loss"]
-    assert (
-        isinstance(loss, Mean)
-        and loss == pytest.approx(1.1)
-        and loss.std == pytest.approx(np.std([0, 0.1, 0.2], ddof=1))
-    )
+    assert isinstance(loss, Mean)
+    assert (loss, loss.std) == pytest.approx((1.1, np.std([0, 0.1, 0.2], ddof=1)))
     page = page_of(folder)
     assert numbers(page.sections["Summary"], "Result")["epoch, median"] == ["11.000 ± 1.000 ms"]
 
@@ -139,12 +133,9 @@ def test_the_name_of_a_split_is_a_setting(undrawn, tmp_path: Path) -> None:
 
 def test_seeds_and_splits_of_links_that_follow_the_seed_are_one_run(tmp_path: Path) -> None:
     """``task.seed`` is that of the run, and both may differ with the split."""
-    paths = [
+    for seed, split in itertools.product((0, 1), (0, 1)):
         drawn(tmp_path / f"{seed}{split}", 0.5, seed=seed, task__seed=seed, dataset__seed=split)
-        for seed in (0, 1)
-        for split in (0, 1)
-    ]
-    (run,), _ = read_runs(paths)
+    (run,), _ = read_runs([tmp_path])
     assert run.name.endswith("(4 runs)") and run.settings["dataset.seed"] == "0, 1" == run.settings["task.seed"]
 
 
@@ -156,8 +147,6 @@ def test_replicates_that_cannot_be_joined_are_not_bold(undrawn, tmp_path: Path) 
 
 
 def test_a_sweep_over_splits_has_their_means_on_the_screen() -> None:
-    rows = [
-        {"job": k, "status": "ok", "overrides": f"model=gcn dataset.seed={k} seed={k}", "test_accuracy": k / 10}
-        for k in range(3)
-    ]
+    overrides = [f"model=gcn dataset.seed={k} seed={k}" for k in range(3)]
+    rows = [{"status": "ok", "overrides": told, "test_accuracy": k / 10} for k, told in enumerate(overrides)]
     assert "10.00 ± 10.00 %" in seeds_table(rows)

@@ -1,6 +1,5 @@
 """A page of twenty runs that differ in all that it draws can be mailed: it stays under 3 MB."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +7,11 @@ import pytest
 
 from fullgnn.reorder.structure import MAX_CELLS, Structure
 from fullgnn.report.__main__ import report
-from tests.report.folders import Page, record, write_run
+from tests.report.folders import Page, record, write_epochs, write_run
 
 pytest.importorskip("matplotlib")
 
+MOST = {"nnz": 10**6, "peak_tensor_bytes": 10**8}
 NUM_RUNS, NUM_EPOCHS, NUM_NODES = 20, 200, 23_296
 
 
@@ -31,29 +31,20 @@ def busy_run(folder: Path, position: int) -> None:
         world_size=p,
         epoch_time_ms={"median": 20 / p + position, "p20": 19 / p + position, "p80": 22 / p + position},
         tile_density=dict(zip(map(str, range(11)), rng.dirichlet(np.ones(11)))),
-        ranks=[
-            first | {"nnz": int(rng.integers(10**6)), "peak_tensor_bytes": int(rng.integers(10**8))} for _ in range(p)
-        ],
+        ranks=[first | {key: int(rng.integers(most)) for key, most in MOST.items()} for _ in range(p)],
     )
     config = f"seed: 0\nruntime: {{nproc: {p}}}\nkey: {position // 4}\n"
     config += "".join(f"key_{k}: a value of some length\n" for k in range(150))
     name = f"runtime.nproc={p} reorder=order_{position // 4} model.hidden_channels=128"
-    run = write_run(
-        folder / name, told, config, Structure(bounds, before, after, parts, rng.integers(1, 10**6, (p, p)))
-    )
+    arrays = Structure(bounds, before, after, parts, rng.integers(1, 10**6, (p, p)))
+    run = write_run(folder / name, told, config, arrays)
     epochs = np.arange(1, NUM_EPOCHS + 1)
-    curves = {
-        "loss": 2 * np.exp(-epochs / (40 + position)) + 0.05 * rng.random(NUM_EPOCHS),
-        **{
-            f"{split}_accuracy": 1 - 0.9 * np.exp(-epochs / (30 + position)) + 0.02 * rng.random(NUM_EPOCHS)
-            for split in ("train", "val", "test")
-        },
-    }
-    lines = [
-        {"epoch": int(epoch), **{name: float(curve[k]) for name, curve in curves.items()}}
-        for k, epoch in enumerate(epochs)
-    ]
-    (run / "epochs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    columns = {"epoch": epochs, "loss": 2 * np.exp(-epochs / (40 + position)) + 0.05 * rng.random(NUM_EPOCHS)}
+    for split in ("train", "val", "test"):
+        noise = 0.02 * rng.random(NUM_EPOCHS)
+        columns[f"{split}_accuracy"] = 1 - 0.9 * np.exp(-epochs / (30 + position)) + noise
+    lines = zip(*(column.tolist() for column in columns.values()))
+    write_epochs(run, (dict(zip(columns, line)) for line in lines))
 
 
 @pytest.mark.sample(0)

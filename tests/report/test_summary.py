@@ -41,7 +41,8 @@ APART = [timed(10.0, 9.0, 11.0), timed(13.0, 11.5, 15.0)]
 def test_best(values: list[Any], noise: Noise, choose, records: list[dict[str, Any]], place: int | None) -> None:
     texts = [f"{value:.3f}" if isinstance(value, float) else "–" for value in values]
     told = [of_run | {"value": value} for of_run, value in zip(records, values)]
-    assert best(Quantity("a value", "value", best=choose, noise=noise), texts, told) == place
+    quantity = Quantity("a value", "value", best=choose, noise=noise)
+    assert best(quantity, texts, told, [(str(k), "") for k in range(len(values))]) == place
 
 
 def test_epoch_times_that_overlap_are_not_bold(undrawn, tmp_path: Path) -> None:
