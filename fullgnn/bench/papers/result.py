@@ -6,7 +6,6 @@ Plain data: ``page`` makes Markdown and CSV of it, ``plot`` a PNG, and ``record.
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 from typing import Any, Literal
 
 from fullgnn.bench.papers.config import published
@@ -101,24 +100,35 @@ class Result:
     notes: list[str] = field(default_factory=list)  # sentences below the table
     details: dict[str, Any] = field(default_factory=dict)  # for the record: all rounds, settings
     paper: Sequence[Mapping[str, Any]] = ()  # the numbers of the paper, see ``config.published``
+    units: Mapping[str, str] = field(default_factory=dict)  # of columns whose cells are added as values
 
     def add(
-        self, labels: RowLabels, cells: Mapping[str, Cell], base: str = "", by: str = "", value: str = "", **names: Any
+        self,
+        labels: RowLabels,
+        row: Mapping[str, Cell | Value],
+        base: str = "",
+        by: str = "",
+        value: str = "",
+        **names: Any,
     ) -> None:
         """Add a row, with the paper's values and speed-ups where its numbers have any of a row with these ``names``.
 
         Args:
+            row: a cell for each column, or a value that is measured.
             base: the column that the speed-ups of the row are over; empty: it has none.
             by: what the paper's numbers call the columns, such as ``way``; empty: each has its values under its head.
             value: what they call the values of all columns, if ``by`` names the columns.
         """
-        row = dict(cells)
+        cells = {
+            column: cell if isinstance(cell, Cell) else Cell(cell, unit=self.units.get(column, ""))
+            for column, cell in row.items()
+        }
         for column, cell in cells.items() if names else ():
             about, key = (names | {by: column}, value) if by else (names, column)
             paper = published(self.paper, key, **about) if cell.paper is None and key not in names else cell.paper
             ratio = published(self.paper, "speedup", **about) if by and base else cell.paper_ratio
-            row[column] = replace(cell, paper=paper, paper_ratio=ratio)
-        self.rows.append(TableRow(labels, speedups(row, base) if base else row))
+            cells[column] = replace(cell, paper=paper, paper_ratio=ratio)
+        self.rows.append(TableRow(labels, speedups(cells, base) if base else cells))
 
     def draw(self, title: str, xlabel: str, ylabel: str, curves: Sequence[Curve]) -> None:
         """Draw ``curves`` into the panel of this title."""
@@ -176,21 +186,6 @@ def rows_of(columns: Mapping[str, Mapping[RowLabels, Cell]], base: str | None = 
         if base is not None and any(cell.unit in ("ms", "s") for cell in of_row.values()):
             rows[labels] = speedups(of_row, base)
     return list(itertools.starmap(TableRow, rows.items()))
-
-
-NEARLY = 0.99
-"""The accuracy whose epoch is told is this part of the one that every run reaches at its best."""
-
-
-def reaching(curve: Sequence[float], accuracy: float) -> int | None:
-    """The epoch, from 1, that first has an ``accuracy``; None: no epoch of the curve has it."""
-    return next((epoch for epoch, own in enumerate(curve, 1) if own >= accuracy), None)
-
-
-def mean_curve(name: str, curves: Sequence[Sequence[float]]) -> Curve:
-    """The mean of the ``curves`` of several runs after each epoch that all of them have."""
-    means = list(map(fmean, zip(*curves)))
-    return Curve(name, [float(epoch) for epoch in range(1, len(means) + 1)], means)
 
 
 def with_label(rows: Iterable[TableRow], *labels: str) -> list[TableRow]:

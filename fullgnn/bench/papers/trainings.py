@@ -14,8 +14,9 @@ import numpy as np
 from fullgnn import train as train_full_batch
 from fullgnn import train_minibatch
 from fullgnn.bench.papers.config import JobShape, Keys
+from fullgnn.bench.papers.curves import TrainingCurve
 from fullgnn.bench.papers.graphs import GraphCase, in_file
-from fullgnn.bench.papers.result import Cell, Origin, RowLabels
+from fullgnn.bench.papers.result import Cell, Origin
 from fullgnn.codecs import NO_CONTEXT, CodecContext
 from fullgnn.config import Config, MinibatchConfig
 from fullgnn.config.compose import compose, load_config
@@ -43,14 +44,11 @@ class FinishedRun:
     record: RunRecord
     epochs: list[dict[str, Any]]  # the lines of ``epochs.jsonl``
 
-    def by_epoch(self, metric: str) -> list[float]:
-        """A ``metric`` of each epoch."""
-        return [epoch[metric] for epoch in self.epochs]
-
-    @property
-    def seconds(self) -> list[float]:
-        """Seconds of each epoch, without its evaluation."""
-        return [epoch["time_ms"]["epoch"] / 1e3 for epoch in self.epochs]
+    def curve(self, metric: str, scale: float = 1.0) -> TrainingCurve:
+        """The training epoch by epoch, with the accuracy that is its ``metric``, times ``scale``."""
+        accuracy = [None if (value := epoch.get(metric)) is None else scale * value for epoch in self.epochs]
+        seconds, losses = zip(*((epoch["time_ms"]["epoch"] / 1e3, epoch["loss"]) for epoch in self.epochs))
+        return TrainingCurve(accuracy, seconds, self.record.setup_time_s, losses)
 
 
 def place(cfg: Keys, num_ranks: int, seed: int, threads: int | None = None) -> list[str]:
@@ -149,14 +147,12 @@ class JobTimes:
     epoch_ms: list[float]
     comm_ms: list[float]  # waiting for data, part of the epoch; by the model where the epoch is simulated
 
-    def cells(self, *labels: str) -> dict[RowLabels, Cell]:
-        """Return ``SPMM``, ``COMPUTATION`` and ``EPOCH`` of the slowest rank, for rows with these and ``labels``."""
+    def cell(self, of: str) -> Cell:
+        """``SPMM``, ``COMPUTATION`` or ``EPOCH`` of the slowest rank."""
+        if of == EPOCH:
+            return Cell(max(self.epoch_ms), unit="ms", origin=self.origin)
         computation = [epoch_ms - comm_ms for epoch_ms, comm_ms in zip(self.epoch_ms, self.comm_ms)]
-        return {
-            (*labels, SPMM): Cell(max(self.spmm_ms), unit="ms"),
-            (*labels, COMPUTATION): Cell(max(computation), unit="ms"),
-            (*labels, EPOCH): Cell(max(self.epoch_ms), unit="ms", origin=self.origin),
-        }
+        return Cell(max(self.spmm_ms if of == SPMM else computation), unit="ms")
 
 
 def fastest(rounds: Sequence[JobTimes | str]) -> JobTimes | str:
