@@ -6,7 +6,7 @@ import logging
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -155,21 +155,17 @@ class JobTimes:
         return Cell(max(self.spmm_ms if of == SPMM else computation), unit="ms")
 
 
-def fastest(rounds: Sequence[JobTimes | str]) -> JobTimes | str:
-    """Take the least times of each rank over ``rounds`` of one job: other work of the machine only adds to them.
+Timed = JobTimes | str
+"""The times of a job, or why it has none."""
 
-    A text that says why there are no times stays.
-    """
+
+def fastest(rounds: Sequence[Timed]) -> Timed:
+    """Take the least times of each rank over ``rounds`` of one job: other work of the machine only adds to them."""
     times = [job for job in rounds if isinstance(job, JobTimes)]
     if not times:
         return rounds[0]
     spmm_ms, epoch_ms, comm_ms = np.min([(job.spmm_ms, job.epoch_ms, job.comm_ms) for job in times], axis=0).tolist()
     return JobTimes(times[0].origin, spmm_ms, epoch_ms, comm_ms)
-
-
-def plain(times: JobTimes | str) -> dict[str, Any] | str:
-    """What a record keeps of a job."""
-    return times if isinstance(times, str) else asdict(times)
 
 
 def num_epochs(cfg: Keys, case: GraphCase) -> int:
@@ -179,8 +175,7 @@ def num_epochs(cfg: Keys, case: GraphCase) -> int:
 
 def thin(case: GraphCase) -> GraphCase:
     """Keep only the first features of ``case``: their number is multiplied by ``degree_scale``."""
-    num_features = max(1, round(case.graph.num_features * case.degree_scale))
-    features = case.graph.features[:, :num_features]
+    features = case.graph.features[:, : max(1, round(case.graph.num_features * case.degree_scale))]
     if isinstance(features, np.ndarray):
         features = np.ascontiguousarray(features)  # no copy if these are all
     return replace(case, graph=replace(case.graph, features=features))
@@ -188,20 +183,18 @@ def thin(case: GraphCase) -> GraphCase:
 
 def overrides(cfg: Keys, hidden: int, *own: str) -> list[str]:
     """Join the task, where a run computes, and ``own``; an experiment in ``own`` ranks below the task."""
-    runtime = [f"runtime.device={cfg.device}", f"runtime.threads={cfg.threads}"]
-    runtime.append(f"runtime.cache_dir={'null' if cfg.cache_dir is None else quote(cfg.cache_dir)}")
+    cache_dir = "null" if cfg.cache_dir is None else quote(cfg.cache_dir)
+    runtime = [f"runtime.device={cfg.device}", f"runtime.threads={cfg.threads}", f"runtime.cache_dir={cache_dir}"]
     return [*_TASK, f"model.hidden_channels={hidden}", f"seed={cfg.seed}", *runtime, *own]
+
+
+_loaded = functools.cache(lambda *given: load_config(compose(*given)))
+"""Composing takes as long as an epoch of a small graph, and a target asks for the same again and again."""
 
 
 def run_config(cfg: Keys, hidden: int, *own: str) -> Config:
     """Compose the configuration of :func:`overrides`, which callers must not change."""
     return _loaded(*overrides(cfg, hidden, *own))
-
-
-@functools.cache
-def _loaded(*given: str) -> Config:
-    """Composing takes as long as an epoch of a small graph, and a target asks for the same again and again."""
-    return load_config(compose(*given))
 
 
 _PROFILES: dict[tuple[object, ...], Hardware] = {}

@@ -16,7 +16,6 @@ from fullgnn.bench.papers.pagraph.counts import PagraphJob, PagraphKeys
 from fullgnn.bench.papers.pagraph.epochs import BOTH, CACHED, PLAIN, PP, STAGES, reached
 from fullgnn.bench.papers.result import Result, number
 from fullgnn.bench.papers.trainings import epoch_s
-from fullgnn.errors import ConfigError
 
 TINY = ["device=cpu", "threads=1", "data_root=null", "cache_dir=null", "scale=0.0002", "batch_size=300000"]
 TINY += ["batches=2", "rounds=4"]
@@ -152,20 +151,3 @@ def test_convergence_counts_epochs_until_the_accuracy() -> None:
     assert [row.labels[2] for row in found.rows] == ["plain, together", "cached + PP, together", "cached + PP, locally"]
     assert all(0 < (number(row.cells["accuracy"].ours) or 0) <= 100 for row in found.rows)
     assert found.rows[2].cells["time"].paper_ratio == 7.4 and found.rows[0].cells["time"].paper_ratio is None
-
-
-@pytest.mark.parametrize(
-    ("key", "line"),
-    [
-        ("chosen_models=[gat]", "chosen_models=gat is not known"),
-        ("samplers=[]", r"samplers=\[\] leaves nothing to do: give at least one"),
-        ("samplers=[cluster]", "samplers=cluster is not known: choose one of neighbor, layer"),
-        ("chosen_ways=[fast]", "chosen_ways=fast is not known: choose one of plain, PP, cached, cached \\+ PP"),
-        ("ranks=[0]", "ranks=0 is out of range: it must be at least 1"),
-        ("all_fanouts=[[2]]", r"all_fanouts has \[2\]: give two numbers or more, each at least 1"),
-        ("layer_sizes=[5]", r"layer_sizes=\[5\] is too short: give two numbers or more"),
-    ],
-)
-def test_keys_out_of_range_are_one_line(key: str, line: str) -> None:
-    with pytest.raises(ConfigError, match=line):
-        result("fig11", key)

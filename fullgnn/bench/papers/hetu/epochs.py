@@ -176,19 +176,18 @@ def orders_by_scheme(result: Result, cfg: OrdersKeys) -> None:
         for of in (trainings.SPMM, trainings.EPOCH):
             cells = {column: _cell(cfg, case, shape, column, of, job) for column, job in times.items()}
             result.add((case.title, shape.name, of), cells, NO_ORDER)
-        result.details["times_ms"][case.title][shape.name] = {name: trainings.plain(job) for name, job in times.items()}
+        recorded = {column: job if isinstance(job, str) else asdict(job) for column, job in times.items()}
+        result.details["times_ms"][case.title][shape.name] = recorded
     result.panels += bars("{0}: {2}, speed-up over no order", "speed-up", result.rows, [*columns][1:], group=1)
     say_links(result, cfg)
 
 
-def time_case(
-    cfg: OrdersKeys, case: GraphCase, links: Hardware | None
-) -> dict[str, dict[str, trainings.JobTimes | str]]:
+def time_case(cfg: OrdersKeys, case: GraphCase, links: Hardware | None) -> dict[str, dict[str, trainings.Timed]]:
     """Time one round, by layout and column; a text says why a column has no times.
 
     Layouts with as many block rows share the prepared graphs.
     """
-    times: dict[str, dict[str, trainings.JobTimes | str]] = {shape.name: {} for shape in cfg.layouts}
+    times: dict[str, dict[str, trainings.Timed]] = {shape.name: {} for shape in cfg.layouts}
     for column, (name, scope) in orders_by_column(cfg).items():
         own = [f"experiment={cfg.preset}", f"reorder={name}", f"reorder.scope={scope}"]
         prepared: dict[int, PreparedGraph] = {}
@@ -199,14 +198,11 @@ def time_case(
             except UnsupportedError as error:
                 times[shape.name][column] = str(error)
             else:
-                job = trainings.time_job(cfg, case, shape, own, links, prepared[shape.num_parts])
-                times[shape.name][column] = job
+                times[shape.name][column] = trainings.time_job(cfg, case, shape, own, links, prepared[shape.num_parts])
     return times
 
 
-def _cell(
-    cfg: OrdersKeys, case: GraphCase, shape: JobShape, column: str, of: str, times: trainings.JobTimes | str
-) -> Cell:
+def _cell(cfg: OrdersKeys, case: GraphCase, shape: JobShape, column: str, of: str, times: trainings.Timed) -> Cell:
     """What is timed in a column, with the speed-up that the paper's text gives."""
     order, scope = orders_by_column(cfg)[column]
     names = {"dataset": case.dataset, "scheme": shape.scheme, "p": shape.p, "order": order, "of": of}
