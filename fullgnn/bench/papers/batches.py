@@ -17,7 +17,6 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from fullgnn.bench.config import load_bench
 from fullgnn.bench.harness import interleaved
 from fullgnn.bench.papers.config import JobShape, Keys
 from fullgnn.bench.papers.graphs import GraphCase
-from fullgnn.bench.papers.result import Bars, Cell, Origin, Result, TableRow, bars
+from fullgnn.bench.papers.result import Cell, Origin, Result, bars
 from fullgnn.bench.papers.trainings import load_links
 from fullgnn.config import RuntimeConfig
 from fullgnn.config.overrides import quote
@@ -101,23 +100,17 @@ def measure(
             arguments = [f"{key}={value}" for key, value in keys.items()]
             arguments += [f"overrides=[{quote(f'dataset.path={path}')}]", f"out={quote(str(folder / 'out'))}"]
             start(load_bench(*arguments), arguments)
-            _KNOWN[known] = _read(folder / "out" / "record.json")
+            record = json.loads((folder / "out" / "record.json").read_text())
+        of_methods = ("median_ms", "details", "times_ms")
+        ms, details, times_ms = ({own["method"]: own[key] for own in record["measurements"]} for key in of_methods)
+        missing = {own["method"]: why_missing(own["reason"]) for own in record["missing"]}
+        _KNOWN[known] = MeasuredBatches(ms, details, missing, record["problem"]["num_batches"], times_ms)
     return _KNOWN[known]
 
 
 def _listed(items: Iterable[object]) -> str:
     """A list, as an argument has it."""
     return f"[{','.join(map(str, items))}]"
-
-
-def _read(path: Path) -> MeasuredBatches:
-    record = json.loads(path.read_text())
-    ms, details, times_ms = (
-        {method["method"]: method[key] for method in record["measurements"]}
-        for key in ("median_ms", "details", "times_ms")
-    )
-    missing = {method["method"]: why_missing(method["reason"]) for method in record["missing"]}
-    return MeasuredBatches(ms, details, missing, record["problem"]["num_batches"], times_ms)
 
 
 def why_missing(reason: str) -> str:
@@ -320,17 +313,5 @@ def _median_s(step: Callable[[np.ndarray], Any], batches: Sequence[np.ndarray]) 
     return float(np.median([times_of_step.median_ms for times_of_step in times.values()])) / 1e3
 
 
-def bars_by_origin(
-    title: str,
-    ylabel: str,
-    rows: Sequence[TableRow],
-    columns: Sequence[str] = (),
-    origins: Sequence[Origin] = (SIMULATED, MEASURED),
-    **more: Any,
-) -> list[Bars]:
-    """The ``bars`` of rows that are simulated as a whole, then those of rows that are measured; titles say which."""
-    panels = []
-    for origin in origins:
-        own = [row for row in rows if {cell.origin for cell in row.cells.values()} == {origin}]
-        panels += bars(f"{title}: {origin}", ylabel, own, columns, **more)
-    return panels
+bars_by_origin = functools.partial(bars, origins=(SIMULATED, MEASURED))
+"""The ``bars`` of rows that are simulated as a whole, then those of rows that are measured; titles say which."""

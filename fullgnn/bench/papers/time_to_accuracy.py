@@ -136,9 +136,8 @@ def _train_all(cfg: TimeToAccuracyKeys, case: GraphCase) -> TrainedRuns:
     trained: TrainedRuns = {(way, p): [] for p in processes(cfg) for way in ways}
     for way in ways:  # compiles what is kept on disk, and shows whether the graph can be evaluated
         if not _train(cfg, case, way, processes(cfg)[0], cfg.seeds[0], "train.epochs=1").curve.evaluations:
-            raise ConfigError(
-                f"runs.{case.title} has no {_METRIC}: choose a graph whose validation nodes have one class each"
-            )
+            told = "choose a graph whose validation nodes have one class each"
+            raise ConfigError(f"runs.{case.title} has no {_METRIC}: {told}")
     for seed, (way, p) in itertools.product(cfg.seeds, trained):
         trained[way, p].append(_train(cfg, case, way, p, seed))
     return trained

@@ -107,11 +107,10 @@ def _one_process(cfg: HetuTable4Keys, case: GraphCase, shape: JobShape) -> tuple
                 missing[method.title] = why_missing(reason)
         warmup = max(cfg.warmup, EAGER_EPOCHS + 1) if cfg.device == "cuda" else cfg.warmup
         measurements, failed = measure(methods, world, trainings.num_epochs(cfg, case), warmup, cfg.budget_s)
-    times = {measurement.name: measurement for measurement in measurements}
     missing |= {method.method: method.reason for method in failed}
-    cells = {name: Cell(missing[name]) for name in missing}
-    cells |= {name: Cell(measurement.median_ms / 1e3, unit="s") for name, measurement in times.items()}
-    return {method.title: cells[method.title] for method in cfg.methods}, {
+    times = {measurement.name: measurement for measurement in measurements}
+    row = cells(missing) | cells({name: measurement.median_ms / 1e3 for name, measurement in times.items()}, "s")
+    return {method.title: row[method.title] for method in cfg.methods}, {
         "times_ms": {name: measurement.times.ms for name, measurement in times.items()},
         "loss_error": {name: loss_error(measurement, times[cfg.base]) for name, measurement in times.items()},
         "missing": missing,

@@ -200,11 +200,9 @@ def steps(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
 
 def draw_steps(result: Result, cfg: PagraphKeys) -> None:
     """Draw the steps of the simulated epochs."""
-    drawn = [
-        row for row in result.rows if row.cells.get("loading") and row.cells["loading"].origin == batches.SIMULATED
-    ]
     title, group = ("{1}, {2}, {3}", 0) if len(result.cases) > 1 else ("{0}, {1}, {2}", 3)
-    result.panels += bars(f"{title}: simulated", "seconds of an epoch", drawn, STEPS[:4], ("ours",), group)
+    drawn, ylabel = [batches.SIMULATED], "seconds of an epoch"
+    result.panels += bars(title, ylabel, result.rows, STEPS[:4], ("ours",), group, origins=drawn)
 
 
 def _step_cells(batch: BatchSeconds, count: float, origin: Origin, others: Mapping[str, float]) -> dict[str, Cell]:
