@@ -30,6 +30,8 @@ class TrainingCurve:
     seconds: Sequence[float]  # of each epoch, without its evaluation
     setup_s: float = 0.0  # before the first epoch
     loss: Sequence[float] = ()  # before each epoch's update
+    epoch_ms: float = 0.0  # the median, without the first epoch, of the busiest rank
+    steps: int = 1  # updates of an epoch
 
     @property
     def evaluations(self) -> list[Evaluation]:

@@ -4,7 +4,6 @@ import itertools
 import math
 from dataclasses import asdict, dataclass
 from statistics import fmean, median
-from typing import Any
 
 import torch
 
@@ -43,25 +42,6 @@ class TimeToAccuracyKeys(Keys):
     """Keys of ``conf/experiment/reproduce/time_to_accuracy.yaml``."""
 
     runs: dict[str, WaysToTrain]
-
-
-@dataclass(frozen=True)
-class TimedTraining:
-    """One training that has ended."""
-
-    curve: TrainingCurve  # with at least one evaluation
-    epoch_ms: float  # the median, without the first epoch
-    steps: int  # updates of an epoch
-
-    def recorded(self) -> dict[str, Any]:
-        """What the record of the target keeps."""
-        return {
-            "evaluations": [asdict(evaluation) for evaluation in self.curve.evaluations],
-            "first_epoch_s": self.curve.seconds[0],
-            "epoch_ms": self.epoch_ms,
-            "steps": self.steps,
-            "setup_s": self.curve.setup_s,
-        }
 
 
 def check(cfg: TimeToAccuracyKeys) -> None:
@@ -106,8 +86,18 @@ def compare_ways(result: Result, cfg: TimeToAccuracyKeys, case: GraphCase) -> No
     add_rows(result, case.title, trained, goals)
     result.panels.append(_panel(case.title, trained, goals))
     result.notes += compared(result.rows[first:])
-    recorded = {f"{way} p={p}": [training.recorded() for training in seeds] for (way, p), seeds in trained.items()}
-    result.details[case.title] = {"targets": goals, **recorded}
+    details = result.details[case.title] = {"targets": goals}
+    for (way, p), seeds in trained.items():
+        details[f"{way} p={p}"] = [
+            {
+                "evaluations": [asdict(evaluation) for evaluation in training.evaluations],
+                "first_epoch_s": training.seconds[0],
+                "epoch_ms": training.epoch_ms,
+                "steps": training.steps,
+                "setup_s": training.setup_s,
+            }
+            for training in seeds
+        ]
 
 
 def say_keys(result: Result, cfg: TimeToAccuracyKeys) -> None:
@@ -120,14 +110,13 @@ def say_keys(result: Result, cfg: TimeToAccuracyKeys) -> None:
         result.notes.append(f"{nodes}; every way: `{' '.join(run.shared)}`; {ways}.")
 
 
-TrainedRuns = dict[tuple[str, int], list[TimedTraining]]
+TrainedRuns = dict[tuple[str, int], list[TrainingCurve]]
 """The trainings of one graph, a list over the seeds for each way and number of ranks."""
 
 
 def targets(trained: TrainedRuns, fraction: float) -> list[float]:
     """The accuracy to reach, for each seed: ``fraction`` of the best that any training with this seed has had."""
-    bests = [[training.curve.best for training in seeds] for seeds in trained.values()]
-    return [fraction * max(of_seed) for of_seed in zip(*bests, strict=True)]
+    return [fraction * max(training.best for training in of_seed) for of_seed in zip(*trained.values(), strict=True)]
 
 
 def _train_all(cfg: TimeToAccuracyKeys, case: GraphCase) -> TrainedRuns:
@@ -135,7 +124,7 @@ def _train_all(cfg: TimeToAccuracyKeys, case: GraphCase) -> TrainedRuns:
     ways = cfg.runs[case.title].ways
     trained: TrainedRuns = {(way, p): [] for p in processes(cfg) for way in ways}
     for way in ways:  # compiles what is kept on disk, and shows whether the graph can be evaluated
-        if not _train(cfg, case, way, processes(cfg)[0], cfg.seeds[0], "train.epochs=1").curve.evaluations:
+        if not _train(cfg, case, way, processes(cfg)[0], cfg.seeds[0], "train.epochs=1").evaluations:
             told = "choose a graph whose validation nodes have one class each"
             raise ConfigError(f"runs.{case.title} has no {_METRIC}: {told}")
     for seed, (way, p) in itertools.product(cfg.seeds, trained):
@@ -148,26 +137,23 @@ def processes(cfg: TimeToAccuracyKeys) -> list[int]:
     return [p for p in cfg.processes if cfg.device == "cpu" or p <= torch.cuda.device_count()]
 
 
-def _train(cfg: TimeToAccuracyKeys, case: GraphCase, way: str, p: int, seed: int, *own: str) -> TimedTraining:
+def _train(cfg: TimeToAccuracyKeys, case: GraphCase, way: str, p: int, seed: int, *own: str) -> TrainingCurve:
     """Train a graph on ``p`` ranks, which divide the CPU threads of the target among them."""
     run = cfg.runs[case.title]
     overrides = [*run.shared, *run.ways[way], *own, *place(cfg, p, seed)]
-    ended = train(overrides, sampled=way != FULL, graph=case.graph)
-    steps = 1 if ended.record.sampling is None else ended.record.sampling["num_batches"]
-    return TimedTraining(ended.curve(_METRIC), ended.record.epoch_time_ms["median"], steps)
+    return train(overrides, sampled=way != FULL, graph=case.graph).curve(_METRIC)
 
 
 def add_rows(result: Result, name: str, trained: TrainedRuns, goals: list[float]) -> None:
     """Add a row for each way and number of ranks: medians over the seeds. One that never arrives counts as last."""
     of_full = dict[int, Value]()
     for (way, p), seeds in trained.items():
-        curves = [training.curve for training in seeds]
-        arrivals = [curve.reaching(goal) for curve, goal in zip(curves, goals, strict=True)]
+        arrivals = [training.reaching(goal) for training, goal in zip(seeds, goals, strict=True)]
         arrived = [evaluation for evaluation in arrivals if evaluation is not None]
         missing = [math.inf] * (len(arrivals) - len(arrived))
         seconds = sorted([*(evaluation.seconds for evaluation in arrived), *missing])
         epochs = median([*(evaluation.epoch for evaluation in arrived), *missing])
-        best = [100 * curve.best for curve in curves]
+        best = [100 * training.best for training in seeds]
         time = _finite(median(seconds), f"not reached, best {max(best):.1f} %")
         if way == FULL:
             of_full[p] = time
@@ -178,12 +164,12 @@ def add_rows(result: Result, name: str, trained: TrainedRuns, goals: list[float]
             LAST: _finite(seconds[-1]),
             "resolution": max((evaluation.since_last for evaluation in arrived), default=None),
             "epochs": _finite(float(epochs)),
-            "first epoch": median(curve.seconds[0] for curve in curves),
+            "first epoch": median(training.seconds[0] for training in seeds),
             "an epoch": median(training.epoch_ms for training in seeds),
             "its steps": seeds[0].steps,
             "best accuracy": fmean(best),
             "spread": max(best) - min(best),
-            "set-up": median(curve.setup_s for curve in curves),
+            "set-up": median(training.setup_s for training in seeds),
         }
         result.add((name, f"p={p}", way), row)
 
@@ -223,7 +209,7 @@ def _panel(name: str, trained: TrainedRuns, goals: list[float]) -> Curves:
     """The accuracy by seconds of training, both the mean over the seeds at each epoch."""
     curves = []
     for (way, p), seeds in trained.items():
-        by_epoch = [{evaluation.epoch: evaluation for evaluation in training.curve.evaluations} for training in seeds]
+        by_epoch = [{evaluation.epoch: evaluation for evaluation in training.evaluations} for training in seeds]
         shared = [[run[epoch] for run in by_epoch] for epoch in by_epoch[0] if all(epoch in run for run in by_epoch)]
         x = [fmean(evaluation.seconds for evaluation in of_epoch) for of_epoch in shared]
         y = [100 * fmean(evaluation.accuracy for evaluation in of_epoch) for of_epoch in shared]

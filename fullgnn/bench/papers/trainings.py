@@ -48,7 +48,9 @@ class FinishedRun:
         """The training epoch by epoch, with the accuracy that is its ``metric``, times ``scale``."""
         accuracy = [None if (value := epoch.get(metric)) is None else scale * value for epoch in self.epochs]
         seconds, losses = zip(*((epoch["time_ms"]["epoch"] / 1e3, epoch["loss"]) for epoch in self.epochs))
-        return TrainingCurve(accuracy, seconds, self.record.setup_time_s, losses)
+        steps = 1 if self.record.sampling is None else self.record.sampling["num_batches"]
+        epoch_ms = self.record.epoch_time_ms["median"]
+        return TrainingCurve(accuracy, seconds, self.record.setup_time_s, losses, epoch_ms, steps)
 
 
 def place(cfg: Keys, num_ranks: int, seed: int, threads: int | None = None) -> list[str]:

@@ -12,16 +12,12 @@ from fullgnn.bench.papers import time_to_accuracy as target
 from fullgnn.bench.papers.config import load_target, run
 from fullgnn.bench.papers.curves import Evaluation, TrainingCurve
 from fullgnn.bench.papers.result import Result, TableRow, number
-from fullgnn.bench.papers.time_to_accuracy import TimedTraining, TrainedRuns, add_rows, compared, targets
+from fullgnn.bench.papers.time_to_accuracy import TrainedRuns, add_rows, compared, targets
 from fullgnn.errors import ConfigError
 
 
-def curve(*accuracies: float | None, ms: float = 500.0) -> TrainingCurve:
-    return TrainingCurve(accuracies, [ms / 1e3] * len(accuracies), 0.25)
-
-
-def training(*accuracies: float | None, ms: float = 500.0) -> TimedTraining:
-    return TimedTraining(curve(*accuracies, ms=ms), ms, 1)
+def training(*accuracies: float | None, ms: float = 500.0) -> TrainingCurve:
+    return TrainingCurve(accuracies, [ms / 1e3] * len(accuracies), 0.25, epoch_ms=ms)
 
 
 def rows_of(trained: TrainedRuns) -> list[TableRow]:
@@ -32,7 +28,7 @@ def rows_of(trained: TrainedRuns) -> list[TableRow]:
 
 
 def test_seconds_are_those_of_all_epochs_up_to_the_evaluation() -> None:
-    one = curve(None, 0.5, None, None, 0.8, 0.7)
+    one = training(None, 0.5, None, None, 0.8, 0.7)
     found = [Evaluation(2, 1.0, 1.0, 0.5), Evaluation(5, 2.5, 1.5, 0.8), Evaluation(6, 3.0, 0.5, 0.7)]
     assert one.evaluations == found
     assert one.reaching(0.8) == one.reaching(0.51) == found[1]  # not the last one, which also has it
@@ -53,7 +49,7 @@ def test_seconds_are_those_of_all_epochs_up_to_the_evaluation() -> None:
 def test_the_first_evaluation_with_the_target_counts(
     accuracies: tuple[Any, ...], goal: float, epoch: int | None
 ) -> None:
-    found = curve(*accuracies).reaching(goal)
+    found = training(*accuracies).reaching(goal)
     assert (None if found is None else found.epoch) == epoch
     assert found is None or found.seconds == 0.5 * found.epoch
 
@@ -101,7 +97,7 @@ def test_a_row_has_medians_and_says_what_is_not_reached() -> None:
 def test_a_sentence_says_which_way_is_sooner(full: list[float], sampled: list[float], said: str) -> None:
     """9 seconds stand for a training that never arrives."""
 
-    def trainings(seconds: list[float]) -> list[TimedTraining]:
+    def trainings(seconds: list[float]) -> list[TrainingCurve]:
         return [training(0.1 if one == 9 else 0.8, ms=1e3 * one) for one in seconds]
 
     trained = {("full", 2): trainings(full), ("sampled", 2): trainings(sampled)}

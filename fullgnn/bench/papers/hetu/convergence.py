@@ -20,6 +20,7 @@ from fullgnn.telemetry.timing import wall_ms
 
 PLAIN = "PyTorch"
 TIME, LOSS_DIFFERENCE = "time to the same loss", "largest difference of the loss"
+_RECORDED = ("loss", "accuracy", "seconds", "setup_s")
 
 Runs = dict[str, TrainingCurve]
 """By column: the plain GCN, then ours by number of processes, with the accuracy of the test nodes."""
@@ -34,7 +35,7 @@ def convergence(result: Result, cfg: Keys) -> None:
         runs = {PLAIN: train_plain(cfg, graph, hidden, epochs)}
         runs |= {f"ours p={p}": train_ours(cfg, graph, hidden, epochs, p) for p in processes(cfg)}
         compare(result, title, runs, cfg.tolerance)
-        result.details[title] = {name: vars(run) for name, run in runs.items()}
+        result.details[title] = {name: {key: getattr(run, key) for key in _RECORDED} for name, run in runs.items()}
     result.notes.insert(0, losses_note(result.rows, cfg.tolerance))
     _add_largest(result, cfg)
 
