@@ -11,5 +11,5 @@ that fill them, and ``conf/experiment/reproduce/<target>.yaml`` has its keys, th
 
 All of them share the other modules: ``config`` knows the keys, ``graphs`` finds or makes the datasets, ``trainings``
 trains and times epochs of full-batch training, ``batches`` those of sampled training, ``products`` single products,
-``result`` is what a target returns, ``page`` and ``plot`` write it.
+``curves`` has a training epoch by epoch, ``result`` is what a target returns, ``page`` and ``plot`` write it.
 """

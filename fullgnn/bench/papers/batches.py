@@ -17,7 +17,6 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from fullgnn.bench.config import load_bench
 from fullgnn.bench.harness import interleaved
 from fullgnn.bench.papers.config import JobShape, Keys
 from fullgnn.bench.papers.graphs import GraphCase
-from fullgnn.bench.papers.result import Bars, Cell, Origin, Result, TableRow, bars
+from fullgnn.bench.papers.result import Cell, Origin, Result, bars
 from fullgnn.bench.papers.trainings import load_links
 from fullgnn.config import RuntimeConfig
 from fullgnn.config.overrides import quote
@@ -52,11 +51,12 @@ class MeasuredBatches:
     num_batches: int  # of an epoch, on each rank
     times_ms: dict[str, list[float]]
 
-    def cell(self, method: str, scale: float = 1.0, unit: str = "ms", **others: Any) -> Cell:
-        """The time of a batch, times ``scale``; or why there is none."""
-        if method not in self.ms:
-            return Cell(self.missing.get(method, "not measured"), unit=unit, **others)
-        return Cell(self.ms[method] * scale, unit=unit, **others)
+    def cell(
+        self, method: str, scale: float = 1.0, unit: str = "ms", waiting_ms: float = 0.0, origin: Origin = "measured"
+    ) -> Cell:
+        """The time of a batch, with what it waits for, times ``scale``; or why there is none."""
+        missing = self.missing.get(method, "not measured")
+        return Cell((self.ms[method] + waiting_ms) * scale if method in self.ms else missing, None, unit, origin)
 
     def records(self, presets: Mapping[str, str]) -> dict[str, Any]:
         """What the record of a target keeps of methods of ours, which have the names of their presets."""
@@ -100,23 +100,17 @@ def measure(
             arguments = [f"{key}={value}" for key, value in keys.items()]
             arguments += [f"overrides=[{quote(f'dataset.path={path}')}]", f"out={quote(str(folder / 'out'))}"]
             start(load_bench(*arguments), arguments)
-            _KNOWN[known] = _read(folder / "out" / "record.json")
+            record = json.loads((folder / "out" / "record.json").read_text())
+        of_methods = ("median_ms", "details", "times_ms")
+        ms, details, times_ms = ({own["method"]: own[key] for own in record["measurements"]} for key in of_methods)
+        missing = {own["method"]: why_missing(own["reason"]) for own in record["missing"]}
+        _KNOWN[known] = MeasuredBatches(ms, details, missing, record["problem"]["num_batches"], times_ms)
     return _KNOWN[known]
 
 
 def _listed(items: Iterable[object]) -> str:
     """A list, as an argument has it."""
     return f"[{','.join(map(str, items))}]"
-
-
-def _read(path: Path) -> MeasuredBatches:
-    record = json.loads(path.read_text())
-    ms, details, times_ms = (
-        {method["method"]: method[key] for method in record["measurements"]}
-        for key in ("median_ms", "details", "times_ms")
-    )
-    missing = {method["method"]: why_missing(method["reason"]) for method in record["missing"]}
-    return MeasuredBatches(ms, details, missing, record["problem"]["num_batches"], times_ms)
 
 
 def why_missing(reason: str) -> str:
@@ -139,11 +133,8 @@ def epoch_cells(cfg: Keys, case: GraphCase, p: int, batch_size: int | None = Non
         num_batches, origin = math.ceil(times.num_batches / p), SIMULATED
         hardware = load_links(cfg, cfg.links, [JobShape("1d", p, 1)])
         assert hardware is not None
-        all_reduce = replace(hardware, ranks_per_node=p).link("all_reduce", p)
-        waiting_ms = 1e3 * all_reduce.time_s(times.details[OURS]["parameter_bytes"])
-    cells = {name: times.cell(name, unit="s", origin=origin) for name in (DGL, PYG, OURS)}
-    seconds = {name: (ms + waiting_ms) * num_batches / 1e3 for name, ms in times.ms.items()}
-    return {name: replace(cell, ours=seconds.get(name, cell.ours)) for name, cell in cells.items()}
+        waiting_ms = 1e3 * waiting_s(replace(hardware, ranks_per_node=p), p, times.details[OURS])
+    return {name: times.cell(name, num_batches / 1e3, "s", waiting_ms, origin) for name in (DGL, PYG, OURS)}
 
 
 @dataclass(frozen=True)
@@ -153,8 +144,6 @@ class SampledJob:
     case: GraphCase
     model: str
     ranks: int = 1
-    sampler: str = ""  # of PaGraph; empty: the one that the model has
-    draws: tuple[int, ...] = ()  # of PaGraph: fan-outs, or sizes of layers, at full size, from the targets outwards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,8 +284,8 @@ def row_s(features: np.ndarray, count: int, about: tuple[object, ...]) -> float:
     """
     key = "gather", *about
     if key not in _RATES:
-        rows, batches = FeatureSource(features, torch.device("cpu")), _random_rows(len(features), count)
-        _RATES[key] = _median_s([functools.partial(rows.gather, ids) for ids in batches]) / count
+        rows = FeatureSource(features, torch.device("cpu"))
+        _RATES[key] = _median_s(rows.gather, _random_rows(len(features), count)) / count
     return _RATES[key]
 
 
@@ -308,8 +297,7 @@ def draw_s(case: GraphCase, fanouts: Sequence[int], batch_size: int, seed: int) 
         sampler = NeighborSampler(graph.indptr.astype(np.int64), graph.indices, list(fanouts), seed=seed)
         batches = _random_rows(graph.num_nodes, min(graph.num_nodes, batch_size))
         drawn = [sum(hop.num_edges for hop in sampler.sample(ids, 0)) for ids in batches]
-        steps = [functools.partial(sampler.sample, ids, 0) for ids in batches]
-        _RATES[key] = _median_s(steps) / float(np.median(drawn))
+        _RATES[key] = _median_s(lambda ids: sampler.sample(ids, 0), batches) / float(np.median(drawn))
     return _RATES[key]
 
 
@@ -319,22 +307,11 @@ def _random_rows(num_rows: int, count: int) -> list[np.ndarray]:
     return [np.sort(random.choice(num_rows, count, replace=False)) for _ in range(ROUNDS)]
 
 
-def _median_s(steps: Sequence[Callable[[], Any]]) -> float:
-    times = interleaved({str(turn): step for turn, step in enumerate(steps)}, torch.device("cpu"), ROUNDS)
+def _median_s(step: Callable[[np.ndarray], Any], batches: Sequence[np.ndarray]) -> float:
+    steps = {str(turn): functools.partial(step, ids) for turn, ids in enumerate(batches)}
+    times = interleaved(steps, torch.device("cpu"), ROUNDS)
     return float(np.median([times_of_step.median_ms for times_of_step in times.values()])) / 1e3
 
 
-def bars_by_origin(
-    title: str,
-    ylabel: str,
-    rows: Sequence[TableRow],
-    columns: Sequence[str] = (),
-    origins: Sequence[Origin] = (SIMULATED, MEASURED),
-    **more: Any,
-) -> list[Bars]:
-    """The ``bars`` of rows that are simulated as a whole, then those of rows that are measured; titles say which."""
-    panels = []
-    for origin in origins:
-        own = [row for row in rows if {cell.origin for cell in row.cells.values()} == {origin}]
-        panels += bars(f"{title}: {origin}", ylabel, own, columns, **more)
-    return panels
+bars_by_origin = functools.partial(bars, origins=(SIMULATED, MEASURED))
+"""The ``bars`` of rows that are simulated as a whole, then those of rows that are measured; titles say which."""

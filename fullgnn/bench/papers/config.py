@@ -205,9 +205,9 @@ def check_keys(cfg: Any) -> None:
         ConfigError: one line that names the key, and what it may be.
     """
     for key, known in _CHOICES.items():
-        check_choices(
-            key, _listed(getattr(cfg, key, None)), getattr(cfg, known, ()) if isinstance(known, str) else known
-        )
+        value = getattr(cfg, key, None)
+        values = value if isinstance(value, list) else [] if value is None else [value]
+        check_choices(key, values, getattr(cfg, known, ()) if isinstance(known, str) else known)
     for key in _NOT_EMPTY:
         if getattr(cfg, key, None) == []:
             raise ConfigError(f"{key}=[] leaves nothing to do: give at least one")
@@ -223,10 +223,6 @@ def check_keys(cfg: Any) -> None:
         raise ConfigError(f"datasets={cfg.datasets} leaves nothing to do: the target has {', '.join(cfg.sizes)}")
     if cfg.scale is not None and not 0 < cfg.scale <= 1:
         raise ConfigError(f"scale={cfg.scale:g} is out of range: it must be above 0 and at most 1, full size")
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def published(entries: Sequence[Mapping[str, Any]], value: str, **row: Any) -> Any:
@@ -249,8 +245,7 @@ def targets() -> list[str]:
 def cases_of(target: str) -> dict[str, Any]:
     """The table of the paper of ``target``: a ``Target`` for each value of its key ``case``, or for its name."""
     paper = _PAPERS.get(target) or _PAPERS.get(target.partition("_")[0], _FIRST_PAPER)
-    cases: dict[str, Any] = import_module(f"fullgnn.bench.papers.{paper}").CASES
-    return cases
+    return import_module(f"fullgnn.bench.papers.{paper}").CASES
 
 
 def run(target: str, cfg: Any) -> Any:

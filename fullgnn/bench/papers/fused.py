@@ -1,7 +1,6 @@
 """The targets of Li et al. (2025), "Fused sampling and overlapped transfer"."""
 
 import functools
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -18,7 +17,6 @@ from fullgnn.bench.papers.result import (
     Value,
     bars,
     cells,
-    number,
     over,
     with_label,
 )
@@ -59,8 +57,7 @@ def libraries(result: Result, cfg: Keys, case: GraphCase) -> None:
         times, row = epoch_cells(cfg, case, p), {}
         for name in LIBRARIES:
             theirs = times.get(name, Cell("the paper's only"))
-            ratio = over(theirs.ours, times[OURS].ours)
-            row[f"over {name}"] = Cell(theirs.ours if ratio is None else ratio, unit="x", origin=theirs.origin)
+            row[f"over {name}"] = replace(theirs, ours=over(theirs.ours, times[OURS].ours) or theirs.ours, unit="x")
         result.add((case.title, f"p={p}"), row, graph=case.dataset, ranks=p)
         result.details[f"{case.title} p={p}"] = {name: cell.ours for name, cell in times.items()}
 
@@ -92,10 +89,9 @@ def operators(result: Result, cfg: Keys, case: GraphCase) -> None:
     times = measure(cfg, case, "sampling")
     of_dgl = [ms for name, ms in times.ms.items() if name.startswith(DGL)]
     times = replace(times, ms=times.ms | ({DGL: min(of_dgl)} if of_dgl else {}))
-    row = {name: times.cell(name) for name in OPERATORS}
-    base = DGL if number(row[DGL].ours) is not None else SEPARATE
-    label = f"ms, speed-up over {base}"
-    result.add((case.title, label), row, base, by="sampler", value="ms", graph=case.dataset)
+    row, base = {name: times.cell(name) for name in OPERATORS}, DGL if of_dgl else SEPARATE
+    labels = (case.title, f"ms, speed-up over {base}")
+    result.add(labels, row, base, by="sampler", value="ms", graph=case.dataset)
     result.details[case.title] = vars(times)
 
 
@@ -106,14 +102,15 @@ SHARED = (DGL, SEPARATE, OURS)
 def shares(result: Result, cfg: Keys, case: GraphCase) -> None:
     """Shares: of toBlock in sampling, of redundant searches in toBlock, and, on a GPU, of the transfer in loading."""
     sampling = measure(cfg, case, "sampling")
-    rows: dict[str, dict[str, Value]] = {BLOCK: {}, REDUNDANT: {}}
-    for (what, key), name in itertools.product(((BLOCK, "block_share"), (REDUNDANT, "redundant_share")), SHARED[:2]):
-        share = sampling.details.get(name, {}).get(key)
-        rows[what][name] = sampling.missing.get(name, "not counted") if share is None else 100 * share
-    rows[TRANSFER] = {OURS: "not measured: no GPU", DGL: "not measured"}
+    rows: dict[str, dict[str, Value]] = {BLOCK: {}, REDUNDANT: {}, TRANSFER: {OURS: "not measured: no GPU"}}
+    for what, key in ((BLOCK, "block_share"), (REDUNDANT, "redundant_share")):
+        for name in SHARED[:2]:
+            share = sampling.details.get(name, {}).get(key)
+            rows[what][name] = sampling.missing.get(name, "not counted") if share is None else 100 * share
     if cfg.device == "cuda":
         steps = measure(cfg, case, "minibatch").details[OURS]["steps_ms"]
         rows[TRANSFER][OURS] = float(100 * steps["load"] / (steps["gather"] + steps["load"]))
+    rows[TRANSFER][DGL] = "not measured"
     for what, row in rows.items():
         result.add((case.title, what), cells(row, "%"), share=what, graph=case.dataset)
 
@@ -129,14 +126,13 @@ def pipeline(result: Result, cfg: Keys, case: GraphCase) -> None:
     steps = {name: ms for name, ms in ahead.details[OURS]["steps_ms"].items() if name not in ("epoch", "wait")}
     worker_ms = sum(ms for name, ms in steps.items() if name in PRODUCER)
     rank_ms = sum(ms for name, ms in steps.items() if name not in PRODUCER)
-    long = 100
-    each_ms = makespan([worker_ms, rank_ms], 2 * long) - makespan([worker_ms, rank_ms], long)
-    simulated = cells({SERIAL: worker_ms + rank_ms, OVERLAPPED: each_ms / long}, "ms", "simulated")
+    many = 100
+    each_ms = (makespan([worker_ms, rank_ms], 2 * many) - makespan([worker_ms, rank_ms], many)) / many
     result.add((case.title, "each"), {SERIAL: alone.cell(OURS), OVERLAPPED: ahead.cell(OURS)}, SERIAL)
+    simulated = cells({SERIAL: worker_ms + rank_ms, OVERLAPPED: each_ms}, "ms", "simulated")
     result.add((case.title, "each, from its steps"), simulated, SERIAL)
-    result.details[case.title] = {
-        name: times.details[OURS]["steps_ms"] for name, times in (("alone", alone), ("ahead", ahead))
-    }
+    details = {name: times.details[OURS]["steps_ms"] for name, times in (("alone", alone), ("ahead", ahead))}
+    result.details[case.title] = details
 
 
 def model_pipeline(result: Result, cfg: Keys) -> None:
@@ -148,9 +144,9 @@ def model_pipeline(result: Result, cfg: Keys) -> None:
         row = {name: Cell(time, paper[name], "t", "simulated") for name, time in times.items()}
         result.add(("model", f"n={n}"), row)
     result.rows += measured
-    numbers = range(1, max(cfg.counts) + 1)
+    counts = range(1, max(cfg.counts) + 1)
     curves = [
-        Curve(name, [float(n) for n in numbers], [makespan(stations, n) for n in numbers])
+        Curve(name, list(map(float, counts)), [makespan(stations, n) for n in counts])
         for name, stations in cfg.stations.items()
     ]
     result.draw("the pipeline's model", "batches n", "t", curves)
@@ -196,7 +192,8 @@ class FusedTable4Keys(Keys):
     runs: dict[str, AccuracyRun]
 
 
-FULL, SPREAD = "full batch", "spread of ours"
+FULL = "full batch"
+ACCURACIES = dict.fromkeys((FULL, DGL, OURS, "spread of ours"), "%")
 
 
 def accuracies(result: Result, cfg: FusedTable4Keys) -> None:
@@ -210,7 +207,7 @@ def accuracies(result: Result, cfg: FusedTable4Keys) -> None:
         means: list[Value] = [fmean(full), fmean(dgl) if dgl else why]
         for p in cfg.processes:
             ours = [_accuracy(cfg, run, seed, p) for seed in cfg.seeds]
-            row = cells({FULL: means[0], DGL: means[1], OURS: fmean(ours), SPREAD: max(ours) - min(ours)}, "%")
+            row = dict(zip(ACCURACIES, (*means, fmean(ours), max(ours) - min(ours))))
             result.add((name, f"p={p}"), row, run=name, ranks=p)
             if p == cfg.processes[0]:
                 result.notes += [compared(name, other, theirs, ours) for other, theirs in details.items() if theirs]
@@ -228,22 +225,13 @@ def compared(name: str, other: str, theirs: list[float], ours: list[float]) -> s
 
 def _accuracy(cfg: FusedTable4Keys, run: AccuracyRun, seed: int, p: int) -> float:
     """The test accuracy, in per cent, of sampled training on ``p`` ranks; of full-batch training if that is 0."""
-    overrides = [
-        *run.dataset,
-        "model=sage",
-        f"model.num_layers={len(cfg.fanouts)}",
-        f"model.hidden_channels={run.hidden}",
-        f"model.dropout={run.dropout}",
-        f"model.input_dropout={run.dropout}",
-        f"optimizer.weight_decay={run.weight_decay}",
-        f"train.epochs={run.epochs if p else run.full_epochs}",
-        *place(cfg, max(1, p), seed),
-    ]
-    if p:
-        overrides += [fan_outs(cfg.fanouts), f"loader.batch_size={run.batch_size}"]
-    accuracy = train(overrides, sampled=p > 0).record.test_accuracy
-    assert accuracy is not None
-    return 100 * accuracy
+    keys = [f"model.{key}={run.dropout}" for key in ("dropout", "input_dropout")]
+    keys += [f"model.num_layers={len(cfg.fanouts)}", f"model.hidden_channels={run.hidden}"]
+    keys += [f"optimizer.weight_decay={run.weight_decay}", f"train.epochs={run.epochs if p else run.full_epochs}"]
+    keys += [fan_outs(cfg.fanouts), f"loader.batch_size={run.batch_size}"] if p else []
+    record = train([*run.dataset, "model=sage", *keys, *place(cfg, max(1, p), seed)], sampled=p > 0).record
+    assert record.test_accuracy is not None
+    return 100 * record.test_accuracy
 
 
 def _dgl(cfg: FusedTable4Keys, run: AccuracyRun) -> tuple[list[float], Value]:
@@ -267,15 +255,14 @@ _SAMPLING = functools.partial(bars, "sampling of a batch", "speed-up", columns=(
 _SIZES = functools.partial(bars, "{0}: speed-up over DGL", "speed-up", columns=(PYG, OURS), group=1)
 _structure = functools.partial(cases, features=False)
 
+_RANKS = ("graph", "ranks")
 CASES = {
-    "fused_table2": Target(("graph", "ranks"), libraries),
+    "fused_table2": Target(_RANKS, libraries),
     "fused_table3": Target(("graph", "batch"), batch_sizes, (), [_SIZES], keys=BatchSizeKeys),
-    "fused_table4": Target(
-        ("graph", "ranks"), columns=(FULL, DGL, OURS, SPREAD), finish=accuracies, cases=no_graphs, keys=FusedTable4Keys
-    ),
+    "fused_table4": Target(_RANKS, columns=ACCURACIES, finish=accuracies, cases=no_graphs, keys=FusedTable4Keys),
     "fused_fig5": Target(("what", "batches"), pipeline, (SERIAL, OVERLAPPED), finish=model_pipeline),
     "fused_fig6": Target(("graph", "a batch"), operators, OPERATORS, [_SAMPLING], cases=_structure),
-    "fused_fig7": Target(("graph", "ranks"), epochs, (DGL, OURS), finish=largest),
+    "fused_fig7": Target(_RANKS, epochs, (DGL, OURS), finish=largest),
     "fused_breakdown": Target(("graph", "share of"), shares, SHARED, [_BLOCKS]),
 }
 """What the targets of this paper count or measure."""

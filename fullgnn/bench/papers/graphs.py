@@ -80,11 +80,8 @@ class GraphCase:
 
     def facts(self, device: torch.device) -> dict[str, Any]:
         """Return what page and record say about the graph."""
-        size, full, modelled = self.size, self.full, {}
-        if self.paper_cache_bytes is not None:
-            rows = self.modelled_cache_rows
-            modelled = {"modelled_cache_rows": rows, "modelled_cache_share": rows / size.num_nodes}
-        return {
+        size, full = self.size, self.full
+        facts = {
             "graph": self.title,
             "source": "real" if self.real else f"look-alike ({self.dataset})",
             "scale": self.scale,
@@ -97,7 +94,11 @@ class GraphCase:
             "density_ratio": size.density / full.density,
             "h_bytes": size.num_nodes * self.hidden * 4,
             "cache_bytes": cache_bytes(device),
-        } | modelled
+        }
+        rows = None if self.paper_cache_bytes is None else self.modelled_cache_rows
+        if rows is not None:
+            facts |= {"modelled_cache_rows": rows, "modelled_cache_share": rows / size.num_nodes}
+        return facts
 
 
 def cases(cfg: Keys, features: bool = True, data: Sequence[str] = ()) -> list[GraphCase]:
@@ -115,15 +116,14 @@ def case(cfg: Keys, dataset: str, features: bool = True, data: Sequence[str] = (
     """Find or make one graph of :func:`cases`."""
     known, size, full = cfg.graphs[dataset], cfg.sizes[dataset], full_size(dataset)
     path = None if cfg.data_root is None else (Path(cfg.data_root).expanduser() / f"{known.file}.npz").absolute()
-    real = False
-    if path is not None and path.is_file():
-        real, scale, degree_scale = True, 1.0, 1.0
+    real, scale, degree_scale = path is not None and path.is_file(), 1.0, 1.0
+    if path is not None and real:
         graph = load(*in_file(path))
     else:
         scale = size.scale if cfg.scale is None else cfg.scale
-        degree_scale = 1.0 if size.density is None else degree_scale_for(size.density, scale, full)
         overrides = [f"dataset={dataset}", f"dataset.scale={scale!r}", *data]
         if size.density is not None:
+            degree_scale = degree_scale_for(size.density, scale, full)
             overrides.append(f"dataset.degree_scale={degree_scale!r}")
         graph = load(*overrides, *([] if features else ["dataset.num_features=1"]), cache_dir=cfg.cache_dir)
     return GraphCase(dataset, known.title, graph, real, scale, degree_scale, known.hidden, full, cfg.paper_cache_bytes)
@@ -134,12 +134,11 @@ def given_case(dataset: str, title: str, graph: Graph, node: DictConfig, hidden:
 
     A generated graph has the sizes of the graph that it imitates beside its own.
     """
-    if "degree_scale" in node:
-        full = GraphSize.published(node)
-        return GraphCase(
-            dataset, title, graph, False, node.scale, node.degree_scale, hidden, full, paper_cache_bytes=None
-        )
-    return GraphCase(dataset, title, graph, True, 1.0, 1.0, hidden, GraphSize.of(graph), paper_cache_bytes=None)
+    real = "degree_scale" not in node
+    full, scale, degree_scale = GraphSize.of(graph), 1.0, 1.0
+    if not real:
+        full, scale, degree_scale = GraphSize.published(node), node.scale, node.degree_scale
+    return GraphCase(dataset, title, graph, real, scale, degree_scale, hidden, full, paper_cache_bytes=None)
 
 
 def degree_scale_for(density: float, scale: float, full: GraphSize) -> float:

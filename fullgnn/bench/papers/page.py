@@ -60,10 +60,9 @@ def write(folder: Path, record: dict[str, Any], result: Result) -> None:
 
 def page_text(record: dict[str, Any], result: Result) -> str:
     """Fill the template ``page.md.j2`` with ``record``."""
-    loader = FileSystemLoader(Path(__file__).parent)
-    pages = Environment(
-        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-    )
+    blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    loader, extensions = FileSystemLoader(Path(__file__).parent), ["jinja2.ext.do"]
+    pages = Environment(loader=loader, extensions=extensions, undefined=StrictUndefined, **blocks)
     pages.filters |= {"num_bytes": num_bytes, "percent": percent}
     cells = [cell for row in result.rows for cell in row.cells.values()]
     return pages.get_template("page.md.j2").render(

@@ -1,6 +1,7 @@
 """Panels as a PNG: ours filled, the paper's outlined in the same colour."""
 
 import importlib.util
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,38 +30,35 @@ def draw(panels: Sequence[Bars | Curves], title: str, path: Path) -> None:
 
     across = min(_PANELS_ACROSS, len(panels))
     down = -(-len(panels) // across)
-    width, height = _PANEL_INCHES
     with style.context(Path(__file__).with_name("plot.mplstyle")):
-        figure = Figure((width * across, height * down + 0.4))
+        figure = Figure((_PANEL_INCHES[0] * across, _PANEL_INCHES[1] * down + 0.4))
         figure.suptitle(title)
-        grid = list(figure.subplots(down, across, squeeze=False).flat)
-        for axes, panel in zip(grid, panels):
+        grid = figure.subplots(down, across, squeeze=False).flat
+        for axes, panel in itertools.zip_longest(grid, panels):
+            if panel is None:
+                axes.set_axis_off()
+                continue
             axes.set(title=panel.title, ylabel=panel.ylabel)
             _bars(axes, panel) if isinstance(panel, Bars) else _curves(axes, panel)
             if axes.get_legend_handles_labels()[0]:
                 axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))  # beside the panel
-        for axes in grid[len(panels) :]:
-            axes.set_axis_off()
         figure.savefig(path)
 
 
 def _bars(axes: "Axes", panel: Bars) -> None:
     """Draw groups of bars; each series has one bar of ours and one of the paper's, if it has any values."""
-    slots: list[tuple[str, list[float | None], dict[str, Any]]] = []
-    errors: dict[str, list[float]] = {}
+    slots: list[tuple[str, Sequence[float | None], Sequence[float], dict[str, Any]]] = []
     for k, series in enumerate(panel.series):
         outlined = {"facecolor": "none", "edgecolor": f"C{k}", "hatch": "////", "linewidth": 0.8}
-        slots += [(series.name, series.values, {"color": f"C{k}"}), (f"{series.name}, paper", series.paper, outlined)]
-        errors[series.name] = series.error
+        slots.append((series.name, series.values, series.error, {"color": f"C{k}"}))
+        slots.append((f"{series.name}, paper", series.paper, [], outlined))
     slots = [slot for slot in slots if any(value is not None for value in slot[1])]
     width = _GROUP_WIDTH / max(1, len(slots))
-    for place, (name, values, colors) in enumerate(slots):
-        offset = (place - (len(slots) - 1) / 2) * width
-        points = {group + offset: value for group, value in enumerate(values) if value is not None}
-        axes.bar(list(points), list(points.values()), 0.92 * width, label=name, **colors)
-        if errors.get(name):
-            spread = [error for error, value in zip(errors[name], values) if value is not None]
-            axes.errorbar(list(points), list(points.values()), spread, fmt="none", ecolor="black", capsize=2)
+    for place, (name, values, errors, style) in enumerate(slots):
+        drawn = {group: value for group, value in enumerate(values) if value is not None}
+        x = [group + (place - (len(slots) - 1) / 2) * width for group in drawn]
+        spread = [errors[group] for group in drawn] if errors else None
+        axes.bar(x, list(drawn.values()), 0.92 * width, yerr=spread, capsize=2, label=name, **style)
     axes.set_xticks(range(len(panel.groups)), panel.groups)
     if sum(map(len, panel.groups)) > 40:
         axes.tick_params(axis="x", rotation=30)
@@ -69,11 +67,8 @@ def _bars(axes: "Axes", panel: Bars) -> None:
 
 def _curves(axes: "Axes", panel: Curves) -> None:
     for curve in panel.curves:
-        line = "--" if curve.dashed else "-"
-        if curve.error:
-            axes.errorbar(curve.x, curve.y, curve.error, fmt=f"{line}o", markersize=3, capsize=2, label=curve.name)
-        else:
-            axes.plot(curve.x, curve.y, line, label=curve.name)
+        style, errors = ("--" if curve.dashed else "-") + "o" * bool(curve.error), curve.error or None
+        axes.errorbar(curve.x, curve.y, errors, fmt=style, markersize=3, capsize=2, label=curve.name)
     if panel.log_x:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")

@@ -6,7 +6,6 @@ Plain data: ``page`` makes Markdown and CSV of it, ``plot`` a PNG, and ``record.
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 from typing import Any, Literal
 
 from fullgnn.bench.papers.config import published
@@ -101,24 +100,35 @@ class Result:
     notes: list[str] = field(default_factory=list)  # sentences below the table
     details: dict[str, Any] = field(default_factory=dict)  # for the record: all rounds, settings
     paper: Sequence[Mapping[str, Any]] = ()  # the numbers of the paper, see ``config.published``
+    units: Mapping[str, str] = field(default_factory=dict)  # of columns whose cells are added as values
 
     def add(
-        self, labels: RowLabels, cells: Mapping[str, Cell], base: str = "", by: str = "", value: str = "", **names: Any
+        self,
+        labels: RowLabels,
+        row: Mapping[str, Cell | Value],
+        base: str = "",
+        by: str = "",
+        value: str = "",
+        **names: Any,
     ) -> None:
         """Add a row, with the paper's values and speed-ups where its numbers have any of a row with these ``names``.
 
         Args:
+            row: a cell for each column, or a value that is measured.
             base: the column that the speed-ups of the row are over; empty: it has none.
             by: what the paper's numbers call the columns, such as ``way``; empty: each has its values under its head.
             value: what they call the values of all columns, if ``by`` names the columns.
         """
-        row = dict(cells)
-        for column, cell in cells.items() if names else ():
-            about, key = (names | {by: column}, value) if by else (names, column)
-            paper = published(self.paper, key, **about) if cell.paper is None and key not in names else cell.paper
-            ratio = published(self.paper, "speedup", **about) if by and base else cell.paper_ratio
-            row[column] = replace(cell, paper=paper, paper_ratio=ratio)
-        self.rows.append(TableRow(labels, speedups(row, base) if base else row))
+        cells = {}
+        for column, own in row.items():
+            cell = own if isinstance(own, Cell) else Cell(own, unit=self.units.get(column, ""))
+            if names:
+                about, key = (names | {by: column}, value) if by else (names, column)
+                paper = published(self.paper, key, **about) if cell.paper is None and key not in names else cell.paper
+                ratio = published(self.paper, "speedup", **about) if by and base else cell.paper_ratio
+                cell = replace(cell, paper=paper, paper_ratio=ratio)
+            cells[column] = cell
+        self.rows.append(TableRow(labels, speedups(cells, base) if base else cells))
 
     def draw(self, title: str, xlabel: str, ylabel: str, curves: Sequence[Curve]) -> None:
         """Draw ``curves`` into the panel of this title."""
@@ -166,31 +176,13 @@ def speedups(cells: Mapping[str, Cell], base: str) -> dict[str, Cell]:
     }
 
 
-def rows_of(columns: Mapping[str, Mapping[RowLabels, Cell]], base: str | None = None) -> list[TableRow]:
-    """Make the rows of a table that is given by column; times get their speed-ups over the column ``base``."""
+def rows_of(columns: Mapping[str, Mapping[RowLabels, Cell]]) -> list[TableRow]:
+    """Make the rows of a table that is given by column."""
     rows: dict[RowLabels, dict[str, Cell]] = {}
     for column, of_column in columns.items():
         for labels, cell in of_column.items():
             rows.setdefault(labels, {})[column] = cell
-    for labels, of_row in rows.items():
-        if base is not None and any(cell.unit in ("ms", "s") for cell in of_row.values()):
-            rows[labels] = speedups(of_row, base)
     return list(itertools.starmap(TableRow, rows.items()))
-
-
-NEARLY = 0.99
-"""The accuracy whose epoch is told is this part of the one that every run reaches at its best."""
-
-
-def reaching(curve: Sequence[float], accuracy: float) -> int | None:
-    """The epoch, from 1, that first has an ``accuracy``; None: no epoch of the curve has it."""
-    return next((epoch for epoch, own in enumerate(curve, 1) if own >= accuracy), None)
-
-
-def mean_curve(name: str, curves: Sequence[Sequence[float]]) -> Curve:
-    """The mean of the ``curves`` of several runs after each epoch that all of them have."""
-    means = list(map(fmean, zip(*curves)))
-    return Curve(name, [float(epoch) for epoch in range(1, len(means) + 1)], means)
 
 
 def with_label(rows: Iterable[TableRow], *labels: str) -> list[TableRow]:
@@ -206,6 +198,7 @@ def bars(
     heights: Sequence[str] = ("ratio", "paper_ratio"),
     group: int = 0,
     label: str = "",
+    origins: Sequence[Origin] = (),
 ) -> list[Bars]:
     """Make panels with a group of bars for each row and a colour for each of ``columns``, the paper's bars outlined.
 
@@ -216,22 +209,23 @@ def bars(
             seconds of two machines never share an axis.
         group: index of the label that names the group of a row.
         label: of the rows that are drawn; empty: all are.
+        origins: those that the rows that are drawn have as a whole, panel by panel, whose titles say it; empty: any.
     """
     panels: dict[str, list[TableRow]] = {}
-    for row in with_label(rows, label) if label else rows:
+    rows = with_label(rows, label) if label else list(rows)
+    for row in rows if not origins else ():
         panels.setdefault(title.format(*row.labels), []).append(row)
-    return [
-        Bars(
-            own_title,
-            ylabel,
-            [row.labels[group] for row in own],
-            [
-                Series(column, *([_height(row, column, key) for row in own] for key in heights))
-                for column in columns or own[0].cells
-            ],
-        )
-        for own_title, own in panels.items()
-    ]
+    for origin, row in itertools.product(origins, rows):
+        if {cell.origin for cell in row.cells.values()} == {origin}:
+            panels.setdefault(f"{title}: {origin}".format(*row.labels), []).append(row)
+    found = []
+    for own_title, own in panels.items():
+        series = [
+            Series(column, *([_height(row, column, key) for row in own] for key in heights))
+            for column in columns or own[0].cells
+        ]
+        found.append(Bars(own_title, ylabel, [row.labels[group] for row in own], series))
+    return found
 
 
 def _height(row: TableRow, column: str, key: str) -> float | None:

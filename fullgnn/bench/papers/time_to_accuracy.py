@@ -2,14 +2,13 @@
 
 import itertools
 import math
-import statistics
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from statistics import fmean, median
 
 import torch
 
 from fullgnn.bench.papers.config import Keys
+from fullgnn.bench.papers.curves import TrainingCurve
 from fullgnn.bench.papers.graphs import GraphCase, given_case, load
 from fullgnn.bench.papers.result import Cell, Curve, Curves, Result, TableRow, Value, number, over
 from fullgnn.bench.papers.target import Target
@@ -20,10 +19,9 @@ from fullgnn.errors import ConfigError
 FULL = "full"
 """The way that ``fullgnn.train`` trains; every other way is ``fullgnn.train_minibatch``'s."""
 
-TIME, SPEEDUP, FIRST, LAST, RESOLUTION = "time to target", "speed-up over full", "first seed", "last seed", "resolution"
-EPOCHS, FIRST_EPOCH, EPOCH, STEPS = "epochs", "first epoch", "an epoch", "its steps"
-BEST, SPREAD, SETUP = "best accuracy", "spread", "set-up"
-COLUMNS = (TIME, SPEEDUP, FIRST, LAST, RESOLUTION, EPOCHS, FIRST_EPOCH, EPOCH, STEPS, BEST, SPREAD, SETUP)
+TIME, SPEEDUP, FIRST, LAST = "time to target", "speed-up over full", "first seed", "last seed"
+_UNITS = {TIME: "s", SPEEDUP: "x", FIRST: "s", LAST: "s", "resolution": "s", "epochs": "", "first epoch": "s"}
+COLUMNS = {**_UNITS, "an epoch": "ms", "its steps": "", "best accuracy": "%", "spread": "points", "set-up": "s"}
 _METRIC = "val_accuracy"
 
 
@@ -44,31 +42,6 @@ class TimeToAccuracyKeys(Keys):
     """Keys of ``conf/experiment/reproduce/time_to_accuracy.yaml``."""
 
     runs: dict[str, WaysToTrain]
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """One evaluation of a training."""
-
-    epoch: int
-    seconds: float  # of training up to here: all epochs from the first one, without the evaluations
-    since_last: float  # seconds of training since the evaluation before, or since the start
-    accuracy: float
-
-
-@dataclass(frozen=True)
-class TimedTraining:
-    """One training that has ended."""
-
-    evaluations: list[Evaluation]  # at least one
-    first_epoch_s: float
-    epoch_ms: float  # the median, without the first epoch
-    steps: int  # updates of an epoch
-    setup_s: float  # before the first epoch
-
-    @property
-    def best(self) -> float:
-        return max(evaluation.accuracy for evaluation in self.evaluations)
 
 
 def check(cfg: TimeToAccuracyKeys) -> None:
@@ -108,17 +81,23 @@ def compare_ways(result: Result, cfg: TimeToAccuracyKeys, case: GraphCase) -> No
     Raises:
         ConfigError: the graph has no validation accuracy.
     """
-    name = case.title
-    trained = _train_all(cfg, case)
+    first, trained = len(result.rows), _train_all(cfg, case)
     goals = targets(trained, cfg.fraction)
-    rows = rows_of_run(name, trained, goals)
-    result.rows += rows
-    result.panels.append(_panel(name, trained, goals))
-    result.notes += compared(rows)
-    result.details[name] = {
-        "targets": goals,
-        **{f"{way} p={p}": [asdict(training) for training in seeds] for (way, p), seeds in trained.items()},
-    }
+    add_rows(result, case.title, trained, goals)
+    result.panels.append(_panel(case.title, trained, goals))
+    result.notes += compared(result.rows[first:])
+    details = result.details[case.title] = {"targets": goals}
+    for (way, p), seeds in trained.items():
+        details[f"{way} p={p}"] = [
+            {
+                "evaluations": [asdict(evaluation) for evaluation in training.evaluations],
+                "first_epoch_s": training.seconds[0],
+                "epoch_ms": training.epoch_ms,
+                "steps": training.steps,
+                "setup_s": training.setup_s,
+            }
+            for training in seeds
+        ]
 
 
 def say_keys(result: Result, cfg: TimeToAccuracyKeys) -> None:
@@ -131,25 +110,8 @@ def say_keys(result: Result, cfg: TimeToAccuracyKeys) -> None:
         result.notes.append(f"{nodes}; every way: `{' '.join(run.shared)}`; {ways}.")
 
 
-TrainedRuns = dict[tuple[str, int], list[TimedTraining]]
+TrainedRuns = dict[tuple[str, int], list[TrainingCurve]]
 """The trainings of one graph, a list over the seeds for each way and number of ranks."""
-
-
-def evaluations(epochs: Iterable[dict[str, Any]]) -> list[Evaluation]:
-    """The evaluations among lines of ``epochs.jsonl``, without those whose accuracy is no number."""
-    evaluated, seconds, last = [], 0.0, 0.0
-    for epoch in epochs:
-        seconds += epoch["time_ms"]["epoch"] / 1e3
-        accuracy = epoch.get(_METRIC)
-        if accuracy is not None and math.isfinite(accuracy):
-            evaluated.append(Evaluation(epoch["epoch"], seconds, seconds - last, accuracy))
-            last = seconds
-    return evaluated
-
-
-def arrival(evaluated: list[Evaluation], target: float) -> Evaluation | None:
-    """The first evaluation with an accuracy of ``target`` or more; None if there is none."""
-    return next((evaluation for evaluation in evaluated if evaluation.accuracy >= target), None)
 
 
 def targets(trained: TrainedRuns, fraction: float) -> list[float]:
@@ -163,9 +125,8 @@ def _train_all(cfg: TimeToAccuracyKeys, case: GraphCase) -> TrainedRuns:
     trained: TrainedRuns = {(way, p): [] for p in processes(cfg) for way in ways}
     for way in ways:  # compiles what is kept on disk, and shows whether the graph can be evaluated
         if not _train(cfg, case, way, processes(cfg)[0], cfg.seeds[0], "train.epochs=1").evaluations:
-            raise ConfigError(
-                f"runs.{case.title} has no {_METRIC}: choose a graph whose validation nodes have one class each"
-            )
+            told = "choose a graph whose validation nodes have one class each"
+            raise ConfigError(f"runs.{case.title} has no {_METRIC}: {told}")
     for seed, (way, p) in itertools.product(cfg.seeds, trained):
         trained[way, p].append(_train(cfg, case, way, p, seed))
     return trained
@@ -176,46 +137,41 @@ def processes(cfg: TimeToAccuracyKeys) -> list[int]:
     return [p for p in cfg.processes if cfg.device == "cpu" or p <= torch.cuda.device_count()]
 
 
-def _train(cfg: TimeToAccuracyKeys, case: GraphCase, way: str, p: int, seed: int, *own: str) -> TimedTraining:
+def _train(cfg: TimeToAccuracyKeys, case: GraphCase, way: str, p: int, seed: int, *own: str) -> TrainingCurve:
     """Train a graph on ``p`` ranks, which divide the CPU threads of the target among them."""
     run = cfg.runs[case.title]
     overrides = [*run.shared, *run.ways[way], *own, *place(cfg, p, seed)]
-    ended = train(overrides, sampled=way != FULL, graph=case.graph)
-    record, sampling = ended.record, ended.record.sampling
-    steps = 1 if sampling is None else sampling["num_batches"]
-    median_ms = record.epoch_time_ms["median"]
-    return TimedTraining(evaluations(ended.epochs), ended.seconds[0], median_ms, steps, record.setup_time_s)
+    return train(overrides, sampled=way != FULL, graph=case.graph).curve(_METRIC)
 
 
-def rows_of_run(name: str, trained: TrainedRuns, goals: list[float]) -> list[TableRow]:
-    """A row for each way and number of ranks: medians over the seeds. One that never arrives counts as last."""
-    rows, of_full = [], dict[int, Value]()
+def add_rows(result: Result, name: str, trained: TrainedRuns, goals: list[float]) -> None:
+    """Add a row for each way and number of ranks: medians over the seeds. One that never arrives counts as last."""
+    of_full = dict[int, Value]()
     for (way, p), seeds in trained.items():
-        arrivals = [arrival(training.evaluations, goal) for training, goal in zip(seeds, goals, strict=True)]
+        arrivals = [training.reaching(goal) for training, goal in zip(seeds, goals, strict=True)]
         arrived = [evaluation for evaluation in arrivals if evaluation is not None]
         missing = [math.inf] * (len(arrivals) - len(arrived))
         seconds = sorted([*(evaluation.seconds for evaluation in arrived), *missing])
-        epochs = statistics.median([*(evaluation.epoch for evaluation in arrived), *missing])
+        epochs = median([*(evaluation.epoch for evaluation in arrived), *missing])
         best = [100 * training.best for training in seeds]
-        time = _finite(statistics.median(seconds), f"not reached, best {max(best):.1f} %")
+        time = _finite(median(seconds), f"not reached, best {max(best):.1f} %")
         if way == FULL:
             of_full[p] = time
-        cells = {
-            TIME: Cell(time, unit="s"),
-            SPEEDUP: Cell(over(of_full.get(p), time), unit="x"),
-            FIRST: Cell(_finite(seconds[0]), unit="s"),
-            LAST: Cell(_finite(seconds[-1]), unit="s"),
-            RESOLUTION: Cell(max((evaluation.since_last for evaluation in arrived), default=None), unit="s"),
-            EPOCHS: Cell(_finite(float(epochs))),
-            FIRST_EPOCH: Cell(statistics.median(training.first_epoch_s for training in seeds), unit="s"),
-            EPOCH: Cell(statistics.median(training.epoch_ms for training in seeds), unit="ms"),
-            STEPS: Cell(seeds[0].steps),
-            BEST: Cell(statistics.fmean(best), unit="%"),
-            SPREAD: Cell(max(best) - min(best), unit="points"),
-            SETUP: Cell(statistics.median(training.setup_s for training in seeds), unit="s"),
+        row: dict[str, Value] = {
+            TIME: time,
+            SPEEDUP: over(of_full.get(p), time),
+            FIRST: _finite(seconds[0]),
+            LAST: _finite(seconds[-1]),
+            "resolution": max((evaluation.since_last for evaluation in arrived), default=None),
+            "epochs": _finite(float(epochs)),
+            "first epoch": median(training.seconds[0] for training in seeds),
+            "an epoch": median(training.epoch_ms for training in seeds),
+            "its steps": seeds[0].steps,
+            "best accuracy": fmean(best),
+            "spread": max(best) - min(best),
+            "set-up": median(training.setup_s for training in seeds),
         }
-        rows.append(TableRow((name, f"p={p}", way), cells))
-    return rows
+        result.add((name, f"p={p}", way), row)
 
 
 def _finite(value: float, otherwise: str = "not reached") -> Value:
@@ -228,11 +184,10 @@ def compared(rows: list[TableRow]) -> list[str]:
     Args:
         rows: those of one graph.
     """
-    sentences = []
-    for where in dict.fromkeys(row.labels[:2] for row in rows):
-        ways = {row.labels[2]: row.cells for row in rows if row.labels[:2] == where}
-        sentences.append(f"{', '.join(where)}: {_soonest(ways)}.")
-    return sentences
+    ways: dict[tuple[str, ...], dict[str, dict[str, Cell]]] = {}
+    for row in rows:
+        ways.setdefault(row.labels[:2], {})[row.labels[2]] = row.cells
+    return [f"{', '.join(where)}: {_soonest(of_ranks)}." for where, of_ranks in ways.items()]
 
 
 def _soonest(ways: dict[str, dict[str, Cell]]) -> str:
@@ -256,23 +211,18 @@ def _panel(name: str, trained: TrainedRuns, goals: list[float]) -> Curves:
     for (way, p), seeds in trained.items():
         by_epoch = [{evaluation.epoch: evaluation for evaluation in training.evaluations} for training in seeds]
         shared = [[run[epoch] for run in by_epoch] for epoch in by_epoch[0] if all(epoch in run for run in by_epoch)]
-        x = [statistics.fmean(evaluation.seconds for evaluation in of_epoch) for of_epoch in shared]
-        y = [100 * statistics.fmean(evaluation.accuracy for evaluation in of_epoch) for of_epoch in shared]
+        x = [fmean(evaluation.seconds for evaluation in of_epoch) for of_epoch in shared]
+        y = [100 * fmean(evaluation.accuracy for evaluation in of_epoch) for of_epoch in shared]
         curves.append(Curve(f"{way}, p={p}", x, y, dashed=p > 1))
     end = max(max(curve.x, default=0.0) for curve in curves)
-    curves.append(Curve("target", [0.0, end], [100 * statistics.fmean(goals)] * 2))
+    curves.append(Curve("target", [0.0, end], [100 * fmean(goals)] * 2))
     return Curves(name, "seconds of training", "validation accuracy, %", curves)
 
 
+_LABELS = ("graph", "ranks", "way")
 CASES = {
     "time_to_accuracy": Target(
-        ("graph", "ranks", "way"),
-        compare_ways,
-        COLUMNS,
-        finish=say_keys,
-        cases=graphs,
-        keys=TimeToAccuracyKeys,
-        check=check,
+        _LABELS, compare_ways, COLUMNS, finish=say_keys, cases=graphs, keys=TimeToAccuracyKeys, check=check
     )
 }
 """The one target that is about no paper."""

@@ -6,7 +6,7 @@ import logging
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -14,8 +14,9 @@ import numpy as np
 from fullgnn import train as train_full_batch
 from fullgnn import train_minibatch
 from fullgnn.bench.papers.config import JobShape, Keys
+from fullgnn.bench.papers.curves import TrainingCurve
 from fullgnn.bench.papers.graphs import GraphCase, in_file
-from fullgnn.bench.papers.result import Cell, Origin, RowLabels
+from fullgnn.bench.papers.result import Cell, Origin
 from fullgnn.codecs import NO_CONTEXT, CodecContext
 from fullgnn.config import Config, MinibatchConfig
 from fullgnn.config.compose import compose, load_config
@@ -43,14 +44,13 @@ class FinishedRun:
     record: RunRecord
     epochs: list[dict[str, Any]]  # the lines of ``epochs.jsonl``
 
-    def by_epoch(self, metric: str) -> list[float]:
-        """A ``metric`` of each epoch."""
-        return [epoch[metric] for epoch in self.epochs]
-
-    @property
-    def seconds(self) -> list[float]:
-        """Seconds of each epoch, without its evaluation."""
-        return [epoch["time_ms"]["epoch"] / 1e3 for epoch in self.epochs]
+    def curve(self, metric: str, scale: float = 1.0) -> TrainingCurve:
+        """The training epoch by epoch, with the accuracy that is its ``metric``, times ``scale``."""
+        accuracy = [None if (value := epoch.get(metric)) is None else scale * value for epoch in self.epochs]
+        seconds, losses = zip(*((epoch["time_ms"]["epoch"] / 1e3, epoch["loss"]) for epoch in self.epochs))
+        steps = 1 if self.record.sampling is None else self.record.sampling["num_batches"]
+        epoch_ms = self.record.epoch_time_ms["median"]
+        return TrainingCurve(accuracy, seconds, self.record.setup_time_s, losses, epoch_ms, steps)
 
 
 def place(cfg: Keys, num_ranks: int, seed: int, threads: int | None = None) -> list[str]:
@@ -149,31 +149,25 @@ class JobTimes:
     epoch_ms: list[float]
     comm_ms: list[float]  # waiting for data, part of the epoch; by the model where the epoch is simulated
 
-    def cells(self, *labels: str) -> dict[RowLabels, Cell]:
-        """Return ``SPMM``, ``COMPUTATION`` and ``EPOCH`` of the slowest rank, for rows with these and ``labels``."""
+    def cell(self, of: str) -> Cell:
+        """``SPMM``, ``COMPUTATION`` or ``EPOCH`` of the slowest rank."""
+        if of == EPOCH:
+            return Cell(max(self.epoch_ms), unit="ms", origin=self.origin)
         computation = [epoch_ms - comm_ms for epoch_ms, comm_ms in zip(self.epoch_ms, self.comm_ms)]
-        return {
-            (*labels, SPMM): Cell(max(self.spmm_ms), unit="ms"),
-            (*labels, COMPUTATION): Cell(max(computation), unit="ms"),
-            (*labels, EPOCH): Cell(max(self.epoch_ms), unit="ms", origin=self.origin),
-        }
+        return Cell(max(self.spmm_ms if of == SPMM else computation), unit="ms")
 
 
-def fastest(rounds: Sequence[JobTimes | str]) -> JobTimes | str:
-    """Take the least times of each rank over ``rounds`` of one job: other work of the machine only adds to them.
+Timed = JobTimes | str
+"""The times of a job, or why it has none."""
 
-    A text that says why there are no times stays.
-    """
+
+def fastest(rounds: Sequence[Timed]) -> Timed:
+    """Take the least times of each rank over ``rounds`` of one job: other work of the machine only adds to them."""
     times = [job for job in rounds if isinstance(job, JobTimes)]
     if not times:
         return rounds[0]
     spmm_ms, epoch_ms, comm_ms = np.min([(job.spmm_ms, job.epoch_ms, job.comm_ms) for job in times], axis=0).tolist()
     return JobTimes(times[0].origin, spmm_ms, epoch_ms, comm_ms)
-
-
-def plain(times: JobTimes | str) -> dict[str, Any] | str:
-    """What a record keeps of a job."""
-    return times if isinstance(times, str) else asdict(times)
 
 
 def num_epochs(cfg: Keys, case: GraphCase) -> int:
@@ -183,8 +177,7 @@ def num_epochs(cfg: Keys, case: GraphCase) -> int:
 
 def thin(case: GraphCase) -> GraphCase:
     """Keep only the first features of ``case``: their number is multiplied by ``degree_scale``."""
-    num_features = max(1, round(case.graph.num_features * case.degree_scale))
-    features = case.graph.features[:, :num_features]
+    features = case.graph.features[:, : max(1, round(case.graph.num_features * case.degree_scale))]
     if isinstance(features, np.ndarray):
         features = np.ascontiguousarray(features)  # no copy if these are all
     return replace(case, graph=replace(case.graph, features=features))
@@ -192,20 +185,18 @@ def thin(case: GraphCase) -> GraphCase:
 
 def overrides(cfg: Keys, hidden: int, *own: str) -> list[str]:
     """Join the task, where a run computes, and ``own``; an experiment in ``own`` ranks below the task."""
-    runtime = [f"runtime.device={cfg.device}", f"runtime.threads={cfg.threads}"]
-    runtime.append(f"runtime.cache_dir={'null' if cfg.cache_dir is None else quote(cfg.cache_dir)}")
+    cache_dir = "null" if cfg.cache_dir is None else quote(cfg.cache_dir)
+    runtime = [f"runtime.device={cfg.device}", f"runtime.threads={cfg.threads}", f"runtime.cache_dir={cache_dir}"]
     return [*_TASK, f"model.hidden_channels={hidden}", f"seed={cfg.seed}", *runtime, *own]
+
+
+_loaded = functools.cache(lambda *given: load_config(compose(*given)))
+"""Composing takes as long as an epoch of a small graph, and a target asks for the same again and again."""
 
 
 def run_config(cfg: Keys, hidden: int, *own: str) -> Config:
     """Compose the configuration of :func:`overrides`, which callers must not change."""
     return _loaded(*overrides(cfg, hidden, *own))
-
-
-@functools.cache
-def _loaded(*given: str) -> Config:
-    """Composing takes as long as an epoch of a small graph, and a target asks for the same again and again."""
-    return load_config(compose(*given))
 
 
 _PROFILES: dict[tuple[object, ...], Hardware] = {}

@@ -17,14 +17,8 @@ from fullgnn.partition.kway import MetisError
 from fullgnn.reorder import rcm
 
 pytestmark = pytest.mark.sample(3)  # each target takes seconds, and all work alike
-TINY = (
-    "datasets=[reddit-like]",
-    "scale=0.01",
-    "sizes.reddit-like.density=20",
-    "links=h200x8",
-    "orders=[rcm]",
-    "device=cpu",
-)
+TINY = ["datasets=[reddit-like]", "scale=0.01", "sizes.reddit-like.density=20", "links=h200x8", "orders=[rcm]"]
+TINY += ["device=cpu"]
 WHOLE_RCM = ("reorder=rcm", "reorder.scope=whole")
 ONE_D, REPLICATED = "{scheme:1d,p:2,r:1}", "{scheme:1.5d,p:4,r:2}"
 
@@ -77,23 +71,17 @@ def test_a_rank_is_as_fast_as_in_its_fastest_round() -> None:
 
 
 def test_the_papers_speedups_stand_beside_the_blockwise_order(result: Result) -> None:
-    found = {
-        (*row.labels[1:], column): cell.paper_ratio
-        for row in result.rows
-        for column, cell in row.cells.items()
-        if cell.paper_ratio is not None
-    }
-    assert found == {
-        ("1.5D p=4 r=2", "SpMM", "RCM blockwise"): 2.41,
-        ("1D p=2", "epoch", "RCM blockwise"): 1.87,
-    }
+    cells = {(*row.labels[1:], column): cell for row in result.rows for column, cell in row.cells.items()}
+    found = {labels: cell.paper_ratio for labels, cell in cells.items() if cell.paper_ratio is not None}
+    wanted = {("1.5D p=4 r=2", "SpMM"): 2.41, ("1D p=2", "epoch"): 1.87}
+    assert found == {(*labels, "RCM blockwise"): ratio for labels, ratio in wanted.items()}
 
 
 def test_all_of_the_papers_numbers_have_a_place() -> None:
     cfg = load_target("fig9")
     assert len(cfg.paper) == 7
     for one in cfg.paper:
-        assert one["dataset"] in cfg.sizes and one["order"] in cfg.orders and one["of"] in epochs.QUANTITIES
+        assert one["dataset"] in cfg.sizes and one["order"] in cfg.orders and one["of"] in ("SpMM", "epoch")
         assert any((one["scheme"], one["p"]) == (layout.scheme, layout.p) for layout in cfg.layouts)
 
 

@@ -109,23 +109,24 @@ def test_fig8_measures_no_cache_without_a_gpu(orders: Result) -> None:
     assert profiled["none"].paper == 57
 
 
+def fake_ncu(folder: Path, patch: pytest.MonkeyPatch, *script: str) -> None:
+    (folder / "ncu").write_text("\n".join(["#!/bin/sh", *script]) + "\n")
+    (folder / "ncu").chmod(0o755)
+    patch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
 def test_a_profilers_rates_are_those_of_each_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     head = '"ID","Kernel Name","Metric Name","Metric Value"'
     table = [(1, "mark", 0), (2, "csr", 57.5), (3, "mark", 0), (4, "csr", 70), (5, "sums", 80)]
     lines = [head, *(f'"{number}","{kernel}","{METRIC}","{value}"' for number, kernel, value in table)]
-    script = "\n".join(["#!/bin/sh", "cat <<END", *lines, "END", """echo 'cases: [["a", 128], ["b", 128]]' >&2"""])
-    (tmp_path / "ncu").write_text(script + "\n")
-    (tmp_path / "ncu").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    fake_ncu(tmp_path, monkeypatch, "cat <<END", *lines, "END", """echo 'cases: [["a", 128], ["b", 128]]' >&2""")
     matrices = dict.fromkeys("abc", sparse.csr_array(np.eye(3)))
     found = l2_hit_rates(matrices, 128, torch.device("cuda"))
     assert found == {"a": 57.5, "b": 75, "c": "not measured"}
 
 
 def test_a_profiler_that_may_not_count_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "ncu").write_text("#!/bin/sh\necho '==ERROR== ERR_NVGPUCTRPERM'\n")
-    (tmp_path / "ncu").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    fake_ncu(tmp_path, monkeypatch, "echo '==ERROR== ERR_NVGPUCTRPERM'")
     found = l2_hit_rates({"a": sparse.csr_array(np.eye(3))}, 128, torch.device("cuda"))
     assert found == {"a": "not measured: ==ERROR== ERR_NVGPUCTRPERM"}
 

@@ -10,9 +10,10 @@ import torch
 from scipy.sparse import csr_array
 
 from fullgnn.bench.papers.config import cases_of, load_target, run
+from fullgnn.bench.papers.curves import mean_curve, reaching
 from fullgnn.bench.papers.page import csv_text, table_text
 from fullgnn.bench.papers.plot import draw
-from fullgnn.bench.papers.result import Bars, Curves, Result, mean_curve, number, reaching
+from fullgnn.bench.papers.result import Bars, Curves, Result, number
 from fullgnn.bench.papers.sparsification import accuracy, training
 from fullgnn.bench.papers.sparsification.accuracy import TOO_EASY, paired
 from fullgnn.bench.papers.sparsification.data import AccuracyKeys, case, check, projected, with_split

@@ -47,14 +47,8 @@ def test_a_library_that_is_missing_is_named(result: Result) -> None:
 
 def test_the_papers_seconds_and_ratios_stand_beside_one_process(result: Result) -> None:
     here, ranks = result.rows
-    papers = {title: cell.paper for title, cell in here.cells.items() if cell.paper is not None}
-    assert papers == {
-        "PyTorch": 1.187,
-        "DGL": 0.587,
-        "ours base": 0.710,
-        "+ reorder": 0.302,
-        "+ reorder + block-sparse": 0.102,
-    }
+    papers = [cell.paper for cell in here.cells.values()]
+    assert papers == [1.187, None, 0.587, 0.710, 0.302, 0.102, None]
     assert here.cells["+ reorder"].paper_ratio == 0.710 / 0.302
     assert all(cell.paper is None for cell in ranks.cells.values())
 

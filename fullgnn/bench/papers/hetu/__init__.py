@@ -15,37 +15,23 @@ from fullgnn.bench.papers.trainings import EPOCH, SPMM, measuring
 
 __all__ = ["CASES"]
 
-_structure = partial(cases, features=False)
+_structure = partial(Target, cases=partial(cases, features=False))
+_timed = partial(Target, cases=epochs.thin_cases, around=measuring)
+_OF, _LAYOUTS = ("graph", "of"), ("graph", "layout")
 _BLOCKS = partial(bars, "", "blocks", columns=("block rows", "blocks per rank"), heights=OURS_AND_PAPER)
+_GAINS = [partial(epochs.by_layout, of) for of in (SPMM, EPOCH)]
 
 CASES = {
     "table2": Target(
         ("scheme",), columns=orders.BLOCK_COLUMNS, panels=[_BLOCKS], finish=orders.schemes, cases=no_graphs
     ),
-    "table3": Target(("graph", "of"), orders.statistics, orders.STATISTICS, [orders.densities]),
-    "table4": Target(
-        ("graph", "layout"),
-        epochs.libraries,
-        finish=epochs.finish_libraries,
-        cases=epochs.thin_cases,
-        around=measuring,
-        keys=epochs.HetuTable4Keys,
-    ),
-    "table5": Target(("graph", "of"), epochs.thresholds, finish=epochs.draw_thresholds),
-    "fig5": Target(
-        ("what", "block"), orders.orders_of_blocks, finish=orders.say_facts, cases=_structure, keys=orders.Figure5Keys
-    ),
-    "fig7": Target(("graph", "of"), finish=convergence.convergence),
-    "fig8": Target(("graph", "of"), orders.orders, finish=orders.draw_orders, cases=_structure, keys=orders.OrdersKeys),
-    "fig9": Target(
-        ("graph", "scheme", "of"), finish=epochs.orders_by_scheme, cases=epochs.thin_cases, keys=orders.OrdersKeys
-    ),
-    "fig10": Target(
-        ("graph", "layout", "of"),
-        epochs.block_sparse,
-        (epochs.OFF, epochs.ON),
-        [epochs.by_layout(SPMM), epochs.by_layout(EPOCH)],
-        epochs.say_links,
-    ),
+    "table3": Target(_OF, orders.statistics, orders.STATISTICS, finish=orders.draw_densities),
+    "table4": _timed(_LAYOUTS, epochs.libraries, finish=epochs.finish_libraries, keys=epochs.HetuTable4Keys),
+    "table5": Target(_OF, epochs.thresholds, finish=epochs.draw_thresholds),
+    "fig5": _structure(("what", "block"), orders.orders_of_blocks, finish=orders.say_facts, keys=orders.Figure5Keys),
+    "fig7": Target(_OF, finish=convergence.convergence),
+    "fig8": _structure(_OF, orders.orders, finish=orders.draw_orders, keys=orders.OrdersKeys),
+    "fig9": _timed(("graph", "scheme", "of"), finish=epochs.orders_by_scheme, keys=orders.OrdersKeys),
+    "fig10": Target((*_LAYOUTS, "of"), epochs.block_sparse, (epochs.OFF, epochs.ON), _GAINS, epochs.say_links),
 }
 """What the targets of this paper count or measure."""

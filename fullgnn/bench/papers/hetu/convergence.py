@@ -1,26 +1,15 @@
 """Figure 7: loss and test accuracy epoch by epoch, ours and a plain PyTorch GCN from the same weights."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
 from fullgnn.bench.papers.config import Keys
+from fullgnn.bench.papers.curves import TrainingCurve
 from fullgnn.bench.papers.graphs import load
-from fullgnn.bench.papers.result import (
-    Cell,
-    Curve,
-    Curves,
-    Result,
-    TableRow,
-    number,
-    over,
-    rows_of,
-    speedups,
-    with_label,
-)
+from fullgnn.bench.papers.result import Cell, Curve, Curves, Result, TableRow, Value, cells, numbers, over, with_label
 from fullgnn.bench.papers.trainings import num_epochs, run_config, train_ranks
 from fullgnn.bench.peers.torch_sparse import gcn
 from fullgnn.bench.peers.training import trainer
@@ -31,29 +20,10 @@ from fullgnn.telemetry.timing import wall_ms
 
 PLAIN = "PyTorch"
 TIME, LOSS_DIFFERENCE = "time to the same loss", "largest difference of the loss"
+_RECORDED = ("loss", "accuracy", "seconds", "setup_s")
 
-
-@dataclass(frozen=True)
-class LossCurve:
-    """One run, epoch by epoch."""
-
-    loss: list[float]  # before the update
-    accuracy: list[float]  # of the test nodes, after the update
-    seconds: list[float]  # of the step alone, without evaluation
-    setup_s: float  # before the first step
-
-    @property
-    def elapsed_s(self) -> list[float]:
-        """At the end of each step, from the end of the first, which warms up: it allocates, compiles and connects."""
-        return [float(total) for total in np.cumsum([0.0, *self.seconds[1:]])]
-
-    def seconds_to(self, loss: float) -> float | None:
-        """The time of the first step with this ``loss`` or less; None if no step has it."""
-        return next((seconds for seconds, own in zip(self.elapsed_s, self.loss) if own <= loss), None)
-
-
-Runs = dict[str, LossCurve]
-"""By column: the plain GCN, then ours by number of processes."""
+Runs = dict[str, TrainingCurve]
+"""By column: the plain GCN, then ours by number of processes, with the accuracy of the test nodes."""
 
 
 def convergence(result: Result, cfg: Keys) -> None:
@@ -64,14 +34,13 @@ def convergence(result: Result, cfg: Keys) -> None:
     for title, graph, hidden, epochs in chosen:
         runs = {PLAIN: train_plain(cfg, graph, hidden, epochs)}
         runs |= {f"ours p={p}": train_ours(cfg, graph, hidden, epochs, p) for p in processes(cfg)}
-        result.rows += _rows(title, runs, cfg.tolerance)
-        result.panels += _panels(title, runs)
-        result.details[title] = {name: vars(run) for name, run in runs.items()}
-    result.notes.insert(0, _losses_note(result.rows, cfg.tolerance))
-    result.rows += _largest(cfg, result.rows, list(result.columns))
+        compare(result, title, runs, cfg.tolerance)
+        result.details[title] = {name: {key: getattr(run, key) for key in _RECORDED} for name, run in runs.items()}
+    result.notes.insert(0, losses_note(result.rows, cfg.tolerance))
+    _add_largest(result, cfg)
 
 
-def train_plain(cfg: Keys, graph: Graph, hidden: int, epochs: int) -> LossCurve:
+def train_plain(cfg: Keys, graph: Graph, hidden: int, epochs: int) -> TrainingCurve:
     """Train the benchmark's layers A (H W) + b with PyTorch's sparse product and its autograd, in this process."""
     begin, device = time.perf_counter(), cfg.torch_device
     problem = make_problem(graph, hidden, device)
@@ -80,21 +49,19 @@ def train_plain(cfg: Keys, graph: Graph, hidden: int, epochs: int) -> LossCurve:
     plain = gcn(problem, weights, torch.matmul, "A(HW)")
     step = trainer(plain, problem)
     test = torch.from_numpy(np.flatnonzero(graph.test_mask)).to(device)
-
-    run = LossCurve([], [], [], time.perf_counter() - begin)
+    losses, accuracies, seconds, setup_s = list[float](), list[float](), list[float](), time.perf_counter() - begin
     for _ in range(epochs):
-        run.seconds.append(wall_ms(lambda: run.loss.append(step()), device) / 1e3)
+        seconds.append(wall_ms(lambda: losses.append(step()), device) / 1e3)
         with torch.no_grad():
             right = plain()[test].argmax(dim=1) == problem.labels[test]
-        run.accuracy.append(right.float().mean().item())
-    return run
+        accuracies.append(right.float().mean().item())
+    return TrainingCurve(accuracies, seconds, setup_s, losses)
 
 
-def train_ours(cfg: Keys, graph: Graph, hidden: int, epochs: int, num_ranks: int) -> LossCurve:
+def train_ours(cfg: Keys, graph: Graph, hidden: int, epochs: int, num_ranks: int) -> TrainingCurve:
     """Train ours on real processes of this machine. The times of a step are rank 0's, which waits for the others."""
     own = [*cfg.overrides, f"train.epochs={epochs}", "train.eval_every=1"]
-    run = train_ranks(cfg, graph, hidden, num_ranks, *own)
-    return LossCurve(run.by_epoch("loss"), run.by_epoch("test_accuracy"), run.seconds, run.record.setup_time_s)
+    return train_ranks(cfg, graph, hidden, num_ranks, *own).curve("test_accuracy")
 
 
 def processes(cfg: Keys) -> list[int]:
@@ -103,58 +70,51 @@ def processes(cfg: Keys) -> list[int]:
     return [p for p in cfg.processes if p <= most]
 
 
-def _rows(title: str, runs: Runs, tolerance: float) -> list[TableRow]:
+def compare(result: Result, title: str, runs: Runs, tolerance: float) -> None:
+    """Add the rows of a graph, and draw loss and accuracy, each by epoch and by time."""
     plain = runs[PLAIN]
-    times, *others = rows_of(
-        {
-            column: {
-                (title, TIME): Cell(run.seconds_to(plain.loss[-1] + tolerance), unit="s"),
-                (title, "time of all steps"): Cell(run.elapsed_s[-1], unit="s"),
-                (title, "set-up and first step"): Cell(run.setup_s + run.seconds[0], unit="s"),
-                (title, "last loss"): Cell(run.loss[-1]),
-                (title, "last test accuracy"): Cell(run.accuracy[-1]),
-                (title, LOSS_DIFFERENCE): Cell(_difference(run.loss, plain.loss)),
-                (title, "largest difference of the test accuracy"): Cell(_difference(run.accuracy, plain.accuracy)),
-            }
-            for column, run in runs.items()
-        }
-    )
-    return [TableRow(times.labels, speedups(times.cells, PLAIN)), *others]
-
-
-def _difference(ours: Sequence[float], plain: Sequence[float]) -> float:
-    return float(np.abs(np.array(ours) - np.array(plain)).max())
-
-
-def _largest(cfg: Keys, rows: Sequence[TableRow], columns: list[str]) -> list[TableRow]:
-    """Find the largest speed-ups over the graphs. Those of the paper's text stand beside the most processes."""
-    times, largest = [row.cells for row in with_label(rows, TIME)], []
-    for base, paper in ((PLAIN, cfg.paper_over_plain), ("ours p=1", cfg.paper_over_single)):
-        row = {}
-        for column in columns[1:] if base in columns else ():
-            if column != base:
-                ratios = [over(of_graph[base].ours, of_graph[column].ours) for of_graph in times]
-                most = max((ratio for ratio in ratios if ratio is not None), default=None)
-                row[column] = Cell(most, paper if column == columns[-1] else None)
-        largest.append(TableRow(("largest", f"speed-up over {base}"), row))
-    return largest
-
-
-def _panels(title: str, runs: Runs) -> list[Curves]:
-    """Draw loss and accuracy, each by epoch and by time."""
-    panels = []
+    quantities: list[tuple[str, str, Callable[[TrainingCurve], Value]]] = [
+        (TIME, "s", lambda run: run.seconds_to_loss(plain.loss[-1] + tolerance)),
+        ("time of all steps", "s", lambda run: run.after_first[-1]),
+        ("set-up and first step", "s", lambda run: run.setup_s + run.seconds[0]),
+        ("last loss", "", lambda run: run.loss[-1]),
+        ("last test accuracy", "", lambda run: run.accuracy[-1]),
+        (LOSS_DIFFERENCE, "", lambda run: _difference(run.loss, plain.loss)),
+        ("largest difference of the test accuracy", "", lambda run: _difference(run.accuracy, plain.accuracy)),
+    ]
+    for of, unit, value in quantities:
+        row = cells({column: value(run) for column, run in runs.items()}, unit)
+        result.add((title, of), row, PLAIN if of == TIME else "")
     for what, ylabel in (("loss", "training loss"), ("accuracy", "test accuracy")):
         for by, xlabel in (("epoch", "epoch"), ("time", "seconds")):
             curves = []
             for name, run in runs.items():
-                x = run.elapsed_s if by == "time" else [float(epoch + 1) for epoch in range(len(run.loss))]
+                x = run.after_first if by == "time" else [float(epoch + 1) for epoch in range(len(run.loss))]
                 curves.append(Curve(name, x, getattr(run, what), dashed=name != PLAIN))
-            panels.append(Curves(f"{title}: {what} by {by}", xlabel, ylabel, curves))
-    return panels
+            result.panels.append(Curves(f"{title}: {what} by {by}", xlabel, ylabel, curves))
 
 
-def _losses_note(rows: Sequence[TableRow], tolerance: float) -> str:
-    differences = [number(cell.ours) or 0.0 for row in with_label(rows, LOSS_DIFFERENCE) for cell in row.cells.values()]
-    same = "are the same" if max(differences) <= tolerance else "DIFFER"
-    apart = f"they differ by {max(differences):.1e} at most, {tolerance:g} counting as the same"
-    return f"The curves of the loss {same}: {apart}."
+def _difference(ours: Sequence[float | None], plain: Sequence[float | None]) -> float:
+    return float(np.abs(np.array(ours) - np.array(plain)).max())
+
+
+def _add_largest(result: Result, cfg: Keys) -> None:
+    """Add the largest speed-ups over the graphs. Those of the paper's text stand beside the most processes."""
+    times, ours = [row.cells for row in with_label(result.rows, TIME)], list(result.columns[1:])
+    for base, paper in ((PLAIN, cfg.paper_over_plain), ("ours p=1", cfg.paper_over_single)):
+        row = {}
+        for column in ours if base in result.columns else ():
+            if column != base:
+                ratios = [over(of_graph[base].ours, of_graph[column].ours) for of_graph in times]
+                most = max((ratio for ratio in ratios if ratio is not None), default=None)
+                row[column] = Cell(most, paper if column == ours[-1] else None)
+        result.add(("largest", f"speed-up over {base}"), row)
+
+
+def losses_note(rows: Sequence[TableRow], tolerance: float) -> str:
+    """Say whether the losses of all ``rows`` are the same."""
+    of_losses = with_label(rows, LOSS_DIFFERENCE)
+    apart = max(difference for column in of_losses[0].cells for difference in numbers(of_losses, column))
+    same = "are the same" if apart <= tolerance else "DIFFER"
+    told = f"they differ by {apart:.1e} at most, {tolerance:g} counting as the same"
+    return f"The curves of the loss {same}: {told}."

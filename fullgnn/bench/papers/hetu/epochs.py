@@ -5,7 +5,6 @@ Up to ``cfg.nproc`` ranks are real processes; larger layouts are simulated (``tr
 
 import functools
 import itertools
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Optional
 
@@ -18,7 +17,7 @@ from fullgnn.bench.papers.batches import why_missing
 from fullgnn.bench.papers.config import JobShape, Keys, published
 from fullgnn.bench.papers.graphs import GraphCase, cases
 from fullgnn.bench.papers.hetu.orders import NO_ORDER, OrdersKeys
-from fullgnn.bench.papers.result import Bars, Cell, Result, RowLabels, TableRow, bars, rows_of, with_label
+from fullgnn.bench.papers.result import Bars, Cell, Result, TableRow, Value, bars, cells, with_label
 from fullgnn.bench.peers import EPOCH
 from fullgnn.bench.problem import first_weights, make_problem
 from fullgnn.config.keys import check_choices
@@ -108,11 +107,10 @@ def _one_process(cfg: HetuTable4Keys, case: GraphCase, shape: JobShape) -> tuple
                 missing[method.title] = why_missing(reason)
         warmup = max(cfg.warmup, EAGER_EPOCHS + 1) if cfg.device == "cuda" else cfg.warmup
         measurements, failed = measure(methods, world, trainings.num_epochs(cfg, case), warmup, cfg.budget_s)
-    times = {measurement.name: measurement for measurement in measurements}
     missing |= {method.method: method.reason for method in failed}
-    cells = {name: Cell(missing[name]) for name in missing}
-    cells |= {name: Cell(measurement.median_ms / 1e3, unit="s") for name, measurement in times.items()}
-    return {method.title: cells[method.title] for method in cfg.methods}, {
+    times = {measurement.name: measurement for measurement in measurements}
+    row = cells(missing) | cells({name: measurement.median_ms / 1e3 for name, measurement in times.items()}, "s")
+    return {method.title: row[method.title] for method in cfg.methods}, {
         "times_ms": {name: measurement.times.ms for name, measurement in times.items()},
         "loss_error": {name: loss_error(measurement, times[cfg.base]) for name, measurement in times.items()},
         "missing": missing,
@@ -124,17 +122,20 @@ SECONDS, PRODUCTS, DENSE = "epoch", "SpMM of an epoch", "non-zeros in dense tile
 
 def thresholds(result: Result, cfg: Keys, case: GraphCase) -> None:
     """Fill a row of epochs, one of their products, and one of what the threshold chooses."""
-    prepared, result.details[case.dataset] = trainings.prepare_job(cfg, case, trainings.ONE_RANK, cfg.choices), []
-    rows: dict[str, dict[str, Cell]] = {SECONDS: {}, PRODUCTS: {}, DENSE: {}}
+    prepared = trainings.prepare_job(cfg, case, trainings.ONE_RANK, cfg.choices)
+    times, shares = dict[str, trainings.JobTimes](), dict[str, Value]()
     for threshold in cfg.thresholds:
         own, column = [*cfg.choices, f"kernel.density_threshold={threshold}"], f"{100 * threshold:g} %"
-        times = trainings.time_job(cfg, case, trainings.ONE_RANK, own, None, prepared)
-        result.details[case.dataset].append(asdict(times))
-        rows[SECONDS][column] = Cell(times.epoch_ms[0] / 1e3, unit="s")
-        rows[PRODUCTS][column] = Cell(times.spmm_ms[0] / 1e3, unit="s")
-        rows[DENSE][column] = Cell(100 * dense_share(prepared, threshold), unit="%")
+        times[column] = trainings.time_job(cfg, case, trainings.ONE_RANK, own, None, prepared)
+        shares[column] = 100 * dense_share(prepared, threshold)
+    rows = {
+        SECONDS: cells({column: job.epoch_ms[0] / 1e3 for column, job in times.items()}, "s"),
+        PRODUCTS: cells({column: job.spmm_ms[0] / 1e3 for column, job in times.items()}, "s"),
+        DENSE: cells(shares, "%"),
+    }
     for of, row in rows.items():
-        result.add((case.title, of), row, "" if of == DENSE else next(iter(row)), of=of, graph=case.dataset)
+        result.add((case.title, of), row, "" if of == DENSE else next(iter(times)), of=of, graph=case.dataset)
+    result.details[case.dataset] = [asdict(job) for job in times.values()]
 
 
 def draw_thresholds(result: Result, cfg: Keys) -> None:
@@ -153,7 +154,6 @@ def dense_share(prepared: PreparedGraph, threshold: float) -> float:
     return tiles.nnz / max(1, tiles.nnz + rest.nnz)
 
 
-QUANTITIES = (trainings.SPMM, trainings.EPOCH)
 SCOPES = {"whole": "whole", "block": "blockwise"}
 
 
@@ -166,29 +166,27 @@ def orders_by_column(cfg: OrdersKeys) -> dict[str, tuple[str, str]]:
 def orders_by_scheme(result: Result, cfg: OrdersKeys) -> None:
     """Train each configuration a few epochs a round; its rounds are minutes apart."""
     links, columns = trainings.load_links(cfg, cfg.links, cfg.layouts), orders_by_column(cfg)
-    with trainings.measuring(cfg) as kept:
-        rounds = [{case.title: time_case(kept, case, links) for case in result.cases} for _ in range(cfg.rounds)]
+    rounds = [{case.title: time_case(cfg, case, links) for case in result.cases} for _ in range(cfg.rounds)]
     result.details = {"hardware": links and asdict(links), "times_ms": {case.title: {} for case in result.cases}}
     result.columns = tuple(columns)
     for case, shape in itertools.product(result.cases, cfg.layouts):
         of_rounds = [of_round[case.title][shape.name] for of_round in rounds]
         times = {column: trainings.fastest([of_round[column] for of_round in of_rounds]) for column in columns}
-        result.rows += rows_of(
-            {column: _cells(cfg, case, shape, column, job) for column, job in times.items()}, NO_ORDER
-        )
-        result.details["times_ms"][case.title][shape.name] = {name: trainings.plain(job) for name, job in times.items()}
+        for of in (trainings.SPMM, trainings.EPOCH):
+            cells = {column: _cell(cfg, case, shape, column, of, job) for column, job in times.items()}
+            result.add((case.title, shape.name, of), cells, NO_ORDER)
+        recorded = {column: job if isinstance(job, str) else asdict(job) for column, job in times.items()}
+        result.details["times_ms"][case.title][shape.name] = recorded
     result.panels += bars("{0}: {2}, speed-up over no order", "speed-up", result.rows, [*columns][1:], group=1)
     say_links(result, cfg)
 
 
-def time_case(
-    cfg: OrdersKeys, case: GraphCase, links: Hardware | None
-) -> dict[str, dict[str, trainings.JobTimes | str]]:
+def time_case(cfg: OrdersKeys, case: GraphCase, links: Hardware | None) -> dict[str, dict[str, trainings.Timed]]:
     """Time one round, by layout and column; a text says why a column has no times.
 
     Layouts with as many block rows share the prepared graphs.
     """
-    times: dict[str, dict[str, trainings.JobTimes | str]] = {shape.name: {} for shape in cfg.layouts}
+    times: dict[str, dict[str, trainings.Timed]] = {shape.name: {} for shape in cfg.layouts}
     for column, (name, scope) in orders_by_column(cfg).items():
         own = [f"experiment={cfg.preset}", f"reorder={name}", f"reorder.scope={scope}"]
         prepared: dict[int, PreparedGraph] = {}
@@ -199,22 +197,16 @@ def time_case(
             except UnsupportedError as error:
                 times[shape.name][column] = str(error)
             else:
-                job = trainings.time_job(cfg, case, shape, own, links, prepared[shape.num_parts])
-                times[shape.name][column] = job
+                times[shape.name][column] = trainings.time_job(cfg, case, shape, own, links, prepared[shape.num_parts])
     return times
 
 
-def _cells(
-    cfg: OrdersKeys, case: GraphCase, shape: JobShape, column: str, times: trainings.JobTimes | str
-) -> dict[RowLabels, Cell]:
-    """Fill the cells of ``QUANTITIES`` in one column, with the speed-ups that the paper's text gives."""
+def _cell(cfg: OrdersKeys, case: GraphCase, shape: JobShape, column: str, of: str, times: trainings.Timed) -> Cell:
+    """What is timed in a column, with the speed-up that the paper's text gives."""
     order, scope = orders_by_column(cfg)[column]
-    names = {"dataset": case.dataset, "scheme": shape.scheme, "p": shape.p, "order": order}
-    rows = [(case.title, shape.name, of) for of in QUANTITIES]
-    cells = dict.fromkeys(rows, Cell(times)) if isinstance(times, str) else times.cells(case.title, shape.name)
-    papers = cfg.paper if scope == cfg.paper_scope else []
-    ratios = {labels: published(papers, "speedup", of=labels[-1], **names) for labels in rows}
-    return {labels: replace(cells[labels], paper_ratio=ratios[labels]) for labels in rows}
+    names = {"dataset": case.dataset, "scheme": shape.scheme, "p": shape.p, "order": order, "of": of}
+    paper = published(cfg.paper, "speedup", **names) if scope == cfg.paper_scope else None
+    return replace(Cell(times) if isinstance(times, str) else times.cell(of), paper_ratio=paper)
 
 
 OFF, ON = "off", "on"
@@ -229,18 +221,15 @@ def block_sparse(result: Result, cfg: Keys, case: GraphCase) -> None:
             column: trainings.time_job(cfg, case, shape, [*cfg.choices, *own], links, prepared)
             for column, own in ((OFF, cfg.plain), (ON, cfg.block_sparse))
         }
-        result.rows += rows_of({column: job.cells(case.title, shape.name) for column, job in times.items()}, OFF)
+        for of in (trainings.SPMM, trainings.COMPUTATION, trainings.EPOCH):
+            result.add((case.title, shape.name, of), {column: job.cell(of) for column, job in times.items()}, OFF)
         result.details[f"{case.dataset}, {shape.name}"] = {column: asdict(job) for column, job in times.items()}
 
 
-def by_layout(of: str) -> Callable[..., list[Bars]]:
+def by_layout(of: str, rows: list[TableRow]) -> list[Bars]:
     """A panel of what the block-sparse product gains by layout, of the products or of the epoch."""
-
-    def draw(rows: list[TableRow]) -> list[Bars]:
-        graphs: dict[str, dict[str, Cell]] = {}
-        for row in with_label(rows, of):
-            graphs.setdefault(row.labels[0], {})[row.labels[1]] = row.cells[ON]
-        own = [TableRow((title, of), cells) for title, cells in graphs.items()]
-        return bars("{1}: speed-up by the block-sparse product", "speed-up", own, heights=("ratio",))
-
-    return draw
+    graphs: dict[str, dict[str, Cell]] = {}
+    for row in with_label(rows, of):
+        graphs.setdefault(row.labels[0], {})[row.labels[1]] = row.cells[ON]
+    own = [TableRow((title, of), cells) for title, cells in graphs.items()]
+    return bars("{1}: speed-up by the block-sparse product", "speed-up", own, heights=("ratio",))

@@ -14,22 +14,7 @@ from fullgnn.bench.papers import trainings
 from fullgnn.bench.papers.config import JobShape, Keys, published
 from fullgnn.bench.papers.graphs import GraphCase, GraphSize
 from fullgnn.bench.papers.products import kernel_label, l2_hit_rates, product
-from fullgnn.bench.papers.result import (
-    OURS_AND_PAPER,
-    Bars,
-    Cell,
-    Origin,
-    Result,
-    RowLabels,
-    TableRow,
-    Value,
-    bars,
-    cells,
-    number,
-    over,
-    rows_of,
-    with_label,
-)
+from fullgnn.bench.papers.result import OURS_AND_PAPER, Cell, Result, TableRow, Value, bars, cells, over, with_label
 from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import dry_world
 from fullgnn.engine import make_scheme
@@ -95,29 +80,26 @@ def orders_of_blocks(result: Result, cfg: Figure5Keys, case: GraphCase) -> None:
     nnz = {order: np.array([block.nnz for block in of_order]) for order, of_order in blocks.items()}
     times = {kernel_label(name, cfg.torch_device): _times(cfg, blocks, name, case.hidden) for name in cfg.kernels}
     names = [f"({i},{j})" for i in range(cfg.layout.num_parts) for j in range(cfg.layout.num_parts)]
-    columns: dict[str, dict[RowLabels, Cell]] = {}
-    for order in cfg.orders:
-        counts, fastest, slowest = (
-            published(cfg.paper, key, order=order) for key in ("nnz_millions", "fastest_ms", "slowest_ms")
-        )
-        paper = _shares(names, np.array(counts)) if counts else {}
-        columns[order] = {
-            (SHARE, name): Cell(share, paper.get(name), "" if name == BALANCE else "%")
-            for name, share in _shares(names, nnz[order]).items()
-        }
-        for label, of_orders in times.items():
-            ms = of_orders[order]
-            columns[order] |= {(label, name): Cell(of_block, unit="ms") for name, of_block in zip(names, ms)}
-            columns[order][label, FASTEST] = Cell(min(ms), fastest, "ms")
-            columns[order][label, SLOWEST] = Cell(max(ms), slowest, "ms")
-    result.columns, result.rows = tuple(cfg.orders), rows_of(columns, ORIGINAL)
+    ours = {order: _shares(names, of_order) for order, of_order in nnz.items()}
+    counted = {order: published(cfg.paper, "nnz_millions", order=order) for order in cfg.orders}
+    paper = {order: _shares(names, np.array(counts)) if counts else {} for order, counts in counted.items()}
+    for name in (*names, BALANCE):
+        unit = "" if name == BALANCE else "%"
+        result.add((SHARE, name), {order: Cell(of[name], paper[order].get(name), unit) for order, of in ours.items()})
+    for label, of_orders in times.items():
+        for k, name in enumerate(names):
+            result.add((label, name), cells({order: ms[k] for order, ms in of_orders.items()}, "ms"), ORIGINAL)
+        for name, extreme in ((FASTEST, min), (SLOWEST, max)):
+            row = cells({order: extreme(ms) for order, ms in of_orders.items()}, "ms")
+            result.add((label, name), row, ORIGINAL, by="order", value=f"{name}_ms", block=name)
+    result.columns = tuple(cfg.orders)
     shares = [row for row in with_label(result.rows, SHARE) if row.labels[1] in names]
     result.panels += bars("non-zeros of each block", "% of all", shares, [*cfg.orders], OURS_AND_PAPER, group=1)
     extremes = [row for label in times for row in _extremes(with_label(result.rows, label))]
     title = "time / the original's slowest"
     result.panels += bars("{0}", title, extremes, [*cfg.orders], OURS_AND_PAPER, group=1)
-    counted = {order: of_order.tolist() for order, of_order in nnz.items()}
-    result.details = {"nnz": counted, "times_ms": times, "facts": _facts(cfg, nnz, times)}
+    result.details = {"nnz": {order: of_order.tolist() for order, of_order in nnz.items()}, "times_ms": times}
+    result.details["facts"] = _facts(cfg, nnz, times)
 
 
 def say_facts(result: Result, cfg: Figure5Keys) -> None:
@@ -152,17 +134,11 @@ def _shares(names: list[str], nnz: np.ndarray) -> dict[str, float]:
 def _extremes(rows: list[TableRow]) -> list[TableRow]:
     """Divide the times of the fastest and the slowest block of a kernel by the original's slowest."""
     fastest, slowest = (with_label(rows, name)[0] for name in (FASTEST, SLOWEST))
-    unit = slowest.cells[ORIGINAL]
-    return [
-        TableRow(
-            (row.labels[0], f"{row.labels[1]} block"),
-            {
-                order: Cell(over(cell.ours, unit.ours), over(cell.paper, unit.paper))
-                for order, cell in row.cells.items()
-            },
-        )
-        for row in (fastest, slowest)
-    ]
+    unit, found = slowest.cells[ORIGINAL], list[TableRow]()
+    for row in (fastest, slowest):
+        own = {name: Cell(over(cell.ours, unit.ours), over(cell.paper, unit.paper)) for name, cell in row.cells.items()}
+        found.append(TableRow((row.labels[0], f"{row.labels[1]} block"), own))
+    return found
 
 
 def _facts(cfg: Keys, nnz: Mapping[str, np.ndarray], times: Mapping[str, BlockTimes]) -> dict[str, bool]:
@@ -193,17 +169,17 @@ def statistics(result: Result, cfg: Keys, case: GraphCase) -> None:
 def _statistics(size: GraphSize) -> dict[str, Value]:
     """Count by ``STATISTICS``; edges are counted without self-loops."""
     num_edges = size.nnz - size.num_nodes
-    counts = (size.num_nodes, num_edges, size.num_features, size.num_classes)
-    return dict(zip(STATISTICS, (*counts, num_edges / size.num_nodes, size.density)))
+    counts = (size.num_nodes, num_edges, size.num_features, size.num_classes, num_edges / size.num_nodes, size.density)
+    return dict(zip(STATISTICS, counts))
 
 
-def densities(rows: list[TableRow]) -> list[Bars]:
+def draw_densities(result: Result, cfg: Keys) -> None:
     """Draw the densities of both rows of each graph."""
     both = [
         TableRow(here.labels[:1], {"as run here": here.cells["density"], "full size": full.cells["density"]})
-        for here, full in zip(rows[::2], rows[1::2])
+        for here, full in zip(result.rows[::2], result.rows[1::2])
     ]
-    return bars("density: nnz / nodes²", "density", both, heights=("ours",))
+    result.panels += bars("density: nnz / nodes²", "density", both, heights=("ours",))
 
 
 NO_ORDER, BEST = "none", "best"
@@ -221,8 +197,7 @@ def orders(result: Result, cfg: OrdersKeys, case: GraphCase) -> None:
     """Fill a row of times for each kernel, and rows of hit rates by the model and by the profiler."""
     result.columns, device = (*cfg.orders, BEST), cfg.torch_device
     matrices, missing = ordered(cfg, case)
-    generator = torch.Generator().manual_seed(cfg.seed)
-    x = torch.randn(case.graph.num_nodes, case.hidden, generator=generator).to(device)
+    x = torch.randn(case.graph.num_nodes, case.hidden, generator=torch.Generator().manual_seed(cfg.seed)).to(device)
     pairs = itertools.product(matrices.items(), cfg.kernels)
     steps = {f"{kernel} {name}": product(kernel, matrix, x) for (name, matrix), kernel in pairs}
     times = interleaved(steps, device, cfg.rounds)
@@ -238,11 +213,9 @@ def orders(result: Result, cfg: OrdersKeys, case: GraphCase) -> None:
         for name, matrix in matrices.items()
     }
     profiled = l2_hit_rates(matrices, case.hidden, device)
-    kinds: list[tuple[str, dict[str, Value], Origin]]
-    kinds = [(MODEL, modelled, "simulated"), (PROFILER, profiled, "measured")]
-    for label, rates, origin in kinds:
-        best = max((rate for rate in map(number, rates.values()) if rate is not None), default=None)
-        row = cells({**rates, **missing, BEST: best}, "%", origin)
+    for label, rates in ((MODEL, modelled), (PROFILER, profiled)):
+        best = max((rate for rate in rates.values() if not isinstance(rate, str | None)), default=None)
+        row = cells({**rates, **missing, BEST: best}, "%", "simulated" if label == MODEL else "measured")
         result.add((case.title, label), row, by="order", value="hit_rate", graph=case.dataset)
 
 
@@ -256,8 +229,7 @@ def draw_orders(result: Result, cfg: OrdersKeys) -> None:
 
 def ordered(cfg: OrdersKeys, case: GraphCase) -> tuple[dict[str, csr_array], dict[str, Value]]:
     """Return the pattern of A + I in each order, and why an order is missing."""
-    matrices: dict[str, csr_array] = {}
-    missing: dict[str, Value] = {}
+    matrices, missing = dict[str, csr_array](), dict[str, Value]()
     for name in cfg.orders:
         own = [f"reorder={name}", "reorder.scope=whole", "normalization=none"]
         try:

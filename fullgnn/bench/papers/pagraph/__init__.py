@@ -17,18 +17,23 @@ __all__ = ["CASES"]
 _counted = partial(Target, cases=partial(cases, features=False), keys=PagraphKeys, check=check)
 _trained = partial(Target, cases=trained_cases, keys=PagraphKeys, check=check)
 _PARTS, _DRAWS = ("graph", "parts"), ("graph", "model", "draws")
+_ACCESSES = {"read again": "%", "most often": "times", "reads": "x the nodes"}
+_SAVED = {"rows on the device": "%", "all reads": "GB", "saved": "%"}
+_COPIES = {"copies": "%", "largest part": "x the mean", "hits by degree": "%", "reads outside": ""}
+_TIMES = {"time": "s", "training nodes a second": "", "copies": "%"}
+_REACHED = {"accuracy": "%", "spread": "points", "epochs": "", "time": "s"}
 
 CASES = {
     "graphs": _counted(("graph",), counts.graphs),
     "hits": _counted(("graph", "cache"), counts.hits),
-    "accesses": _counted(("graph",), counts.accesses),
-    "saved": _counted(_PARTS, counts.saved),
-    "parts": _counted(_PARTS, counts.parts),
-    "partition_time": _counted(_PARTS, counts.partition_time),
+    "accesses": _counted(("graph",), counts.accesses, _ACCESSES),
+    "saved": _counted(_PARTS, counts.saved, _SAVED),
+    "parts": _counted(_PARTS, counts.parts, _COPIES),
+    "partition_time": _counted(_PARTS, counts.partition_time, _TIMES),
     "epochs": _trained(_DRAWS, epochs.ways, epochs.WAYS, finish=epochs.finish_ways),
     "steps": _trained((*_DRAWS, "features"), epochs.steps, epochs.STEPS, finish=epochs.draw_steps),
     "shares": _trained(("graph", "model", "cache"), epochs.shares, epochs.RULES),
     "ablation": _trained(_DRAWS, epochs.ablation, epochs.STAGES, finish=epochs.finish_ablation),
-    "convergence": _trained(("graph", "draws", "features, shuffled"), epochs.convergence),
+    "convergence": _trained(("graph", "draws", "features, shuffled"), epochs.convergence, _REACHED),
 }
 """What the targets of this paper count or measure, by their key ``case``."""

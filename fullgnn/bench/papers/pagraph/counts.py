@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from fullgnn.bench.papers.batches import SampledJob
 from fullgnn.bench.papers.config import LAYER, NEIGHBOR, Keys
 from fullgnn.bench.papers.draws import Draws
 from fullgnn.bench.papers.graphs import GraphCase, cases
-from fullgnn.bench.papers.result import Cell, Curve, Result, numbers, with_label
+from fullgnn.bench.papers.result import Cell, Curve, Result, Value, cells, numbers, with_label
 from fullgnn.errors import ConfigError
 from fullgnn.sampling.caches import most, num_readers
 from fullgnn.sampling.pagraph import CrossFreeParts, cross_partition_free
@@ -70,55 +69,66 @@ def trained_cases(cfg: PagraphKeys) -> list[GraphCase]:
     return cases(cfg, data=cfg.data)
 
 
-def sampled_jobs(cfg: PagraphKeys, case: GraphCase) -> Iterator[SampledJob]:
+@dataclass(frozen=True)
+class PagraphJob:
+    """What a target trains on a graph by batches: a row of its table."""
+
+    cfg: PagraphKeys
+    case: GraphCase
+    model: str
+    ranks: int
+    sampler: str
+    draws: tuple[int, ...]  # fan-outs, or sizes of layers, at full size, from the targets outwards
+
+    @property
+    def name(self) -> str:
+        """What the rows of a table call the sampler and the ranks."""
+        draws = "layer-wise" if self.sampler == LAYER else "-".join(map(str, self.draws))
+        return draws if self.ranks == 1 else f"{draws}, p={self.ranks}"
+
+    @property
+    def labels(self) -> tuple[str, str, str]:
+        """The cells that name a row of a table: the graph, the model and the draws."""
+        return self.case.title, self.cfg.models[self.model].title, self.name
+
+    @property
+    def paper_names(self) -> dict[str, Any]:
+        """What the paper's numbers name a row by."""
+        about = {"graph": self.case.dataset, "model": self.model, "sampler": self.sampler, "ranks": self.ranks}
+        return about | {"draws": self.draws[-1]}
+
+    def draws_of(self, precomputed: bool) -> list[int]:
+        """What is drawn of each layer: of all but the last, the outermost one, where its product is ``precomputed``."""
+        return list(self.draws[:-1] if precomputed else self.draws)
+
+    def row_bytes(self, precomputed: bool) -> int:
+        """Bytes of the features of a node at full size."""
+        return 4 * self.case.full.num_features * (self.cfg.models[self.model].products if precomputed else 1)
+
+    def most_inputs(self, precomputed: bool = False) -> int:
+        """Inputs of a batch of one rank at full size, if no two of its nodes are the same."""
+        draws = self.draws_of(precomputed)
+        if self.sampler == LAYER:
+            return self.cfg.batch_size + sum(draws)
+        return self.cfg.batch_size * math.prod(1 + fanout for fanout in draws)
+
+    def cached_share(self, precomputed: bool = False) -> float:
+        """The share of all rows that fits the paper's device: its memory without a batch's features and the reserve."""
+        row_bytes, gigabytes = self.row_bytes(precomputed), self.cfg.device_gigabytes - self.cfg.reserve_gigabytes
+        free = 1e9 * gigabytes - self.most_inputs(precomputed) * row_bytes
+        return min(1.0, max(0.0, free / (self.case.full.num_nodes * row_bytes)))
+
+
+def sampled_jobs(cfg: PagraphKeys, case: GraphCase) -> Iterator[PagraphJob]:
     """All that a target trains on a graph."""
     for model, sampler in product(cfg.chosen_models, cfg.samplers):
         for draws, ranks in product([cfg.layer_sizes] if sampler == LAYER else cfg.all_fanouts, cfg.ranks):
-            yield SampledJob(case, model, ranks, sampler, tuple(draws))
-
-
-def name_of(job: SampledJob) -> str:
-    """What the rows of a table call the sampler and the ranks."""
-    draws = "layer-wise" if job.sampler == LAYER else "-".join(map(str, job.draws))
-    return draws if job.ranks == 1 else f"{draws}, p={job.ranks}"
-
-
-def labels_of(cfg: PagraphKeys, job: SampledJob) -> tuple[str, str, str]:
-    """The cells that name a row of a table: the graph, the model and the draws."""
-    return job.case.title, cfg.models[job.model].title, name_of(job)
-
-
-def paper_names(job: SampledJob) -> dict[str, Any]:
-    """What the paper's numbers name a row by."""
-    about = {"graph": job.case.dataset, "model": job.model, "sampler": job.sampler, "ranks": job.ranks}
-    return about | {"draws": job.draws[-1]}
+            yield PagraphJob(cfg, case, model, ranks, sampler, tuple(draws))
 
 
 def batch_size(cfg: PagraphKeys, case: GraphCase) -> int:
     """Training nodes of a batch of one rank, which shrinks with the graph."""
     return cfg.batch_sizes.get(case.dataset) or max(1, round(cfg.batch_size * case.scale))
-
-
-def most_inputs(cfg: PagraphKeys, sampler: str, draws: list[int]) -> int:
-    """Inputs of a batch of one rank at full size, if no two of its nodes are the same.
-
-    Args:
-        draws: fan-outs, or sizes of layers, at full size, from the targets outwards.
-    """
-    if sampler == LAYER:
-        return cfg.batch_size + sum(draws)
-    return cfg.batch_size * math.prod(1 + fanout for fanout in draws)
-
-
-def cached_share(cfg: PagraphKeys, case: GraphCase, row_bytes: int, num_inputs: int) -> float:
-    """The share of all rows that fits the device of the paper: its memory without a batch's features and the reserve.
-
-    Args:
-        row_bytes: of the features of a node.
-        num_inputs: of a batch at full size.
-    """
-    free = 1e9 * (cfg.device_gigabytes - cfg.reserve_gigabytes) - num_inputs * row_bytes
-    return min(1.0, max(0.0, free / (case.full.num_nodes * row_bytes)))
 
 
 class PagraphDraws(Draws):
@@ -130,7 +140,7 @@ class PagraphDraws(Draws):
         count = max(1, round(cfg.train_fraction * graph.num_nodes))
         train = np.sort(random.choice(graph.num_nodes, count, replace=False))
         super().__init__(graph, train, fanouts or cfg.fanouts, batch_size(cfg, case), cfg.seed)
-        self.is_symmetric = graph.is_symmetric
+        self.is_symmetric, self.num_hops = graph.is_symmetric, len(cfg.fanouts)
 
     @property
     def num_readers(self) -> np.ndarray:
@@ -143,6 +153,10 @@ class PagraphDraws(Draws):
         held[nodes] = True
         return num_readers(self.indptr, self.indices, held)
 
+    def split(self, num_parts: int) -> CrossFreeParts:
+        """PaGraph's parts."""
+        return cross_partition_free(self.indptr, self.indices, self.train, num_parts, self.num_hops)
+
     def rows(self, share: float) -> int:
         """How many rows are ``share`` per cent of all nodes'."""
         return int(self.num_nodes * share / 100)
@@ -151,14 +165,9 @@ class PagraphDraws(Draws):
 def graphs(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
     """A graph that stands for the paper's, at full size: what is counted in it, over the scale."""
     nodes, arcs = case.graph.num_nodes / case.scale, case.graph.num_edges / case.scale
-    cells = {
-        "nodes": Cell(nodes),
-        "arcs": Cell(arcs),
-        "arcs of a node": Cell(arcs / nodes),
-        "features": Cell(case.full.num_features, origin="derived"),
-        "classes": Cell(case.full.num_classes, origin="derived"),
-    }
-    result.add((case.title,), cells, graph=case.dataset)
+    counted = cells({"nodes": nodes, "arcs": arcs, "arcs of a node": arcs / nodes})
+    derived = cells({"features": case.full.num_features, "classes": case.full.num_classes}, origin="derived")
+    result.add((case.title,), counted | derived, graph=case.dataset)
 
 
 def accesses(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
@@ -167,12 +176,7 @@ def accesses(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
     by_epoch = [structure.reads([epoch]) for epoch in range(1, cfg.epochs + 1)]
     often = [(100 * float((reads > 1).mean()), reads.max(), reads.mean()) for reads in by_epoch]
     again, largest, mean = np.mean(often, axis=0).tolist()
-    cells = {
-        "read again": Cell(again, unit="%"),
-        "most often": Cell(largest, unit="times"),
-        "reads": Cell(mean, unit="x the nodes"),
-    }
-    result.add((case.title,), cells, graph=case.dataset)
+    result.add((case.title,), {"read again": again, "most often": largest, "reads": mean}, graph=case.dataset)
     reads = np.sort(by_epoch[0])[::-1]
     x = np.unique(np.geomspace(1, structure.num_nodes, 60).astype(np.int64))
     heights = 100 * np.cumsum(reads)[x - 1] / max(1, reads.sum())
@@ -183,16 +187,13 @@ def accesses(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
 def saved(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
     """The bytes of an epoch that a rank need not fetch, with the cache that fits the device of the paper."""
     structure, row_bytes = PagraphDraws(cfg, case), 4 * case.full.num_features
-    share = cached_share(cfg, case, row_bytes, most_inputs(cfg, NEIGHBOR, cfg.fanouts))
+    share = PagraphJob(cfg, case, "", 1, NEIGHBOR, tuple(cfg.fanouts)).cached_share()
     for num_parts in cfg.parts:
         _, reads, rate = _of_parts(cfg, structure, num_parts, int(share * structure.num_nodes))
         all_bytes = float(np.mean([counts.sum() for counts in reads])) / cfg.epochs * row_bytes
-        cells = {
-            "rows on the device": Cell(100 * share, unit="%", origin="derived"),
-            "all reads": Cell(all_bytes / 1e9, unit="GB"),
-            "saved": Cell(rate, unit="%"),
-        }
-        result.add((case.title, f"K={num_parts}"), cells, graph=case.dataset, parts=num_parts)
+        row: dict[str, Cell | Value] = {"rows on the device": Cell(100 * share, unit="%", origin="derived")}
+        row |= {"all reads": all_bytes / 1e9, "saved": rate}
+        result.add((case.title, f"K={num_parts}"), row, graph=case.dataset, parts=num_parts)
 
 
 def rules(cfg: PagraphKeys, structure: PagraphDraws) -> dict[str, tuple[np.ndarray, ...]]:
@@ -212,10 +213,8 @@ def hits(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
     chosen = rules(cfg, structure) | {"presample": presampled, "optimal": (reads,)}
     for share in cfg.shares:
         rates = {name: _rate(reads, most(structure.rows(share), *scores)) for name, scores in chosen.items()}
-        cells = {name: Cell(rate, unit="%") for name, rate in rates.items()}
-        if structure.is_symmetric:
-            cells["AliGraph"] = Cell("ties", unit="%")
-        result.add((case.title, f"{share:g} % of the rows"), cells)
+        ties = {"AliGraph": "ties"} if structure.is_symmetric else {}
+        result.add((case.title, f"{share:g} % of the rows"), cells({**rates, **ties}, "%"))
     own = with_label(result.rows, case.title)
     drawn = [name for name in chosen if name != "AliGraph" or not structure.is_symmetric]
     curves = [Curve(name, list(cfg.shares), numbers(own, name)) for name in drawn]
@@ -228,13 +227,8 @@ def parts(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
     for num_parts in cfg.parts:
         split, reads, rate = _of_parts(cfg, structure, num_parts, structure.rows(cfg.shares[0]))
         outside = sum(int(counts.sum() - counts[split.nodes(part)].sum()) for part, counts in enumerate(reads))
-        cells = {
-            "copies": Cell(100 * split.redundancy, unit="%"),
-            "largest part": Cell(split.imbalance, unit="x the mean"),
-            "hits by degree": Cell(rate, unit="%"),
-            "reads outside": Cell(outside),
-        }
-        result.add((case.title, f"K={num_parts}"), cells)
+        balance = {"copies": 100 * split.redundancy, "largest part": split.imbalance}
+        result.add((case.title, f"K={num_parts}"), balance | {"hits by degree": rate, "reads outside": outside})
     own, x = with_label(result.rows, case.title), list(map(float, cfg.parts))
     curves = [Curve(f"{case.title}: {name}", x, numbers(own, name)) for name in ("copies", "hits by degree")]
     result.draw("copies and hits", "parts", "%", curves)
@@ -247,14 +241,11 @@ def partition_time(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
     structure = PagraphDraws(cfg, case)
     for num_parts in cfg.parts:
         begin = time.perf_counter()
-        split = cross_partition_free(structure.indptr, structure.indices, structure.train, num_parts, len(cfg.fanouts))
+        split = structure.split(num_parts)
         seconds = time.perf_counter() - begin
-        cells = {
-            "time": Cell(seconds, unit="s"),
-            "training nodes a second": Cell(len(structure.train) / seconds),
-            "copies": Cell(100 * split.redundancy, unit="%"),
-        }
-        result.add((case.title, f"K={num_parts}"), cells, graph=case.dataset)
+        rate, copies = len(structure.train) / seconds, 100 * split.redundancy
+        row = {"time": seconds, "training nodes a second": rate, "copies": copies}
+        result.add((case.title, f"K={num_parts}"), row, graph=case.dataset)
 
 
 def _rate(reads: np.ndarray, kept: np.ndarray) -> float:
@@ -270,7 +261,7 @@ def _of_parts(
     Args:
         room: rows of the cache, which are those with the most readers in a part.
     """
-    split = cross_partition_free(structure.indptr, structure.indices, structure.train, num_parts, len(cfg.fanouts))
+    split = structure.split(num_parts)
     reads = [_of_part(cfg, structure, split, part) for part in range(num_parts)]
     kept = [most(room, structure.readers_in(split.nodes(part))) for part in range(num_parts)]
     return split, reads, float(np.mean(list(map(_rate, reads, kept))))

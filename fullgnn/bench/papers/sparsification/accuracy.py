@@ -14,20 +14,9 @@ from functools import partial
 from typing import Any
 
 from fullgnn.bench.papers.config import published
+from fullgnn.bench.papers.curves import NEARLY, mean_curve, reaching
 from fullgnn.bench.papers.graphs import GraphCase
-from fullgnn.bench.papers.result import (
-    NEARLY,
-    Bars,
-    Cell,
-    Curve,
-    Curves,
-    Result,
-    Series,
-    TableRow,
-    mean_curve,
-    number,
-    reaching,
-)
+from fullgnn.bench.papers.result import Bars, Cell, Curve, Curves, Result, Series, TableRow, number
 from fullgnn.bench.papers.sparsification import similarity
 from fullgnn.bench.papers.sparsification.data import AccuracyKeys, check, data_cases
 from fullgnn.bench.papers.sparsification.training import (
