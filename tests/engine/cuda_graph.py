@@ -14,18 +14,18 @@ def on_gpu(world: World, cfg: Config, breaks: bool = False) -> dict[str, Any] | 
     """Losses, parameters and outcome with and without a CUDA graph; None on a CPU."""
     if world.device.type == "cpu":
         return None
-    found: dict[str, Any] = {}
+    outcomes: dict[str, Any] = {}
     for choice in ("never", "auto"):
         meter = Meter(world.device)
         job = set_up(cfg, world, meter)
         if breaks:
             job.model.register_forward_hook(lambda module, args, output: (output.sum().item(), output)[1])
         result = fit(StepRunner(job, replay_for(choice, world)))
-        found[choice] = {
+        outcomes[choice] = {
             "losses": [record.loss for record in result.epochs],
             "parameters": [parameter.detach().cpu().numpy() for parameter in job.model.parameters()],
             "costs": [(record.cost.bytes_received, record.cost.counts) for record in result.epochs],
             "times": [record.cost.time_ms["epoch"] for record in result.epochs],
             "outcome": result.cuda_graph,
         }
-    return found
+    return outcomes

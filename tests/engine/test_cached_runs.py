@@ -300,14 +300,14 @@ def test_the_order_is_that_of_two_level(tmp_path: Path) -> None:
             Preparation(cfg, 3, GRAPH).here(),
             Preparation(cfg, 3, GRAPH).in_memory(),
         )
-        for found in (computed, loaded, only_order):
-            ids = [np.concatenate([part.node_id for part in graph.parts()]) for graph in (found, plain)]
+        for prepared in (computed, loaded, only_order):
+            ids = [np.concatenate([part.node_id for part in graph.parts()]) for graph in (prepared, plain)]
             assert np.array_equal(*ids) and ids[0].dtype == ids[1].dtype == np.int64
-            assert np.array_equal(found.facts.partition.bounds, plain.facts.partition.bounds)
-            used, num_blocks = found.facts.methods, plain.facts.methods.reorder_num_blocks
+            assert np.array_equal(prepared.facts.partition.bounds, plain.facts.partition.bounds)
+            used, num_blocks = prepared.facts.methods, plain.facts.methods.reorder_num_blocks
             assert (used.partition, used.reorder, used.reorder_num_blocks) == (partition, "rcm", num_blocks)
-        for found in (loaded, only_order):
-            assert found.facts.methods.partition_time_s == found.facts.methods.reorder_time_s == 0
+        for prepared in (loaded, only_order):
+            assert prepared.facts.methods.partition_time_s == prepared.facts.methods.reorder_time_s == 0
 
 
 def test_a_fallback_is_not_kept(tmp_path: Path, monkeypatch) -> None:

@@ -79,10 +79,10 @@ def left(run_dir: Path) -> dict[str, Any]:
 
 
 def flat(tree: dict[Any, Any], prefix: str = "") -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     for key, value in tree.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return {key: value for key, value in found.items() if isinstance(value, torch.Tensor)}
+        tensors |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return {key: value for key, value in tensors.items() if isinstance(value, torch.Tensor)}
 
 
 def metrics_of(record: RunRecord) -> tuple[Any, ...]:
@@ -97,10 +97,10 @@ def test_every_checkpoint_goes_on_to_the_same_bits(
     """On the same ranks, after any of ten checkpoints, in a folder of its own."""
     keep = [f"train.checkpoint_every={EVERY}", "train.keep_checkpoints=100", "scheme=1d", *RECIPES[recipe]]
     whole = ranks(2)(run, case(graph_file, tmp_path / "whole", *keep))[0]
-    found = checkpoints(tmp_path / "whole")
+    saved = checkpoints(tmp_path / "whole")
     wanted = [(epoch, 0) for epoch in range(EVERY, EPOCHS + 1, EVERY)]
-    assert [place_of(one) for one in found] == wanted and len(found) == 10
-    for checkpoint in found[: -1 : 1 if every_case else 3]:
+    assert [place_of(checkpoint) for checkpoint in saved] == wanted and len(saved) == 10
+    for checkpoint in saved[: -1 : 1 if every_case else 3]:
         name = checkpoint.name
         again = ranks(2)(run, case(graph_file, tmp_path / name, *keep, f"resume={checkpoint}"))[0]
         assert again["curve"] == whole["curve"], name
@@ -134,8 +134,8 @@ def test_a_run_goes_on_on_any_layout(ranks, tmp_path: Path, graph_file: Path, re
         layout = [*layout_overrides(replication), *overrides]
         again = ranks(world_size)(run_in_parts, case(graph_file, folder, *layout, *keys, "resume=auto"))[0]
         assert [line["epoch"] for line in again["curve"]] == list(range(1, EPOCHS + 1))
-        for one, other in zip(again["curve"], whole["curve"]):
-            assert one["loss"] == pytest.approx(other["loss"], rel=1e-9)
+        for line, other in zip(again["curve"], whole["curve"]):
+            assert line["loss"] == pytest.approx(other["loss"], rel=1e-9)
         assert again["record"].metrics == whole["record"].metrics
         for key, tensor in whole["tensors"].items():
             assert torch.allclose(again["tensors"][key].double(), tensor.double(), rtol=0, atol=1e-9), key
@@ -156,7 +156,7 @@ def test_float32_on_another_layout(ranks, tmp_path: Path, graph_file: Path) -> N
     first = checkpoints(tmp_path / "whole")[0]
     other = [*layout_overrides(2), "reorder=metis", *keys, f"resume={first}"]
     again = ranks(4)(run, case(graph_file, tmp_path / "again", *other))[0]
-    losses = [np.array([line["loss"] for line in found["curve"]]) for found in (whole, again)]
+    losses = [np.array([line["loss"] for line in finished["curve"]]) for finished in (whole, again)]
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
 
 
@@ -223,8 +223,8 @@ def test_another_graph_is_refused_by_name(ranks, tmp_path: Path, trained: Path, 
 def test_a_finished_run_is_not_trained_again(ranks, trained: Path, graph_file: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in trained.rglob("*")}
     cfg = case(graph_file, trained, "train.epochs=2", "schedule=cosine", "resume=auto")
-    for found in ranks(2)(run, cfg):
-        assert found["record"].epochs == 2
+    for finished in ranks(2)(run, cfg):
+        assert finished["record"].epochs == 2
     assert {path: path.stat().st_mtime_ns for path in trained.rglob("*")} == before
 
 
@@ -233,9 +233,9 @@ def test_a_run_that_was_killed_after_its_last_epoch_gets_its_record(ranks, tmp_p
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     (tmp_path / "run" / "record.json").unlink()
     cfg = case(graph_file, tmp_path / "run", "train.epochs=2", "schedule=cosine", "resume=auto")
-    found = ranks(2)(run, cfg)[0]["record"]
-    assert (found.epochs, found.resumed_after, found.best_epoch) == (2, 2, record["best_epoch"])
-    assert found.metrics == record["metrics"] and found.final_loss is None
+    finished = ranks(2)(run, cfg)[0]["record"]
+    assert (finished.epochs, finished.resumed_after, finished.best_epoch) == (2, 2, record["best_epoch"])
+    assert finished.metrics == record["metrics"] and finished.final_loss is None
 
 
 def test_a_damaged_checkpoint_gives_way_to_an_earlier_one(ranks, tmp_path: Path, trained, graph_file) -> None:
@@ -266,24 +266,24 @@ def test_without_a_checkpoint_a_run_begins_anew(ranks, tmp_path: Path, graph_fil
 def test_only_the_last_checkpoints_are_kept_each_with_the_best_model(ranks, tmp_path: Path, graph_file: Path) -> None:
     keys = ["train.epochs=9", "train.checkpoint_every=2", "train.keep_checkpoints=3", "train.eval_every=1"]
     (tmp_path / "run" / "checkpoints" / "mine").mkdir(parents=True)
-    found = ranks(2)(run, case(graph_file, tmp_path / "run", *keys))[0]
+    finished = ranks(2)(run, case(graph_file, tmp_path / "run", *keys))[0]
     kept = checkpoints(tmp_path / "run")
-    assert [place_of(one)[0] for one in kept] == [6, 8, 9]  # the last epoch has one too
-    assert {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()} == {"mine", *(one.name for one in kept)}
+    assert [place_of(path)[0] for path in kept] == [6, 8, 9]  # the last epoch has one too
+    assert {path.name for path in kept[0].parent.iterdir()} == {"mine", *(path.name for path in kept)}
     best = files.read(kept[-1], files.BEST)["best"]
-    assert best["epoch"] == found["record"].best_epoch
-    assert all(files.read(one, files.BEST)["best"]["epoch"] <= place_of(one)[0] for one in kept)
+    assert best["epoch"] == finished["record"].best_epoch
+    assert all(files.read(path, files.BEST)["best"]["epoch"] <= place_of(path)[0] for path in kept)
 
 
 def test_a_checkpoint_that_cannot_be_written_does_not_end_the_run(ranks, tmp_path: Path, graph_file: Path) -> None:
     """Not even while the other ranks send their rows of an embedding."""
     keys = ["train.epochs=4", "train.checkpoint_every=2", "model.embedding_channels=4"]
-    found = ranks(3)(full_disk, case(graph_file, tmp_path / "run", *keys))
-    assert found[0] == [
+    lines = ranks(3)(full_disk, case(graph_file, tmp_path / "run", *keys))
+    assert lines[0] == [
         f"{tmp_path}/run/checkpoints cannot be written (No space left on device): there is no checkpoint of epoch {k}"
         for k in (2, 4)
     ]
-    assert found[1:] == [[], []]
+    assert lines[1:] == [[], []]
     assert (tmp_path / "run" / "record.json").exists() and not list((tmp_path / "run" / "checkpoints").iterdir())
 
 
@@ -322,7 +322,7 @@ def test_a_disk_that_fills_while_a_file_is_written(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
-    assert [one.name for one in (tmp_path / "checkpoints").iterdir()] == ["epoch_000001"]
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["epoch_000001"]
 
 
 def test_a_checkpoint_without_a_file_of_rows_is_refused(ranks, tmp_path: Path, graph_file: Path) -> None:

@@ -132,15 +132,15 @@ def train(world: World, cfg: Config, fails: dict[int, str] | None, late: bool = 
     return Outcome(result, parameters, calls, lines, seen)
 
 
-def assert_the_same_training(one: Outcome, other: Outcome) -> None:
+def assert_the_same_training(training: Outcome, other: Outcome) -> None:
     """Assert bitwise equal losses, accuracies and parameters, and equal bytes and counts of every epoch."""
-    assert len(one.result.epochs) == len(other.result.epochs)
-    for a, b in zip(one.result.epochs, other.result.epochs):
+    assert len(training.result.epochs) == len(other.result.epochs)
+    for a, b in zip(training.result.epochs, other.result.epochs):
         assert (a.epoch, a.loss, a.metrics) == (b.epoch, b.loss, b.metrics)
         assert a.cost.bytes_received == b.cost.bytes_received and a.cost.counts == b.cost.counts
-    assert one.result.best.epoch == other.result.best.epoch
-    assert all(np.array_equal(a, b) for a, b in zip(one.parameters, other.parameters, strict=True))
-    for name, tensor in one.result.best.model.items():
+    assert training.result.best.epoch == other.result.best.epoch
+    assert all(np.array_equal(a, b) for a, b in zip(training.parameters, other.parameters, strict=True))
+    for name, tensor in training.result.best.model.items():
         assert torch.equal(tensor, other.result.best.model[name])
 
 
@@ -164,11 +164,11 @@ def assert_the_same_training(one: Outcome, other: Outcome) -> None:
 def test_replayed_epochs_train_as_those_that_run(ranks, world_size: int, replication: int, overrides) -> None:
     cfg = plain_case(replication, *overrides)
     plain, replayed = (ranks(world_size)(train, cfg, fails) for fails in (None, {}))
-    for one, other in zip(plain, replayed):
-        assert_the_same_training(one, other)
+    for eager, other in zip(plain, replayed):
+        assert_the_same_training(eager, other)
         assert all(record.cost.counts for record in other.result.epochs) != ("model.num_layers=1" in overrides)
         assert other.calls == ["capture"] + ["replay"] * (EPOCHS - EAGER_EPOCHS) + ["reset"]
-        assert (one.result.cuda_graph, other.result.cuda_graph) == ("no: not here", REPLAYED)
+        assert (eager.result.cuda_graph, other.result.cuda_graph) == ("no: not here", REPLAYED)
         assert [record.replayed for record in other.result.epochs] == [
             number > EAGER_EPOCHS for number in range(1, EPOCHS + 1)
         ]
@@ -190,8 +190,8 @@ def test_if_one_rank_fails_all_go_on_as_before(ranks, fails: str, optimizer: lis
         plain = ranks(world_size)(train, cfg, None)
         fallen = ranks(world_size)(train, cfg, {failing: fails})
         reason = f"rank {failing}: RuntimeError: no graph to be had"
-        for rank, (one, other) in enumerate(zip(plain, fallen)):
-            assert_the_same_training(one, other)
+        for rank, (eager, other) in enumerate(zip(plain, fallen)):
+            assert_the_same_training(eager, other)
             assert not any(record.replayed for record in other.result.epochs)
             assert other.calls == ([] if rank == failing and fails == "made" else ["capture", "reset"])
             assert other.result.cuda_graph == f"no: {reason}"
@@ -245,7 +245,7 @@ def all_tensors(training: StepRunner) -> list[torch.Tensor]:
     leaves = [*training.state.model.parameters(), training.run.graph.features]
     states = [value for state in training.state.optimizer.state.values() for value in state.values()]
     grads = [leaf.grad for leaf in leaves if leaf.grad is not None]
-    return [*leaves, training.state.gradients.flat, *grads, *(one for one in states if isinstance(one, torch.Tensor))]
+    return [*leaves, training.state.gradients.flat, *grads, *filter(torch.is_tensor, states)]
 
 
 def around_a_failed_capture(world: World, cfg: Config, last: int) -> dict[str, Any]:
@@ -283,7 +283,7 @@ def around_a_failed_capture(world: World, cfg: Config, last: int) -> dict[str, A
                     "random on the GPU": torch.cuda.get_rng_state(world.device)
                     if world.device.type == "cuda"
                     else None,
-                    "alive": [sum(one() is not None for one in graph.midway.made) for graph in graphs],
+                    "alive": [sum(reference() is not None for reference in graph.midway.made) for graph in graphs],
                 }
             )
         run(training)
@@ -316,9 +316,9 @@ def around_a_failed_capture(world: World, cfg: Config, last: int) -> dict[str, A
 def test_a_failed_capture_leaves_nothing_behind(ranks, last: int, overrides: list[str]) -> None:
     """Wherever a capture fails, none of its tensors is alive, and no value, gradient or random state has changed."""
     cfg = case(1, "optimizations.skip_input_gradient=false", *overrides)
-    (found,) = ranks(1)(around_a_failed_capture, cfg, last)
-    assert found["differ"] == [] and found["alive"] == [0]
-    assert found["made"] > 0 or last == 1
+    (outcome,) = ranks(1)(around_a_failed_capture, cfg, last)
+    assert outcome["differ"] == [] and outcome["alive"] == [0]
+    assert outcome["made"] > 0 or last == 1
 
 
 @ON_CPU
@@ -377,8 +377,8 @@ def graphs_alive(world: World, cfg: Config, breaks: str) -> tuple[str, list[str]
 )
 def test_the_graph_is_gone_with_fit(ranks, breaks: str, ended: str) -> None:
     """NCCL, when its process group is destroyed, waits for graphs that hold its collectives."""
-    for found, calls, alive in ranks(2)(graphs_alive, plain_case(1), breaks):
-        assert found == ended and "replay" in calls and calls[-1] == "reset"
+    for end, calls, alive in ranks(2)(graphs_alive, plain_case(1), breaks):
+        assert end == ended and "replay" in calls and calls[-1] == "reset"
         assert alive == 0
 
 
@@ -472,9 +472,9 @@ def test_an_epoch_without_evaluation_is_read_when_the_next_is_launched(ranks) ->
 )
 def test_when_epochs_may_be_replayed(choice, device, backend, size, reason) -> None:
     world = World(0, size, size, torch.device(device), backend, 1.0)
-    found = replay_for(choice, world)
-    assert found.reason == reason
-    assert found.make_graph is (None if reason else CudaGraph)
+    replay = replay_for(choice, world)
+    assert replay.reason == reason
+    assert replay.make_graph is (None if reason else CudaGraph)
 
 
 class FakeStream:
@@ -560,12 +560,12 @@ def test_times_of_replayed_epochs_and_phases_of_the_others() -> None:
     eager = [record(k, False, epoch=100.0 * k, spmm=10.0 * k, comm=1.0, other=2.0) for k in (1, 2, 3, 4)]
     graphed = [record(4 + k, True, epoch=float(k)) for k in (1, 2, 3)]
     result = FitResult(eager + graphed, 7, None, 0, REPLAYED, None)
-    found = summary.summarize(result)
-    assert found.time_ms == {"epoch": 2.0, "spmm": 30.0, "comm": 1.0, "other": 2.0, "dense": 267.0}
-    assert found.epoch_quantiles_ms == pytest.approx((1.4, 2.6))
-    assert found.bytes_received == {"all_reduce": 8} and found.counts == {"spmm_columns": 3}
+    summed = summary.summarize(result)
+    assert summed.time_ms == {"epoch": 2.0, "spmm": 30.0, "comm": 1.0, "other": 2.0, "dense": 267.0}
+    assert summed.epoch_quantiles_ms == pytest.approx((1.4, 2.6))
+    assert summed.bytes_received == {"all_reduce": 8} and summed.counts == {"spmm_columns": 3}
     alone = summary.summarize(dataclasses.replace(result, epochs=eager))
-    assert alone.time_ms == found.time_ms | {"epoch": 300.0}
+    assert alone.time_ms == summed.time_ms | {"epoch": 300.0}
 
 
 def recorded(world: World, cfg: Config, fails: dict[int, str]) -> tuple[Any, str]:
@@ -610,24 +610,24 @@ GPU_CASES = [
 @pytest.mark.gpu
 @pytest.mark.parametrize("overrides", GPU_CASES)
 def test_on_a_gpu_replayed_epochs_train_as_those_that_run(ranks, overrides: list[str]) -> None:
-    (found,) = ranks(1)(on_gpu, case(1, "train.epochs=20", *overrides))
-    if found is None:
+    (outcomes,) = ranks(1)(on_gpu, case(1, "train.epochs=20", *overrides))
+    if outcomes is None:
         pytest.skip("the rank of this pool is on the CPU")
-    plain, replayed = found["never"], found["auto"]
+    plain, replayed = outcomes["never"], outcomes["auto"]
     assert (plain["outcome"], replayed["outcome"]) == ("no: runtime.cuda_graph=never", REPLAYED)
     np.testing.assert_allclose(replayed["losses"], plain["losses"], rtol=1e-9)
-    for one, other in zip(plain["parameters"], replayed["parameters"], strict=True):
-        np.testing.assert_allclose(other, one, atol=1e-9)
+    for parameter, other in zip(plain["parameters"], replayed["parameters"], strict=True):
+        np.testing.assert_allclose(other, parameter, atol=1e-9)
     assert plain["costs"] == replayed["costs"] and all(time > 0 for time in replayed["times"])
 
 
 @pytest.mark.gpu
 def test_on_a_gpu_a_step_that_waits_for_the_host_goes_on_running(ranks) -> None:
-    (found,) = ranks(1)(on_gpu, case(1), True)
-    if found is None:
+    (outcomes,) = ranks(1)(on_gpu, case(1), True)
+    if outcomes is None:
         pytest.skip("the rank of this pool is on the CPU")
-    assert found["auto"]["outcome"].startswith("no: rank 0: ")
-    np.testing.assert_allclose(found["auto"]["losses"], found["never"]["losses"], rtol=1e-9)
+    assert outcomes["auto"]["outcome"].startswith("no: rank 0: ")
+    np.testing.assert_allclose(outcomes["auto"]["losses"], outcomes["never"]["losses"], rtol=1e-9)
 
 
 @pytest.mark.gpu
@@ -636,7 +636,7 @@ def test_on_gpus_ranks_replay_together_or_say_why_not(ranks, replication: int) -
     outcomes = ranks(2)(on_gpu, case(replication, "train.epochs=20"))
     if outcomes[0] is None:
         pytest.skip("the ranks of this pool are on the CPU")
-    for found in outcomes:
+    for outcome in outcomes:
         over_gloo = "no: the ranks exchange over gloo, which a CUDA graph cannot capture"
-        assert found["auto"]["outcome"] in (REPLAYED, over_gloo)
-        np.testing.assert_allclose(found["auto"]["losses"], found["never"]["losses"], rtol=1e-9)
+        assert outcome["auto"]["outcome"] in (REPLAYED, over_gloo)
+        np.testing.assert_allclose(outcome["auto"]["losses"], outcome["never"]["losses"], rtol=1e-9)

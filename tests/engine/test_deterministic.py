@@ -40,7 +40,7 @@ def runs(world: World, cfg: Config, threads: int, repeats: int) -> tuple[list[st
     """A digest of losses, parameters and logits for each repeat, and how many tasks were given to other threads."""
     from fullgnn.kernels.support import process as pool
 
-    found, shared = [], 0
+    digests, shared = [], 0
     submit = pool.pool_of(threads).submit
 
     def counted(*args: Any) -> Any:
@@ -65,10 +65,10 @@ def runs(world: World, cfg: Config, threads: int, repeats: int) -> tuple[list[st
                 result = fit(StepRunner(job))
                 losses = np.array([record.loss for record in result.epochs])
                 parameters = [parameter.detach().cpu().numpy() for parameter in job.model.parameters()]
-                found.append(digest(losses, *parameters, predict(job).cpu().numpy()))
+                digests.append(digest(losses, *parameters, predict(job).cpu().numpy()))
     finally:
         torch.set_num_threads(before)
-    return found, shared
+    return digests, shared
 
 
 CASE = [
@@ -83,10 +83,10 @@ def test_every_run_on_a_cpu_has_the_same_bits(ranks, dtype: str, repeats: int) -
     """Each rank has one thread, or two threads that take the tasks of a product in any order."""
     cfg = config(*CASE, f"runtime.dtype={dtype}")
     alone, together = (ranks(2)(runs, cfg, threads, repeats) for threads in (1, 2))
-    for (one, shared_by_one), (two, shared_by_two) in zip(alone, together):
-        assert len(set(one)) == 1 and len(set(two)) == 1
+    for (of_one, shared_by_one), (of_two, shared_by_two) in zip(alone, together):
+        assert len(set(of_one)) == 1 and len(set(of_two)) == 1
         assert shared_by_one == 0 and shared_by_two > 10 * repeats
-        assert one[0] == two[0], "the number of threads changes the bits"
+        assert of_one[0] == of_two[0], "the number of threads changes the bits"
     other = ranks(2)(runs, config(*CASE, f"runtime.dtype={dtype}", "seed=1"), 1, 1)
     assert other[0][0][0] != alone[0][0][0], "another seed gives the same digest"
 

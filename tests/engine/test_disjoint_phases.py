@@ -30,9 +30,9 @@ FULL_BATCH = {
 @pytest.mark.sample(3)
 def test_no_phase_is_negative_and_all_add_up_to_the_epoch(ranks, tmp_path: Path) -> None:
     """With collectives so slow that a time that counts for two phases exceeds the rest of the epoch."""
-    found = ranks(2)(_all_cases, str(tmp_path))
+    timings = ranks(2)(_all_cases, str(tmp_path))
     for name in (*FULL_BATCH, "sampled"):
-        for rank in found:
+        for rank in timings:
             for times in rank[name]:
                 parts = [times.get(phase, 0.0) for phase in ("spmm", "comm", "other", *STEPS) if phase != "comm"]
                 assert min(parts) >= 0 and times["comm"] > 2 * 1e3 * PAUSE_S, (name, times)
@@ -41,7 +41,7 @@ def test_no_phase_is_negative_and_all_add_up_to_the_epoch(ranks, tmp_path: Path)
         assert len(record["ranks"]) == 2
         for rank, costs in enumerate(record["ranks"]):
             assert min(costs["time_ms"].values()) >= 0
-            kept = found[rank][name][1:]  # without the first epoch
+            kept = timings[rank][name][1:]  # without the first epoch
             medians = {
                 phase: float(np.median([times.get(phase, 0.0) for times in kept]))
                 for phase in ("epoch", "spmm", "comm", "other")
@@ -57,20 +57,20 @@ def test_no_phase_is_negative_and_all_add_up_to_the_epoch(ranks, tmp_path: Path)
 def _all_cases(world: World, folder: str) -> dict[str, list[dict[str, float]]]:
     """The times of each epoch of all cases on this rank."""
     undo = [_slow(dist, "all_reduce"), _slow(dist, "batch_isend_irecv"), _slow(SharedSlots, "read")]
-    found: dict[str, list[dict[str, float]]] = {}
+    timings: dict[str, list[dict[str, float]]] = {}
     try:
         for name, keys in FULL_BATCH.items():
             cfg: Config = config(*keys, "train.epochs=3", f"run_dir={folder}/{name.replace(' ', '_')}")
-            found[name] = _times_of(lambda cfg=cfg: train.run_on(world, cfg))
+            timings[name] = _times_of(lambda cfg=cfg: train.run_on(world, cfg))
         graph = Path(folder) / f"graph{world.rank}.npz"
         dense_graph("symmetric").graph().save(graph)
         keys = ["dataset=npz", f"dataset.path={graph}", "sampler.fanouts=[3,3]", "loader.batch_size=3"]
         sampled: MinibatchConfig = minibatch_config(*keys, "train.epochs=3", f"run_dir={folder}/sampled")
-        found["sampled"] = _times_of(lambda: train_minibatch.run_on(world, sampled))
+        timings["sampled"] = _times_of(lambda: train_minibatch.run_on(world, sampled))
     finally:
-        for one in undo:
-            one()
-    return found
+        for restore in undo:
+            restore()
+    return timings
 
 
 def _times_of(run: Callable[[], object]) -> list[dict[str, float]]:

@@ -62,7 +62,7 @@ def ended(world: World, cfg: Config, damage: dict[int, float]) -> Ended:
         TrainState.__init__, Progress.add_epoch = made, original
     run_dir = Path(cfg.run_dir)
     lines = (run_dir / "epochs.jsonl").read_text().splitlines()
-    places = [place_of(one) for one in checkpoints(run_dir)]
+    places = [place_of(checkpoint) for checkpoint in checkpoints(run_dir)]
     return Ended(error, places, [json.loads(line)["epoch"] for line in lines])
 
 
@@ -89,9 +89,9 @@ def test_a_broken_training_ends_with_its_epoch_and_the_last_good_checkpoint(rank
         (config(*KARATE, "train.epochs=6", f"run_dir={tmp_path}/{name}", *keys), damage)
         for name, (keys, damage, *_) in cases.items()
     ]
-    found = ranks(2)(all_ended, made)
-    assert found[0] == found[1]
-    for result, (name, (_, _, problem, places, epochs)) in zip(found[0], cases.items(), strict=True):
+    endings = ranks(2)(all_ended, made)
+    assert endings[0] == endings[1]
+    for result, (name, (_, _, problem, places, epochs)) in zip(endings[0], cases.items(), strict=True):
         assert (result.checkpoints, result.epochs) == (places, epochs), name
         assert result.error.startswith(f"the training has diverged: {problem}" if problem else ""), name
         if problem:
@@ -180,8 +180,8 @@ def test_an_infinite_loss_after_the_last_update_is_noticed(ranks, tmp_path: Path
     graph.save(tmp_path / "values.npz")
     keys = ["dataset=npz", f"dataset.path={tmp_path}/values.npz", "task=node_regression", "optimizer.lr=1e15"]
     keys += ["train.epochs=1", "train.checkpoint_every=1", "model.dropout=0", f"run_dir={tmp_path}/run"]
-    for found in ranks(2)(ended, config(*keys), {}):
-        assert "gives no finite loss after epoch 1" in found.error and found.checkpoints == []
+    for outcome in ranks(2)(ended, config(*keys), {}):
+        assert "gives no finite loss after epoch 1" in outcome.error and outcome.checkpoints == []
 
 
 def test_a_batch_without_a_label_proves_no_checkpoint(ranks, tmp_path: Path) -> None:
@@ -189,10 +189,10 @@ def test_a_batch_without_a_label_proves_no_checkpoint(ranks, tmp_path: Path) -> 
     keys = ["dataset=karate", "model.hidden_channels=4", "model.dropout=0", "sampler=cluster", "loader.batch_size=1"]
     keys += ["sampler.num_clusters=33", "optimizer=sgd", "optimizer.lr=1e25", "seed=3", "train.epochs=2"]
     keys += ["train.checkpoint_every_batches=1", "train.keep_checkpoints=1", "loader.num_workers=0"]
-    (found,) = ranks(1)(ended, minibatch_config(*keys, f"run_dir={tmp_path}/run"), {})
-    assert "the loss of batch 11 of epoch 1 is nan" in found.error
+    (outcome,) = ranks(1)(ended, minibatch_config(*keys, f"run_dir={tmp_path}/run"), {})
+    assert "the loss of batch 11 of epoch 1 is nan" in outcome.error
     (kept,) = checkpoints(tmp_path / "run")
-    assert str(kept) in found.error and place_of(kept) == (0, 8)
+    assert str(kept) in outcome.error and place_of(kept) == (0, 8)
     model = torch.load(kept / "state.pt", weights_only=True)["state"]["model"]
     assert max(value.abs().max() for value in model.values()) < 100
 
@@ -266,7 +266,7 @@ def test_nan_is_never_best(name: str, larger: bool) -> None:
 
 def lines_of(world: World, cfgs: list[Config]) -> list[list[str]]:
     """What rank 0 logs of early stopping in each run, and the field ``ended_by``."""
-    found: list[list[str]] = []
+    logged: list[list[str]] = []
     for cfg in cfgs:
         lines: list[str] = []
         handler = logging.Handler()
@@ -280,8 +280,8 @@ def lines_of(world: World, cfgs: list[Config]) -> list[list[str]]:
         finally:
             ending.log.removeHandler(handler)
             ending.log.setLevel(logging.NOTSET)
-        found.append([record.ended_by, str(record.epochs), str(record.best_epoch), *lines])
-    return found
+        logged.append([record.ended_by, str(record.epochs), str(record.best_epoch), *lines])
+    return logged
 
 
 def test_early_stopping_says_where_and_why_and_when_it_cannot_act(ranks, tmp_path: Path) -> None:
@@ -296,21 +296,21 @@ def test_early_stopping_says_where_and_why_and_when_it_cannot_act(ranks, tmp_pat
         config(*equal, "train.epochs=9", "train.patience=2", f"run_dir={tmp_path}/e"),
         config(*KARATE, "train.eval_every=1", "train.epochs=5", f"run_dir={tmp_path}/f"),
     ]
-    (found,) = ranks(1)(lines_of, cfgs)
-    for ended_by, epochs, best, *lines in found[:2]:
+    (logged,) = ranks(1)(lines_of, cfgs)
+    for ended_by, epochs, best, *lines in logged[:2]:
         assert ended_by == "patience" and int(epochs) == int(best) + 6 and len(lines) == 1
         assert lines[0].startswith(f"stopped early after epoch {epochs} of 300: val_accuracy has not been better than ")
         assert lines[0].endswith(f", that of epoch {best}, for 3 evaluations (train.patience=3)")
-    assert found[2][0] == "epochs" and found[2][3:] == [
+    assert logged[2][0] == "epochs" and logged[2][3:] == [
         "train.patience=3 cannot act: there are 3 evaluations before the last epoch (train.epochs=8,"
         " train.eval_every=2), and it needs more than 3"
     ]
-    assert found[3][0] == "epochs" and found[3][3:] == [
+    assert logged[3][0] == "epochs" and logged[3][3:] == [
         "train.patience=2 cannot act: val_mrr is null, as without a validation split, or with one that lacks what the"
         " metric compares: give the graph another one, choose another of task.metrics, or leave train.patience out"
     ]
-    assert found[5] == ["epochs", "5", found[5][2]]
-    assert len({line for line in found[4][3:] if "cannot act" in line}) <= 1
+    assert logged[5] == ["epochs", "5", logged[5][2]]
+    assert len({line for line in logged[4][3:] if "cannot act" in line}) <= 1
 
 
 class Rows(torch.nn.Module):
@@ -351,6 +351,6 @@ def test_a_rank_without_rows_ends_with_the_others() -> None:
 
 def test_replicas_end_alike(ranks, tmp_path: Path) -> None:
     keys = ["scheme=1.5d", "scheme.replication=2", *EVERY, "train.epochs=6", f"run_dir={tmp_path}/run"]
-    found = ranks(4)(ended, config(*KARATE, *keys), {3: math.nan})
-    assert all(one == found[0] for one in found) and found[0].checkpoints == [(2, 0)]
-    assert "parameters are not finite after epoch 3" in found[0].error
+    endings = ranks(4)(ended, config(*KARATE, *keys), {3: math.nan})
+    assert all(end == endings[0] for end in endings) and endings[0].checkpoints == [(2, 0)]
+    assert "parameters are not finite after epoch 3" in endings[0].error

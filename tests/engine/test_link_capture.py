@@ -69,8 +69,8 @@ class Recorded(TorchDispatchMode):
         from triton.runtime.interpreter import GridExecutor
 
         state = step.__self__._state  # type: ignore[attr-defined]
-        held = [one for one in state.tensors() if isinstance(one, torch.Tensor)]
-        before, launch = [one.detach().clone() for one in held], GridExecutor.__call__
+        held = [tensor for tensor in state.tensors() if isinstance(tensor, torch.Tensor)]
+        before, launch = [tensor.detach().clone() for tensor in held], GridExecutor.__call__
 
         def launched(*args: Any, **kwargs: Any) -> None:
             with _disable_current_modes():
@@ -80,17 +80,17 @@ class Recorded(TorchDispatchMode):
         with self, mock.patch.object(GridExecutor, "__call__", launched):
             step()
         with torch.no_grad():
-            for one, value in zip(held, before):
-                one.copy_(value)
+            for tensor, value in zip(held, before):
+                tensor.copy_(value)
 
     @torch.no_grad()
     def replay(self) -> None:
         self.num_replays += 1
         for func, args, kwargs, result in self.calls:
-            found = func(*args, **kwargs)
+            outcome = func(*args, **kwargs)
             if result is not None:
                 pairs: list[torch.Tensor] = []
-                tree_map_only(torch.Tensor, pairs.append, found)
+                tree_map_only(torch.Tensor, pairs.append, outcome)
                 olds: list[torch.Tensor] = []
                 tree_map_only(torch.Tensor, olds.append, result)
                 for old, new in zip(olds, pairs):
@@ -116,12 +116,12 @@ def trained(keys: list[str], replay: Replay, monkeypatch: pytest.MonkeyPatch) ->
         meter = Meter(world.device)
         job = set_up(cfg, world, meter, GRAPH)
         runner = StepRunner(job, replay)
-        found = [runner(epoch) for epoch in range(1, EPOCHS + 1)]
-        losses = [one.results.read()[0] for one in found]
-        costs = [one.cost.read() for one in found]
+        launched = [runner(epoch) for epoch in range(1, EPOCHS + 1)]
+        losses = [epoch.results.read()[0] for epoch in launched]
+        costs = [epoch.cost.read() for epoch in launched]
         runner.close()
     numbers = [(cost.bytes_received, cost.counts) for cost in costs]
-    return losses, numbers, [one.detach().clone() for one in job.model.parameters()], runner.outcome, found
+    return losses, numbers, [value.detach().clone() for value in job.model.parameters()], runner.outcome, launched
 
 
 @pytest.fixture
@@ -144,13 +144,13 @@ def test_replayed_steps_train_as_those_that_run(
     assert (plain[3], replayed[3]) == ("no: not wanted", REPLAYED)
     assert plain[0] == replayed[0] and len(set(plain[0])) == EPOCHS  # to the bit
     assert plain[1] == replayed[1]
-    assert all(torch.equal(one, other) for one, other in zip(plain[2], replayed[2], strict=True))
+    assert all(torch.equal(parameter, other) for parameter, other in zip(plain[2], replayed[2], strict=True))
     (graph,) = Recorded.made
     num_pairs = int(GRAPH.num_edges) // 2
     size = next((int(key.partition("=")[2]) for key in CASES[name] if key.startswith("task.batch_size=")), None)
     if size is not None and CASES[name][0] == "task=link_ranking":
         assert graph.num_replays == (EPOCHS - EAGER) * (num_pairs // size) > EPOCHS - EAGER
-    assert [one.replayed for one in replayed[4]] == [epoch > EAGER for epoch in range(1, EPOCHS + 1)]
+    assert [epoch.replayed for epoch in replayed[4]] == [epoch > EAGER for epoch in range(1, EPOCHS + 1)]
 
 
 def test_the_pairs_of_every_step_are_written_before_its_replay(on_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ def test_the_pairs_of_every_step_are_written_before_its_replay(on_gpu: None, mon
 
 
 def drawing_threads() -> list[str]:
-    return [one.name for one in threading.enumerate() if one.name.startswith("fullgnn-draws")]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("fullgnn-draws")]
 
 
 def test_the_next_epoch_is_drawn_by_a_thread_that_ends(on_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ def _predict(world: World, *overrides: str) -> None:
 
 def check_table(table: pandas.DataFrame, names: Any, prediction: np.ndarray, logits: np.ndarray) -> None:
     assert table["node"].tolist() == list(names)
-    assert table["prediction"].tolist() == [CLASSES[one] for one in prediction]
+    assert table["prediction"].tolist() == [CLASSES[label] for label in prediction]
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(table["probability"], shares.max(axis=1), rtol=1e-12)
 

@@ -51,8 +51,8 @@ def test_one_step_in_chunks_equals_the_oracle(ranks, world_size: int, replicatio
         expected = training.expected_step(cfg, kind)
         for num_rows in (1, 3):
             outcomes = ranks(world_size)(in_chunks, num_rows, training.one_step, cfg, kind)
-            for found in outcomes:
-                assert training.difference(found, expected) < 1e-11, (kind, num_rows)
+            for outcome in outcomes:
+                assert training.difference(outcome, expected) < 1e-11, (kind, num_rows)
 
 
 @pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (4, 2)])
@@ -60,8 +60,8 @@ def test_compiled_gradients_of_chunks_equal_the_oracle(ranks, world_size: int, r
     cfg = case(replication, "optimizations.offload=always")
     for kind in KINDS:
         expected = training.expected_step(cfg, kind)
-        for found in ranks(world_size)(in_chunks, 3, training.one_step_compiled, cfg, kind):
-            assert training.difference(found, expected) < 1e-11, kind
+        for outcome in ranks(world_size)(in_chunks, 3, training.one_step_compiled, cfg, kind):
+            assert training.difference(outcome, expected) < 1e-11, kind
 
 
 @pytest.mark.sample(7)
@@ -72,8 +72,8 @@ def test_training_in_chunks_equals_the_oracle(ranks, world_size: int, replicatio
     for kind in KINDS:
         expected = training.expected_training(cfg, kind)
         outcomes = ranks(world_size)(in_chunks, 4, training.trained, cfg, kind)
-        for found in outcomes:
-            assert training.difference(found, expected) < 1e-9, kind
+        for outcome in outcomes:
+            assert training.difference(outcome, expected) < 1e-9, kind
         training.assert_equal_on_all_ranks(outcomes)
 
 
@@ -89,8 +89,8 @@ def test_training_on_lines_as_on_a_gpu_equals_the_oracle(
     cfg = case(replication, f"optimizations.offload={offload}", f"model.num_layers={num_layers}", shared)
     for kind in ("directed", "weighted", "corner"):
         expected = training.expected_training(cfg, kind)
-        for found in ranks(world_size)(training.in_lines, in_chunks, 4, training.trained, cfg, kind):
-            assert training.difference(found, expected) < 1e-9, kind
+        for outcome in ranks(world_size)(training.in_lines, in_chunks, 4, training.trained, cfg, kind):
+            assert training.difference(outcome, expected) < 1e-9, kind
 
 
 @pytest.mark.sample(3)
@@ -108,9 +108,9 @@ def test_one_chunk_is_the_run_without_to_the_bit(ranks, world_size: int, replica
             for offload in ("never", "always")
         ]
         plain, offloaded = (ranks(world_size)(training.trained, cfg, "directed") for cfg in cfgs)
-        for one, other in zip(plain, offloaded, strict=True):
-            assert one.keys() == other.keys()
-            assert all(np.array_equal(one[name], other[name]) for name in one)
+        for outcome, other in zip(plain, offloaded, strict=True):
+            assert outcome.keys() == other.keys()
+            assert all(np.array_equal(outcome[name], other[name]) for name in outcome)
 
 
 def held(world: World, cfg: Config) -> dict[str, Any]:
@@ -149,12 +149,12 @@ def test_what_is_applied_is_recorded_and_what_is_held_is_counted(ranks) -> None:
         never, auto, always = (
             pool(held, case(replication, f"optimizations.offload={o}")) for o in ("never", "auto", "always")
         )
-        for one, other, third in zip(never, auto, always, strict=True):
-            assert (one["kind"], other["kind"], third["kind"]) == ("Tensor", "Tensor", "HostRows")
-            assert (one["offload"], other["offload"], third["offload"]) == ("never", "never", "always")
-            assert np.array_equal(one["rows"], third["rows"])
-            assert one["losses"] == third["losses"]
-            assert third["bytes"] == one["bytes"] if third["device"] == "cpu" else third["bytes"] > one["bytes"]
+        for off, chosen, on in zip(never, auto, always, strict=True):
+            assert (off["kind"], chosen["kind"], on["kind"]) == ("Tensor", "Tensor", "HostRows")
+            assert (off["offload"], chosen["offload"], on["offload"]) == ("never", "never", "always")
+            assert np.array_equal(off["rows"], on["rows"])
+            assert off["losses"] == on["losses"]
+            assert on["bytes"] == off["bytes"] if on["device"] == "cpu" else on["bytes"] > off["bytes"]
         lines = [line for rank in [*never, *auto, *always] for line in rank["lines"]]
         assert all("edge to themselves" in line for line in lines)  # the remark on the graph
 
@@ -194,12 +194,12 @@ def test_on_a_gpu_the_product_lies_in_lines_and_its_cached_file_does_not(ranks, 
     )
     plain = ranks(2)(lines_held, plain_cfg)
     for _ in range(2):  # first computed, then loaded
-        for one, other in zip(plain, ranks(2)(training.in_lines, lines_held, lines_cfg), strict=True):
+        for outcome, other in zip(plain, ranks(2)(training.in_lines, lines_held, lines_cfg), strict=True):
             assert other["in_lines"]
             assert not any(behind.any() for behind in other["behind"])
-            assert other["bytes"] == len(one["rows"]) * LINE * 8
-            assert np.array_equal(one["rows"], other["rows"])
-            assert np.array_equal(other["loss_rows"], one["rows"][one["train"]])
+            assert other["bytes"] == len(outcome["rows"]) * LINE * 8
+            assert np.array_equal(outcome["rows"], other["rows"])
+            assert np.array_equal(other["loss_rows"], outcome["rows"][outcome["train"]])
     stored, in_lines = (stored_products(cache) for cache in caches)
     assert len(stored) == 2 and stored.keys() == in_lines.keys()
     assert all(np.array_equal(stored[name], in_lines[name]) for name in stored)
@@ -265,6 +265,6 @@ def test_the_features_never_lie_on_the_gpu_as_a_whole(ranks) -> None:
     whole = 20000 * 1000 * 8
     for offload in ("always", "never"):
         cfg = case(1, *graph, "train.epochs=2", f"optimizations.offload={offload}")
-        (found,) = ranks(1)(in_chunks, 50000, device_bytes, cfg)
-        if found is not None:
-            assert found < whole / 2 if offload == "always" else found > whole
+        (num_bytes,) = ranks(1)(in_chunks, 50000, device_bytes, cfg)
+        if num_bytes is not None:
+            assert num_bytes < whole / 2 if offload == "always" else num_bytes > whole

@@ -140,10 +140,10 @@ def test_gradients_are_clipped_by_their_joint_norm(num_gradients: int) -> None:
     before = torch.randn(num_gradients, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     norm = math.sqrt(math.fsum((before * before).tolist()))
     for limit in (norm / 7, norm * 1.01):
-        found = before.clone()
-        clip_gradients(found, limit)
-        torch.testing.assert_close(found, before * min(1, limit / norm), rtol=1e-13, atol=0)
-    assert torch.equal(found, before)  # those below the limit keep their bits
+        clipped = before.clone()
+        clip_gradients(clipped, limit)
+        torch.testing.assert_close(clipped, before * min(1, limit / norm), rtol=1e-13, atol=0)
+    assert torch.equal(clipped, before)  # those below the limit keep their bits
     theirs = torch.nn.Parameter(torch.zeros_like(before))
     theirs.grad, ours = before.clone(), before.clone()
     torch.nn.utils.clip_grad_norm_([theirs], norm / 7)
@@ -157,15 +157,15 @@ def test_gradients_are_clipped_by_their_joint_norm(num_gradients: int) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_clipped_gradients_do_not_depend_on_the_number_of_threads(dtype: torch.dtype) -> None:
     before = torch.randn(1_000_003, dtype=dtype, generator=torch.Generator().manual_seed(0))
-    threads, found = torch.get_num_threads(), []
+    threads, clipped = torch.get_num_threads(), []
     try:
         for number in (1, 2, 3, 4):
             torch.set_num_threads(number)
-            found.append(before.clone())
-            clip_gradients(found[-1], 1.0)
+            clipped.append(before.clone())
+            clip_gradients(clipped[-1], 1.0)
     finally:
         torch.set_num_threads(threads)
-    assert all(torch.equal(one, found[0]) for one in found)
+    assert all(torch.equal(gradients, clipped[0]) for gradients in clipped)
 
 
 def test_weight_decay_spares_parameters_with_less_than_two_dimensions() -> None:
@@ -184,10 +184,10 @@ def test_weight_decay_spares_parameters_with_less_than_two_dimensions() -> None:
 def test_the_examples_of_the_page_need_only_their_yaml(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
     for path in ("optimizer/rmsprop", "schedule/polynomial"):
-        found = re.search(rf"`conf/{path}\.yaml`(?:[^\n]|\n(?!\n))*:\n\n```yaml\n(.*?)```", page, re.DOTALL)
-        assert found is not None
+        match = re.search(rf"`conf/{path}\.yaml`(?:[^\n]|\n(?!\n))*:\n\n```yaml\n(.*?)```", page, re.DOTALL)
+        assert match is not None
         (tmp_path / path).parent.mkdir()
-        (tmp_path / path).with_suffix(".yaml").write_text(found[1])
+        (tmp_path / path).with_suffix(".yaml").write_text(match[1])
     own = [f"hydra.searchpath=[{tmp_path}]", "optimizer=rmsprop", "schedule=polynomial"]
     cfg = load_config(compose(*own, "train.epochs=5"))
     check_optimizer(cfg)
@@ -329,8 +329,8 @@ def test_a_step_reads_the_learning_rate_that_was_written_to_the_device(optimizer
         rates.step()
         theirs.optimizer.step()
         assert [group["lr"] for group in ours.optimizer.param_groups] == [1e9, 1e9]
-        for one, other in zip(ours.model.parameters(), theirs.model.parameters(), strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
+        for parameter, other in zip(ours.model.parameters(), theirs.model.parameters(), strict=True):
+            torch.testing.assert_close(parameter, other, rtol=1e-6, atol=1e-7)
     states = [training.optimizer.state_dict()["param_groups"] for training in (ours, theirs)]
     assert [{**group, "lr": 0} for group in states[0]] == [{**group, "lr": 0} for group in states[1]]
 

@@ -39,11 +39,11 @@ def trained_twice(
     world: World, cfg: Config, plant: Callable[[StepRunner], object] = lambda runner: None
 ) -> tuple[Trained, Trained]:
     """The training on a fake GPU, in Python and with replayed epochs."""
-    found = []
+    trainings = []
     for replayed in (False, True):
         with on_fake_gpu(world) as (on_gpu, _):
-            found.append(train_recorded(on_gpu, cfg, replayed, plant))
-    return found[0], found[1]
+            trainings.append(train_recorded(on_gpu, cfg, replayed, plant))
+    return trainings[0], trainings[1]
 
 
 def trained_alone(cfg: Config, *plant: Callable[[StepRunner], object]) -> tuple[Trained, Trained]:
@@ -55,7 +55,7 @@ def assert_trained_as(python: Trained, recorded: Trained) -> None:
     """Assert that epochs were replayed, with the losses and parameters of Python, to the bit."""
     assert recorded.outcome == REPLAYED
     assert recorded.losses == python.losses and len(set(python.losses)) == len(python.losses)
-    assert all(torch.equal(one, other) for one, other in zip(python.parameters, recorded.parameters, strict=True))
+    assert all(torch.equal(tensor, other) for tensor, other in zip(python.parameters, recorded.parameters, strict=True))
 
 
 @pytest.mark.parametrize("model", [pytest.param(model, marks=[] if model == "gcn" else ONLY_ALL) for model in MODELS])

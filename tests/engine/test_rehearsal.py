@@ -84,21 +84,21 @@ def trace(world: World, cfg: Config, rehearses: bool, graph: Graph | None = None
         runner.rehearses = rehearses
         runner.meter.lap()
         launched = [runner(epoch) for epoch in range(1, EPOCHS + 1)]
-        costs = [one.cost.read() for one in launched]
+        costs = [epoch.cost.read() for epoch in launched]
         runner.close()
         return {
-            "losses": [one.results.read()[0] for one in launched],
+            "losses": [epoch.results.read()[0] for epoch in launched],
             "bytes and counts": [(cost.bytes_received, cost.counts) for cost in costs],
-            "parameters": [one.detach().flatten().tolist() for one in job.model.parameters()],
+            "parameters": [parameter.detach().flatten().tolist() for parameter in job.model.parameters()],
             "random numbers": torch.get_rng_state().tolist(),
             "drawn": sorted(epoch for epoch in drawn if epoch <= EPOCHS),  # the next one may be cancelled
         }
 
 
-def assert_no_trace(found: dict[str, Any], plain: dict[str, Any]) -> None:
+def assert_no_trace(rehearsed: dict[str, Any], plain: dict[str, Any]) -> None:
     for name, value in plain.items():
-        assert found[name] == value, name
-    assert found["losses"][0] != found["losses"][-1]
+        assert rehearsed[name] == value, name
+    assert rehearsed["losses"][0] != rehearsed["losses"][-1]
 
 
 @pytest.mark.sample(6)
@@ -115,9 +115,9 @@ def test_a_rehearsal_draws_no_pair(run: str, triton_on_cpu: None) -> None:
     """The pairs of each epoch, those that a thread draws ahead too, are drawn once."""
     cfg = link_config(run)
     with world_of_one(torch.device("cpu")) as world:
-        found, plain = (trace(world, cfg, rehearses, bipartite(6, 9, 0.4)) for rehearses in (True, False))
-    assert found["drawn"] == [*range(1, EPOCHS + 1)]
-    assert_no_trace(found, plain)
+        rehearsed, plain = (trace(world, cfg, rehearses, bipartite(6, 9, 0.4)) for rehearses in (True, False))
+    assert rehearsed["drawn"] == [*range(1, EPOCHS + 1)]
+    assert_no_trace(rehearsed, plain)
 
 
 def link_config(run: str, *layout: str) -> Config:
@@ -130,9 +130,9 @@ def link_config(run: str, *layout: str) -> Config:
 def test_every_rank_rehearses(ranks, world_size: int, replication: int, run: str) -> None:
     cfg = link_config(run, "partition=random", *layout_overrides(replication))
     graph = bipartite(6, 9, 0.4)
-    found, plain = (ranks(world_size)(trace, cfg, rehearses, graph) for rehearses in (True, False))
-    for one, other in zip(found, plain, strict=True):
-        assert_no_trace(one, other)
+    rehearsed, plain = (ranks(world_size)(trace, cfg, rehearses, graph) for rehearses in (True, False))
+    for of_rank, other in zip(rehearsed, plain, strict=True):
+        assert_no_trace(of_rank, other)
 
 
 def test_the_memory_of_a_rehearsal_is_that_of_a_trial() -> None:

@@ -15,9 +15,9 @@ CHECKPOINTS = Path("run") / "checkpoints"
 
 def remarks(done: Finished) -> list[str]:
     """The lines about what the run goes on from, and about its checkpoints."""
-    found = re.findall(r"(?m)^.*(?:resume|holds|files\.json|state\.pt|nothing is left).*$", done.output)
-    assert found and "Traceback" not in done.output, done.output
-    return found
+    lines = re.findall(r"(?m)^.*(?:resume|holds|files\.json|state\.pt|nothing is left).*$", done.output)
+    assert lines and "Traceback" not in done.output, done.output
+    return lines
 
 
 def damage(folder: Path, *epochs: int) -> None:

@@ -104,8 +104,8 @@ def test_an_optimizer_without_the_compiler_takes_the_same_steps(name: str) -> No
             model(x).square().sum().backward()
             optimizer.step()
         ours.load_state_dict(ours.state_dict())
-    for one, other in zip(models[0].parameters(), models[1].parameters()):
-        assert torch.equal(one, other) and one.grad is not None
+    for parameter, other in zip(models[0].parameters(), models[1].parameters()):
+        assert torch.equal(parameter, other) and parameter.grad is not None
 
 
 def test_the_step_of_an_optimizer_without_the_compiler_records_no_gradients() -> None:

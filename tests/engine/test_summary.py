@@ -30,7 +30,7 @@ def cells(table: str) -> dict[str, list[str]]:
 
 
 def shares(rows: dict[str, list[str]]) -> list[int]:
-    return [int(found[1]) for row in rows.values() if (found := re.fullmatch(r"(\d+) %", row[-1]))]
+    return [int(match[1]) for row in rows.values() if (match := re.fullmatch(r"(\d+) %", row[-1]))]
 
 
 def test_a_run_closes_with_eight_rows() -> None:

@@ -36,36 +36,36 @@ def test_arcs_of_integer_ids(num_ids: int, num_arcs: int, dtype: type | None) ->
     order = ids.in_order()
     names = ids.names[order]
     np.testing.assert_array_equal(names, np.unique([source, target]))
-    found = builder.finish(len(names), ranks_in(order))
+    arcs = builder.finish(len(names), ranks_in(order))
     ends = np.searchsorted(names, target), np.searchsorted(names, source)
     expected = coo_array((weight, ends), shape=(len(names),) * 2).tocsr()
     num_distinct = expected.nnz
     expected.eliminate_zeros()
     expected.sort_indices()
-    np.testing.assert_array_equal(found.indptr, expected.indptr)
-    np.testing.assert_array_equal(found.indices, expected.indices)
-    assert (found.indptr.dtype, found.indices.dtype) == (np.int64, np.int32)
+    np.testing.assert_array_equal(arcs.indptr, expected.indptr)
+    np.testing.assert_array_equal(arcs.indices, expected.indices)
+    assert (arcs.indptr.dtype, arcs.indices.dtype) == (np.int64, np.int32)
     if dtype is not None:
-        assert found.weight is not None and found.weight.dtype == dtype
-        np.testing.assert_array_equal(found.weight, expected.data)  # small integers: every sum is exact
-    assert found.remarks == {"merged_arcs": num_arcs - num_distinct, "zero_arcs": num_distinct - expected.nnz}
+        assert arcs.weight is not None and arcs.weight.dtype == dtype
+        np.testing.assert_array_equal(arcs.weight, expected.data)  # small integers: every sum is exact
+    assert arcs.remarks == {"merged_arcs": num_arcs - num_distinct, "zero_arcs": num_distinct - expected.nnz}
     assert len(builder) == 0
 
 
 def test_no_arcs_and_nodes_without_arcs() -> None:
-    found = ArcBuilder().finish(3)
-    assert found.indptr.tolist() == [0, 0, 0, 0] and not len(found.indices)
+    arcs = ArcBuilder().finish(3)
+    assert arcs.indptr.tolist() == [0, 0, 0, 0] and not len(arcs.indices)
     builder = ArcBuilder(weight_dtype=np.float64)
     builder.add(np.array([2, 2], np.int32), np.array([1, 1], np.int32), np.array([1.5, -1.5]))
-    found = builder.finish(4)
-    assert found.indptr.tolist() == [0, 0, 0, 0, 0] and found.remarks == {"merged_arcs": 1, "zero_arcs": 1}
+    arcs = builder.finish(4)
+    assert arcs.indptr.tolist() == [0, 0, 0, 0, 0] and arcs.remarks == {"merged_arcs": 1, "zero_arcs": 1}
 
 
 @pytest.mark.parametrize("large", [False, True])
 def test_ids_that_are_texts(large: bool) -> None:
     rng = np.random.default_rng(0)
     numbers = rng.integers(0, 4000, 20_000).tolist()
-    texts = ["" if one == 7 else f"\u00fc{one}" * (1 + one % 5) for one in numbers]
+    texts = ["" if number == 7 else f"\u00fc{number}" * (1 + number % 5) for number in numbers]
     kind = pyarrow.large_string()
     array = pyarrow.array(texts, kind)
     ids, codes = TextIds(), []
@@ -75,11 +75,11 @@ def test_ids_that_are_texts(large: bool) -> None:
         np.testing.assert_array_equal(ids.find(*arrow_texts(piece)), codes[-1])
         if first > 2000 and not large:
             break
-    found = np.concatenate(codes)
-    expected, inverse = np.unique(np.array(texts[: len(found)]), return_inverse=True)
+    all_codes = np.concatenate(codes)
+    expected, inverse = np.unique(np.array(texts[: len(all_codes)]), return_inverse=True)
     order = ids.in_order()
     assert ids.names[order].tolist() == expected.tolist()
-    np.testing.assert_array_equal(ranks_in(order)[found], inverse)
+    np.testing.assert_array_equal(ranks_in(order)[all_codes], inverse)
     assert ids.find(*arrow_texts(pyarrow.array(["nobody", "\u00fc"], kind))).tolist() == [-1, -1]
 
 
@@ -111,6 +111,6 @@ def test_memory_of_a_large_table(tmp_path: Path, every_case: bool) -> None:
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, tmp_path / "e.parquet"], capture_output=True, text=True, check=True
     )
-    peak, num_edges, found = map(int, done.stdout.split())
-    assert found == np.count_nonzero(np.bincount(ends.ravel())) and 0.999 * num_arcs < num_edges <= num_arcs
-    assert peak <= 3 * (4 * num_edges + 8 * found) + 2**27, f"{peak / 2**20:.0f} MiB"
+    peak, num_edges, num_read = map(int, done.stdout.split())
+    assert num_read == np.count_nonzero(np.bincount(ends.ravel())) and 0.999 * num_arcs < num_edges <= num_arcs
+    assert peak <= 3 * (4 * num_edges + 8 * num_read) + 2**27, f"{peak / 2**20:.0f} MiB"

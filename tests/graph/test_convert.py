@@ -212,11 +212,11 @@ def test_a_graph_comes_back_from_pyg(changes, fields):
     graph = Graph.from_edge_index(ARCS, **given)
     back = graph.to_pyg()
     assert back.validate() and back.num_nodes == 4 and back.num_edges == graph.num_edges
-    found = as_graph(back)
-    assert type(found.features) is type(graph.features) and found.features.dtype == graph.features.dtype
-    assert found.features.shape == graph.features.shape and not (found.features != graph.features).sum()
+    returned = as_graph(back)
+    assert type(returned.features) is type(graph.features) and returned.features.dtype == graph.features.dtype
+    assert returned.features.shape == graph.features.shape and not (returned.features != graph.features).sum()
     for name in ("indptr", "indices", "labels", "train_mask", "val_mask", "test_mask", "weight"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(graph, name))
-        assert getattr(getattr(found, name), "dtype", None) == getattr(getattr(graph, name), "dtype", None)
+        np.testing.assert_array_equal(getattr(returned, name), getattr(graph, name))
+        assert getattr(getattr(returned, name), "dtype", None) == getattr(getattr(graph, name), "dtype", None)
     back.edge_index.fill_(0)  # a copy
-    assert found.num_edges == graph.num_edges == 4
+    assert returned.num_edges == graph.num_edges == 4

@@ -29,27 +29,27 @@ def pattern_of(dense):
     return csr_array((ones(adj.nnz), adj.indices, adj.indptr), dense.shape)
 
 
-def _is_pattern(found, wanted):
-    _is(found, wanted)
-    assert found.nnz == 0 or are_ones(found.data)
+def _is_pattern(matrix, wanted):
+    _is(matrix, wanted)
+    assert matrix.nnz == 0 or are_ones(matrix.data)
 
 
-def _is(found, wanted):
-    unchecked = csr_array((found.data, found.indices, found.indptr), found.shape)
-    assert found.has_canonical_format and unchecked.has_canonical_format
-    assert found.dtype == wanted.dtype and found.shape == wanted.shape
-    np.testing.assert_array_equal(found.toarray(), wanted)
-    assert found.nnz == np.count_nonzero(wanted)
+def _is(matrix, wanted):
+    unchecked = csr_array((matrix.data, matrix.indices, matrix.indptr), matrix.shape)
+    assert matrix.has_canonical_format and unchecked.has_canonical_format
+    assert matrix.dtype == wanted.dtype and matrix.shape == wanted.shape
+    np.testing.assert_array_equal(matrix.toarray(), wanted)
+    assert matrix.nnz == np.count_nonzero(wanted)
 
 
 def test_ranges_of_columns(dense):
     num_columns = dense.shape[1]
     ranges = [slice(0, num_columns // 3), slice(num_columns // 2, num_columns)]
-    found = cut_columns(csr_array(dense), ranges)
-    for one, columns in zip(found, ranges, strict=True):
-        _is(one, dense[:, columns])
-    for one, columns in zip(cut_columns(pattern_of(dense), ranges), ranges, strict=True):
-        _is_pattern(one, (dense[:, columns] != 0).astype(np.int8))
+    pieces = cut_columns(csr_array(dense), ranges)
+    for piece, columns in zip(pieces, ranges, strict=True):
+        _is(piece, dense[:, columns])
+    for piece, columns in zip(cut_columns(pattern_of(dense), ranges), ranges, strict=True):
+        _is_pattern(piece, (dense[:, columns] != 0).astype(np.int8))
 
 
 def test_consecutive_rows(dense):
@@ -120,8 +120,8 @@ def test_counts_of_a_block_row():
     rows, chosen = dense[first:last], np.arange(last - first) < 3
     adj = csr_array(rows)
     nnz, loops, seen = count_rows(adj.indptr.astype(np.int64), adj.indices.astype(np.int32), first, chosen, bounds)
-    for found, some in zip(nnz, (rows, rows[chosen]), strict=True):
+    for counts, some in zip(nnz, (rows, rows[chosen]), strict=True):
         wanted = [np.count_nonzero(some[:, start:stop]) for start, stop in itertools.pairwise(bounds)]
-        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(counts, wanted)
     assert loops.tolist() == [2, 1]
     np.testing.assert_array_equal(seen, [rows.any(axis=0), rows[chosen].any(axis=0)])

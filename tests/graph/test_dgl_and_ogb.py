@@ -153,10 +153,10 @@ def test_weights_of_ogb_are_in_a_column_that_is_there():
 def test_load_reads_what_save_has_written(fields, tmp_path):
     graph = Graph.from_edge_index(ARCS, edge_weight=WEIGHT, **fields(4, num_classes=3), name="kept")
     graph.save(tmp_path / "a graph")
-    found = Graph.load(str(tmp_path / "a graph"))
+    loaded = Graph.load(str(tmp_path / "a graph"))
     for name in ("indptr", "indices", "weight", "features", "labels", "train_mask", "val_mask", "test_mask"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(graph, name))
-    assert (found.num_classes, found.name) == (3, "kept")
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(graph, name))
+    assert (loaded.num_classes, loaded.name) == (3, "kept")
 
 
 def test_load_reads_published_files(tmp_path):

@@ -19,8 +19,8 @@ def test_keys_are_pairs() -> None:
     num_nodes = 3_000_000  # the square of it is beyond int32
     rng = np.random.default_rng(1)
     first, second = rng.integers(0, num_nodes, (2, 500))
-    for found, wanted in zip(split_keys(first * num_nodes + second, num_nodes), (first, second), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for numbers, wanted in zip(split_keys(first * num_nodes + second, num_nodes), (first, second), strict=True):
+        np.testing.assert_array_equal(numbers, wanted)
 
 
 def test_columns_of_sorted_keys() -> None:
@@ -28,9 +28,9 @@ def test_columns_of_sorted_keys() -> None:
     dense[[0, 17, 39]] = False
     rows, columns = np.nonzero(dense)
     indptr = np.concatenate([[0], np.cumsum(dense.sum(axis=1))])
-    found = columns_of(rows * 40 + columns, indptr)
-    assert found.dtype == np.int32
-    np.testing.assert_array_equal(found, columns)
+    actual = columns_of(rows * 40 + columns, indptr)
+    assert actual.dtype == np.int32
+    np.testing.assert_array_equal(actual, columns)
 
 
 @pytest.mark.parametrize("num_groups", [1, 7, 60])

@@ -41,9 +41,9 @@ ACCEPTED: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("case", ACCEPTED)
 def test_the_dtype_says_what_labels_are(case: str) -> None:
     given, stored = ACCEPTED[case]
-    found = labelled(given).labels
-    assert found.dtype == stored.dtype
-    np.testing.assert_array_equal(found, stored)
+    labels = labelled(given).labels
+    assert labels.dtype == stored.dtype
+    np.testing.assert_array_equal(labels, stored)
 
 
 REFUSED: dict[str, tuple[Any, str, Any]] = {
@@ -75,9 +75,9 @@ def test_the_error_has_the_numpy_call_that_mends_the_labels(case: str) -> None:
     with pytest.raises(DataError, match=message) as error:
         labelled(given)
     assert "\n" not in str(error.value)
-    found = re.search(r"pass (numpy\.[^;]*)", str(error.value))
-    assert found is not None, error.value
-    mended = labelled(eval(found[1], {"numpy": np, "labels": given, "float": float, "int": int}))
+    match = re.search(r"pass (numpy\.[^;]*)", str(error.value))
+    assert match is not None, error.value
+    mended = labelled(eval(match[1], {"numpy": np, "labels": given, "float": float, "int": int}))
     np.testing.assert_array_equal(mended.labels, expected)
 
 

@@ -47,7 +47,7 @@ def pairs_in(graph: Graph) -> set[tuple[int, int]]:
 
 
 def listed(lists: Lists) -> Pairs:
-    return [(row, int(one)) for row in range(len(lists.indptr) - 1) for one in lists.of(np.array([row])).ids]
+    return [(row, int(column)) for row in range(len(lists.indptr) - 1) for column in lists.of(np.array([row])).ids]
 
 
 def columns(links: np.ndarray | None) -> Pairs:
@@ -95,8 +95,8 @@ def test_directions_change_nothing() -> None:
     turned = np.where(rng.random(adj.shape) < 0.5, adj, 0)
     other = Graph.from_scipy(csr_array(turned + (adj - turned).T))
     assert other.num_edges == symmetric.num_edges // 2
-    for graph in (one := hold_out(symmetric, 0.1, 0.1, 6), hold_out(other, 0.1, 0.1, 6)):
-        pairs, expected = LinkPairs.of(graph), LinkPairs.of(one)
+    for graph in (first := hold_out(symmetric, 0.1, 0.1, 6), hold_out(other, 0.1, 0.1, 6)):
+        pairs, expected = LinkPairs.of(graph), LinkPairs.of(first)
         assert pairs.facts == expected.facts
         for name in ("train", "val", "test", "known", "held"):
             for array, exact in zip(getattr(pairs, name), getattr(expected, name)):
@@ -132,21 +132,21 @@ def graph_of_digest(kind: str) -> Graph:
 
 
 def digest(*arrays: np.ndarray | None) -> str:
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     for array in arrays:
-        found.update(np.ascontiguousarray(array, dtype=np.int64).data)
-    return found.hexdigest()[:16]
+        hashed.update(np.ascontiguousarray(array, dtype=np.int64).data)
+    return hashed.hexdigest()[:16]
 
 
 @pytest.mark.parametrize("kind", DIGESTS)
 def test_graphs_whose_pairs_never_had_a_direction_keep_their_draws(kind: str) -> None:
     graph = hold_out(graph_of_digest(kind), 0.1, 0.2, 3)
     pairs = LinkPairs.of(graph)
-    lists = [array for one in (pairs.train, pairs.val, pairs.test, pairs.known, pairs.held) for array in one]
+    lists = [array for part in (pairs.train, pairs.val, pairs.test, pairs.known, pairs.held) for array in part]
     key, num_val = stream_key(7, 1), pairs.facts.num_val
     train = draw(pairs.train, pairs.train.indptr[:-1], pairs.known, pairs.facts, key, 2, 3, 50)
     val = draw(pairs.val, pairs.val.indptr[:-1], pairs.held, pairs.facts, key, 1, 9, 50, num_val)
-    drawn = [getattr(one, name) for one in (train, val) for name in "starts row partner negatives number".split()]
+    drawn = [getattr(draws, name) for draws in (train, val) for name in "starts row partner negatives number".split()]
     assert digest(graph.indptr, graph.indices, graph.val_links, graph.test_links, *lists) == DIGESTS[kind][0]
     assert digest(*drawn) == DIGESTS[kind][1]
 

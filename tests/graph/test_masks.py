@@ -35,8 +35,8 @@ FORMS: dict[str, Any] = {
 def test_a_mask_is_read_in_every_form(form: str) -> None:
     value = FORMS[form]
     before = copy.deepcopy(value)
-    found = read_mask(value, "train_mask", len(MASK))
-    assert found.dtype == bool and np.array_equal(found, MASK) and np.array_equal(value, before)
+    mask = read_mask(value, "train_mask", len(MASK))
+    assert mask.dtype == bool and np.array_equal(mask, MASK) and np.array_equal(value, before)
 
 
 def test_what_may_be_no_node_or_all_of_them() -> None:
@@ -94,9 +94,9 @@ def test_a_split_of_several_is_chosen() -> None:
     part = rng.integers(0, 3, (6, 4))
     masks = {name: torch.from_numpy(part == k) for k, name in enumerate(("train_mask", "val_mask", "test_mask"))}
     for split in range(4):
-        found = Graph.from_pyg(data(**masks), split=split)
+        chosen = Graph.from_pyg(data(**masks), split=split)
         assert np.array_equal(
-            np.stack([found.train_mask, found.val_mask, found.test_mask]), part[:, split] == [[0], [1], [2]]
+            np.stack([chosen.train_mask, chosen.val_mask, chosen.test_mask]), part[:, split] == [[0], [1], [2]]
         )
     shared = {**masks, "test_mask": torch.zeros(6, dtype=torch.bool)}  # as WikiCS has it
     assert np.array_equal(Graph.from_pyg(data(**shared), split=2).train_mask, part[:, 2] == 0)

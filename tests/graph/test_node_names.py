@@ -25,7 +25,7 @@ def names_of(made: Graph) -> list:
 @pytest.mark.parametrize("index", [[], [4, 0, 0, 2], slice(1, 4), slice(None)])
 def test_an_index_takes_texts(index):
     texts = Texts.of(WORDS)
-    wanted = WORDS[index] if isinstance(index, slice) else [WORDS[one] for one in index]
+    wanted = WORDS[index] if isinstance(index, slice) else [WORDS[place] for place in index]
     taken = texts[index if isinstance(index, slice) else np.array(index, np.int64)]
     assert taken.tolist() == wanted
 
@@ -33,7 +33,7 @@ def test_an_index_takes_texts(index):
 def test_many_texts_are_taken_in_several_blocks():
     words = [str(number) * (number % 7) for number in range(200_000)]
     index = np.random.default_rng(0).permutation(len(words))[:150_000]
-    assert Texts.of(words)[index].tolist() == [words[one] for one in index]
+    assert Texts.of(words)[index].tolist() == [words[place] for place in index]
 
 
 @pytest.mark.parametrize("ends", [[0, 2], [1, 3], [0, 2, 1, 3]])

@@ -104,9 +104,9 @@ def test_sums_that_cancel_are_refused_with_their_number(dtype, fields):
         dense[1, 2] = 2.5
         perm = np.random.default_rng(number).permutation(6)
         graph = Graph.from_scipy(scipy.sparse.csr_array(dense), **fields(6))
-        for one in (graph, graph.permute(perm)):
+        for ordered in (graph, graph.permute(perm)):
             with pytest.raises(DataError, match=r"next to nothing beside .* \(2 nodes are like that\)"):
-                row_sums(one)
+                row_sums(ordered)
     small = Graph.from_scipy(scipy.sparse.csr_array(np.diag([3e-6], 1).astype(dtype)), **fields(2))
     np.testing.assert_allclose(row_sums(small, self_loops=False), [3e-6, 0], rtol=1e-7)  # small, but nothing cancels
 
@@ -135,9 +135,9 @@ def test_row_sums_are_exact(fields):
     half = rng.standard_normal(5000) * 10.0 ** rng.integers(-8, 8, 5000)
     row = rng.permutation(np.concatenate([half, -half, [3.5e-6]]))
     dense = scipy.sparse.csr_array((row, (np.zeros(10_001, int), np.arange(10_001))), shape=(10_001, 10_001))
-    found = sums_of_rows(Graph.from_scipy(dense, **fields(10_001)).adjacency(), False, np.dtype(np.float64))
-    assert found.total[0] == pytest.approx(float(sum(map(Fraction, row.tolist()))), rel=1e-15)
-    assert found.unusable[:2] == (1, 0) and found.unusable.total == found.total[0]
+    sums = sums_of_rows(Graph.from_scipy(dense, **fields(10_001)).adjacency(), False, np.dtype(np.float64))
+    assert sums.total[0] == pytest.approx(float(sum(map(Fraction, row.tolist()))), rel=1e-15)
+    assert sums.unusable[:2] == (1, 0) and sums.unusable.total == sums.total[0]
 
 
 def test_sums_whose_reciprocal_is_infinite_are_refused(fields):

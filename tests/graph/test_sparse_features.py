@@ -106,7 +106,7 @@ def test_normalised_rows_are_those_of_the_dense_features() -> None:
 def test_a_codec_reads_the_dense_rows() -> None:
     some = np.array([3, 3, 39, 0])
     for dtype in ("float32", "float64"):
-        dense, sparse = (Features(one, dtype) for one in (DENSE, scipy.sparse.csr_array(DENSE)))
+        dense, sparse = (Features(values, dtype) for values in (DENSE, scipy.sparse.csr_array(DENSE)))
         assert (sparse.num_nodes, sparse.num_columns) == (dense.num_nodes, dense.num_columns)
         for rows in (some, slice(5, 17)):
             np.testing.assert_array_equal(sparse[rows], dense[rows])

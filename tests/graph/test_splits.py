@@ -38,56 +38,56 @@ def keys(method: str) -> dict[str, Any]:
     return {"per_class": {"train_per_class": 5, "num_val": 100}, "group": {"groups": GROUPS}}.get(method, {})
 
 
-def masks_of(one: Graph) -> np.ndarray:
-    return np.stack([one.train_mask, one.val_mask, one.test_mask])
+def masks_of(split: Graph) -> np.ndarray:
+    return np.stack([split.train_mask, split.val_mask, split.test_mask])
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_split_has_every_labelled_node_once_and_depends_on_nothing_but_labels_and_seed(method: str) -> None:
     whole = graph()
-    one = whole.split(method, seed=3, **keys(method))
-    assert np.array_equal(masks_of(one).sum(axis=0), whole.labels >= 0)
+    split = whole.split(method, seed=3, **keys(method))
+    assert np.array_equal(masks_of(split).sum(axis=0), whole.labels >= 0)
     again = replace(whole, indptr=np.zeros(NODES + 1, int), indices=[])  # without edges
-    assert np.array_equal(masks_of(again.split(method, seed=3, **keys(method))), masks_of(one))
-    assert not np.array_equal(masks_of(whole.split(method, seed=4, **keys(method))), masks_of(one))
+    assert np.array_equal(masks_of(again.split(method, seed=3, **keys(method))), masks_of(split))
+    assert not np.array_equal(masks_of(whole.split(method, seed=4, **keys(method))), masks_of(split))
     assert not whole.train_mask.any()
 
 
 def test_random_is_the_split_of_a_file_without_masks() -> None:
     whole = graph()
     expected = random_split(whole.labels, 0.5, 0.1, 7)
-    one = whole.split(train_fraction=0.5, val_fraction=0.1, seed=7)
-    assert np.array_equal(masks_of(one), [*expected.values()])
+    split = whole.split(train_fraction=0.5, val_fraction=0.1, seed=7)
+    assert np.array_equal(masks_of(split), [*expected.values()])
 
 
 @pytest.mark.parametrize(("train", "val"), [(0.6, 0.2), (0.05, 0.1), (1 / 3, 1 / 3), (0.7, 0.0), (0.8, 0.2)])
 def test_stratified_parts_have_the_shares_of_every_class(train: float, val: float) -> None:
     whole = graph()
-    one = whole.split("stratified", train_fraction=train, val_fraction=val)
+    split = whole.split("stratified", train_fraction=train, val_fraction=val)
     labelled = whole.labels[whole.labels >= 0]
     sizes = np.bincount(labelled)
-    for mask, share in zip(masks_of(one), (train, val, 1 - train - val)):
+    for mask, share in zip(masks_of(split), (train, val, 1 - train - val)):
         counts = np.bincount(whole.labels[mask], minlength=5)
         assert (np.abs(counts - share * sizes) < 1.5).all()
-    assert one.train_mask.sum() == round(train * len(labelled))
-    assert one.train_mask.sum() + one.val_mask.sum() == round((train + val) * len(labelled))
+    assert split.train_mask.sum() == round(train * len(labelled))
+    assert split.train_mask.sum() + split.val_mask.sum() == round((train + val) * len(labelled))
 
 
 def test_per_class_takes_as_many_of_each_class() -> None:
-    one = graph().split("per_class", train_per_class=7, num_val=50)
-    assert np.bincount(one.labels[one.train_mask]).tolist() == [7] * 5 and one.val_mask.sum() == 50
+    split = graph().split("per_class", train_per_class=7, num_val=50)
+    assert np.bincount(split.labels[split.train_mask]).tolist() == [7] * 5 and split.val_mask.sum() == 50
     gap = np.where(graph().labels == 3, -1, graph().labels)  # a class that no node has
-    one = graph(labels=gap).split("per_class", train_per_class=7, num_val=50)
-    assert np.bincount(one.labels[one.train_mask]).tolist() == [7, 7, 7, 0, 7]
+    split = graph(labels=gap).split("per_class", train_per_class=7, num_val=50)
+    assert np.bincount(split.labels[split.train_mask]).tolist() == [7, 7, 7, 0, 7]
 
 
 @pytest.mark.parametrize("of", ["integers", "texts", "a column"])
 def test_no_group_is_in_two_parts(of: str) -> None:
     groups = {"integers": GROUPS, "texts": GROUPS.astype(str), "a column": GROUPS[:, None]}[of]
-    one = graph().split("group", groups=groups, train_fraction=0.5, val_fraction=0.25)
-    parts = [set(GROUPS[mask]) for mask in masks_of(one)]
+    split = graph().split("group", groups=groups, train_fraction=0.5, val_fraction=0.25)
+    parts = [set(GROUPS[mask]) for mask in masks_of(split)]
     assert not (parts[0] & parts[1] or parts[0] & parts[2] or parts[1] & parts[2])
-    shares = masks_of(one).sum(axis=1) / (one.labels >= 0).sum()
+    shares = masks_of(split).sum(axis=1) / (split.labels >= 0).sum()
     assert np.abs(shares - [0.5, 0.25, 0.25]).max() < 0.03
 
 
@@ -96,8 +96,8 @@ def test_one_large_group_leaves_a_group_for_each_part() -> None:
     groups[:20], groups[20:30] = 1, 2
     labels = np.zeros(NODES, int)
     for seed in range(6):
-        one = graph(labels=labels).split("group", groups=groups, seed=seed)
-        assert sorted(masks_of(one).sum(axis=1)) == [10, 20, NODES - 30]
+        split = graph(labels=labels).split("group", groups=groups, seed=seed)
+        assert sorted(masks_of(split).sum(axis=1)) == [10, 20, NODES - 30]
 
 
 @pytest.mark.parametrize("num_folds", [2, 5, 10])
@@ -105,17 +105,17 @@ def test_folds_are_disjoint_stratified_and_together_all_labelled_nodes(num_folds
     whole = graph()
     val = 0.2 if num_folds > 2 else 0.1
     folds = [whole.split("kfold", num_folds=num_folds, fold=k, val_fraction=val, seed=1) for k in range(num_folds)]
-    tests = np.stack([one.test_mask for one in folds])
+    tests = np.stack([fold.test_mask for fold in folds])
     assert np.array_equal(tests.sum(axis=0), whole.labels >= 0)
     counts = np.stack([np.bincount(whole.labels[mask], minlength=5) for mask in tests])
     assert (counts.max(axis=0) - counts.min(axis=0) <= 1).all() and np.ptp(tests.sum(axis=1)) <= 1
     labelled = np.flatnonzero(whole.labels >= 0)
     theirs = StratifiedKFold(num_folds).split(labelled, whole.labels[labelled])
     expected = [np.bincount(whole.labels[labelled[test]], minlength=5) for _, test in theirs]
-    assert sorted(counts[:, 0]) == sorted(one[0] for one in expected)
-    for one in folds:
-        assert one.val_mask.sum() == round(val * len(labelled))
-        shares = np.bincount(whole.labels[one.val_mask], minlength=5) / np.bincount(whole.labels[labelled])
+    assert sorted(counts[:, 0]) == sorted(sizes[0] for sizes in expected)
+    for fold in folds:
+        assert fold.val_mask.sum() == round(val * len(labelled))
+        shares = np.bincount(whole.labels[fold.val_mask], minlength=5) / np.bincount(whole.labels[labelled])
         assert np.abs(shares[:3] - val).max() < 0.02
     assert not np.array_equal(folds[0].val_mask, folds[1].val_mask)
 
@@ -153,12 +153,12 @@ SAYS = {
 def test_the_remark_names_method_keys_and_seed(method: str, caplog: pytest.LogCaptureFixture) -> None:
     count = int((graph().labels >= 0).sum())
     caplog.set_level(logging.INFO)
-    one = graph().split(method, seed=3, **keys(method))
-    say(one.name, one.remarks)
+    split = graph().split(method, seed=3, **keys(method))
+    say(split.name, split.remarks)
     assert len(caplog.messages) == 1
     assert re.search(SAYS[method].replace("903", str(count)), caplog.messages[0])
     caplog.clear()
-    another = one.split("random")
+    another = split.split("random")
     say(another.name, another.remarks)  # what was drawn before is not told again
     assert len(caplog.messages) == 1 and another.remarks["random_split_nodes"] == count
 
@@ -239,9 +239,9 @@ def test_the_keys_of_a_dataset_draw_the_split_of_python(method: str, file: Path,
     node = compose_dataset("npz", path=str(file), split=method, split_seed=3, **given)
     assert dataset_lacks(node) == [] and dataset_lacks(node | {"split": None}) in (["train_mask"], [])
     check_dataset(node)
-    found = load_dataset(node)
-    assert np.array_equal(masks_of(found), masks_of(graph().split(method, seed=3, **keys(method))))
-    assert dict(found.remarks) == dict(graph().split(method, seed=3, **keys(method)).remarks)
+    loaded = load_dataset(node)
+    assert np.array_equal(masks_of(loaded), masks_of(graph().split(method, seed=3, **keys(method))))
+    assert dict(loaded.remarks) == dict(graph().split(method, seed=3, **keys(method)).remarks)
 
 
 def test_the_seed_of_the_dataset_is_that_of_the_split_unless_there_is_one(file: Path, compose_dataset: Any) -> None:
@@ -255,7 +255,7 @@ def test_every_dataset_can_be_split_anew(choice: str, compose_dataset: Any) -> N
     given = {"num_nodes": 300, "num_edges": 3000} if choice == "synthetic" else {}
     node = compose_dataset(choice, split="kfold", fold=2, **given)
     folds = [load_dataset(node | {"fold": fold}) for fold in range(5)]
-    assert (np.stack([one.test_mask for one in folds]).sum(axis=0) == 1).all()
+    assert (np.stack([fold.test_mask for fold in folds]).sum(axis=0) == 1).all()
     assert folds[0].remarks["replaced_split_nodes"] == folds[0].num_nodes
     own = load_dataset(compose_dataset(choice, **given))
     assert np.array_equal(own.indices, folds[0].indices) and np.array_equal(own.labels, folds[0].labels)
@@ -319,13 +319,13 @@ def several(file: Path, **arrays: Any) -> Path:
 def test_a_number_chooses_a_column_of_masks(file: Path, compose_dataset: Any) -> None:
     splits = [graph().split(seed=seed) for seed in range(3)]
     columns = {
-        f"{name}_mask": np.stack([getattr(one, f"{name}_mask") for one in splits], axis=1)
+        f"{name}_mask": np.stack([getattr(split, f"{name}_mask") for split in splits], axis=1)
         for name in ("train", "val", "test")
     }
     several(file, **columns)
     for number in range(3):
-        found = load_dataset(node := compose_dataset("npz", path=str(file), split=number))
-        assert np.array_equal(masks_of(found), masks_of(splits[number])) and dataset_lacks(node) == []
+        loaded = load_dataset(node := compose_dataset("npz", path=str(file), split=number))
+        assert np.array_equal(masks_of(loaded), masks_of(splits[number])) and dataset_lacks(node) == []
     for number, message in (
         (None, "has 3 columns, a split each: choose one of them, as in dataset.split=0"),
         (3, "split=3 is out of range: train_mask has the splits 0 to 2"),

@@ -38,7 +38,7 @@ def overlaps(accesses: Sequence[Access]) -> Iterator[tuple[str, int, int, int]]:
     Args:
         accesses: of one launch, in the order in which the interpreter made them.
     """
-    writes = _columns([one for one in accesses if one.kind == WRITE])
+    writes = _columns([access for access in accesses if access.kind == WRITE])
     if writes is None:
         return
     address, program, operation, thread, barriers = writes
@@ -49,7 +49,7 @@ def overlaps(accesses: Sequence[Access]) -> Iterator[tuple[str, int, int, int]]:
     close = same & ~together & (program[1:] == program[:-1]) & (barriers[1:] == barriers[:-1])
     yield from _first(NO_BARRIER, close & (thread[1:] != thread[:-1]), address[1:], program[:-1], program[1:])
 
-    others = _columns([one for one in accesses if one.kind != WRITE], address[0], address[-1])
+    others = _columns([access for access in accesses if access.kind != WRITE], address[0], address[-1])
     if others is None:
         return
     at, reader, _, reading_thread, passed = others
@@ -68,16 +68,16 @@ def _columns(
     """Address, program, operation, thread and passed barriers of everything between two addresses, by address and then
     by time; None if there is nothing."""
     kept = [
-        (number, one, inside)
-        for number, one in enumerate(accesses)
-        if (inside := (one.addresses >= low) & (one.addresses <= high)).any()
+        (number, access, inside)
+        for number, access in enumerate(accesses)
+        if (inside := (access.addresses >= low) & (access.addresses <= high)).any()
     ]
     if not kept:
         return None
-    address = np.concatenate([one.addresses[inside] for _, one, inside in kept])
-    thread = np.concatenate([one.places[inside] + (one.block_size << 32) for _, one, inside in kept])
+    address = np.concatenate([access.addresses[inside] for _, access, inside in kept])
+    thread = np.concatenate([access.places[inside] + (access.block_size << 32) for _, access, inside in kept])
     counts = [inside.sum() for _, _, inside in kept]
-    numbers = np.array([(one.program, number, one.barriers) for number, one, _ in kept], np.int64)
+    numbers = np.array([(access.program, number, access.barriers) for number, access, _ in kept], np.int64)
     program, operation, barriers = np.repeat(numbers, counts, axis=0).T
     order = np.argsort(address, kind="stable")
     return address[order], program[order], operation[order], thread[order], barriers[order]
@@ -87,9 +87,9 @@ def _first(
     kind: str,
     wrong: NDArray[np.bool_],
     address: NDArray[np.uint64],
-    one: NDArray[np.int64],
+    program: NDArray[np.int64],
     other: NDArray[np.int64],
 ) -> Iterator[tuple[str, int, int, int]]:
     if wrong.any():
         place = int(np.argmax(wrong))
-        yield kind, int(address[place]), int(one[place]), int(other[place])
+        yield kind, int(address[place]), int(program[place]), int(other[place])

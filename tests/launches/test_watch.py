@@ -25,11 +25,11 @@ def padded(num_rows: int, width: int, stride: int, behind: int = 0) -> torch.Ten
 
 
 def test_clean_kernels() -> None:
-    x, out, one = padded(5, 41, 48), padded(5, 41, 48), torch.zeros(1)
+    x, out, total = padded(5, 41, 48), padded(5, 41, 48), torch.zeros(1)
     assert not faults_of("scale", (7,), x, out, 5, 41, 48, 48, 64, 41)
     assert (out == 2).all() and not out.as_strided((5, 7), (48, 1), 41).any()
     assert not faults_of("scale", (1,), padded(1, 3, 8), padded(1, 3, 8), 1, 3, 8, 8, 8, 3)
-    assert not faults_of("total", (3,), torch.ones(40), one, 40, 16, True) and one == 40
+    assert not faults_of("total", (3,), torch.ones(40), total, 40, 16, True) and total == 40
     numbers = torch.arange(32)
     assert not faults_of("shift", (2,), numbers, 16, 0)
     for kernel, tensors in (("reverse", (numbers[:16], torch.zeros(16).long())), ("zero_then_set", (torch.ones(16),))):
@@ -64,9 +64,9 @@ def test_written_padding() -> None:
 
 
 def test_programs_that_get_in_each_others_way() -> None:
-    found = faults_of("total", (3,), torch.ones(40), torch.zeros(1), 40, 16, False)
-    assert found[0] == "total: two programs write: out[0], programs (0, 0, 0) and (1, 0, 0)"
-    assert "what another one writes: out[0]" in found[1] and len(found) == 2
+    lines = faults_of("total", (3,), torch.ones(40), torch.zeros(1), 40, 16, False)
+    assert lines[0] == "total: two programs write: out[0], programs (0, 0, 0) and (1, 0, 0)"
+    assert "what another one writes: out[0]" in lines[1] and len(lines) == 2
     (line,) = faults_of("shift", (2,), torch.arange(48), 16, 16)
     assert line == "shift: a program accesses what another one writes: x[16], programs (1, 0, 0) and (0, 0, 0)"
 

@@ -38,13 +38,13 @@ class Argument:
         """Number, size and stride of each dimension that tells elements apart, the largest stride first."""
         sizes, strides = self.tensor.shape, self.tensor.stride()
         extents = [(size - 1) * stride for size, stride in zip(sizes, strides)]
-        found = [
+        dims = [
             (number, sizes[number], strides[number])
             for number in range(len(sizes))
             # A dimension of one element counts if its stride, the padded length of a row, is one.
             if strides[number] > 0 and (sizes[number] > 1 or strides[number] > sum(extents))
         ]
-        return sorted(found, key=lambda dim: -dim[2])
+        return sorted(dims, key=lambda dim: -dim[2])
 
     @functools.cached_property
     def _rows(self) -> tuple[int, int]:
@@ -127,10 +127,10 @@ class Launch:
     def finish(self) -> None:
         """Look for accesses that get in each other's way."""
         programs = list(self.programs)
-        for kind, address, one, other in overlaps(self.accesses):
+        for kind, address, own, other in overlaps(self.accesses):
             at = np.array([address], np.uint64)
             argument = next(some for some in self.arguments.values() if some.inside(at)[0])
-            who = f"program {programs[one]}" if one == other else f"programs {programs[one]} and {programs[other]}"
+            who = f"program {programs[own]}" if own == other else f"programs {programs[own]} and {programs[other]}"
             self._fault(f"{kind}: {argument.element(address)}, {who}", kind + argument.name)
 
     def _misplaced(
@@ -174,9 +174,9 @@ def watched() -> Iterator[list[str]]:
 
     def name_arguments(original: Any, self: Any, args: Any, kwargs: Any) -> Any:
         on_host = original(self, args, kwargs)
-        for name, one in (*zip(self.arg_names, on_host[0]), *on_host[1].items()):
-            if isinstance(one, torch.Tensor) and launch is not None:
-                launch.arguments[id(one)] = Argument(name, one)
+        for name, value in (*zip(self.arg_names, on_host[0]), *on_host[1].items()):
+            if isinstance(value, torch.Tensor) and launch is not None:
+                launch.arguments[id(value)] = Argument(name, value)
         return on_host
 
     def convert(original: Any, argument: Any) -> Any:
@@ -187,9 +187,9 @@ def watched() -> Iterator[list[str]]:
 
     def keep_the_argument(original: Any, self: Any, *operands: Any) -> Any:
         result = original(self, *operands)
-        for one in operands:
-            if isinstance(one, interpreter.TensorHandle) and ARGUMENT in one.attr:
-                result.set_attr(ARGUMENT, one.attr[ARGUMENT])
+        for operand in operands:
+            if isinstance(operand, interpreter.TensorHandle) and ARGUMENT in operand.attr:
+                result.set_attr(ARGUMENT, operand.attr[ARGUMENT])
         return result
 
     def set_program(original: Any, self: Any, *program: int) -> None:

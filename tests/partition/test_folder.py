@@ -85,12 +85,12 @@ def test_a_folder_keeps_facts_and_pairs(tmp_path: Path) -> None:
     prepared = Preparation(cfg, 3, bipartite()).in_memory()
     opened = open_folder(write_folder(prepared, tmp_path / "graph"))
     assert opened.facts.to_json() == prepared.facts.to_json() and opened.facts.nodes == prepared.facts.nodes
-    for one, other in zip(prepared.parts(), opened.parts()):
-        assert set(one.arrays) == set(other.arrays)
-        for name in one.arrays:
-            assert np.array_equal(one.arrays[name][:], other.arrays[name])
-            assert one.arrays[name].dtype == other.arrays[name].dtype
-        assert set(one.pairs) == set(LISTS) and one.first_pairs.shape == (3, len(one.node_id))
+    for part, other in zip(prepared.parts(), opened.parts()):
+        assert set(part.arrays) == set(other.arrays)
+        for name in part.arrays:
+            assert np.array_equal(part.arrays[name][:], other.arrays[name])
+            assert part.arrays[name].dtype == other.arrays[name].dtype
+        assert set(part.pairs) == set(LISTS) and part.first_pairs.shape == (3, len(part.node_id))
     old = opened.facts.to_json()  # of a version that did not count them
     assert old["nodes"]["links"].pop("num_without_negative") == 0
     assert GraphFacts.from_json(old).nodes == opened.facts.nodes
@@ -210,12 +210,12 @@ def test_two_jobs_that_prepare_the_same_graph_at_once_share_one_folder(tmp_path:
     jobs = [fork.Process(target=_prepare_together, args=(cfg, tmp_path / "x", barrier, results)) for _ in range(2)]
     for job in jobs:
         job.start()
-    found = [results.get(timeout=60) for _ in jobs]
+    outcomes = [results.get(timeout=60) for _ in jobs]
     for job in jobs:
         job.join()
         assert job.exitcode == 0
     (path,) = (tmp_path / "prepared").iterdir()
-    assert found == [(path, False)] * 2
+    assert outcomes == [(path, False)] * 2
     read_all(path)
 
 

@@ -40,9 +40,9 @@ def step(world: World, cfg: Config, graph: Graph, blind: bool) -> dict[str, Any]
     return step_of(prepare_run(world, cfg, graph, blind))
 
 
-def assert_equal_steps(one: dict[str, Any], other: dict[str, Any]) -> None:
-    assert one.keys() == other.keys()
-    for name, value in one.items():
+def assert_equal_steps(arrays: dict[str, Any], other: dict[str, Any]) -> None:
+    assert arrays.keys() == other.keys()
+    for name, value in arrays.items():
         if isinstance(value, np.ndarray):
             assert np.array_equal(value, other[name]), name
 
@@ -53,8 +53,8 @@ def test_a_machine_that_does_not_see_the_folder_gets_its_parts(ranks, kind: str,
     cfg = config(*layout_overrides(replication), "reorder=rcm", "runtime.dtype=float64", "model.dropout=0.4")
     graph = dense_graph(kind).graph()
     together, apart = (ranks(4)(step, cfg, graph, blind) for blind in (False, True))
-    for one, other in zip(together, apart):
-        assert_equal_steps(one, other)
+    for arrays, other in zip(together, apart):
+        assert_equal_steps(arrays, other)
 
 
 def key_and_step(world: World, cfg: Config) -> tuple[str, dict[str, Any]]:
@@ -107,16 +107,16 @@ def sizes_that_stay(world: World, cfg: Config, graph: Graph | None) -> int:
     """The largest number of elements of an array or tensor that a job holds after set-up."""
     job = set_up(cfg, world, Meter(world.device), graph)
     gc.collect()
-    found, waiting, most = set(), [job, *vars(job).values()], 0
+    seen, waiting, most = set(), [job, *vars(job).values()], 0
     while waiting:
-        one = waiting.pop()
-        if id(one) in found or isinstance(one, (type, World)) or type(one).__name__ in ("module", "function"):
+        item = waiting.pop()
+        if id(item) in seen or isinstance(item, (type, World)) or type(item).__name__ in ("module", "function"):
             continue
-        found.add(id(one))
-        if isinstance(one, (torch.Tensor, np.ndarray)):
-            most = max(most, one.size if isinstance(one, np.ndarray) else one.numel())
+        seen.add(id(item))
+        if isinstance(item, (torch.Tensor, np.ndarray)):
+            most = max(most, item.size if isinstance(item, np.ndarray) else item.numel())
             continue
-        waiting += gc.get_referents(one)
+        waiting += gc.get_referents(item)
     return most
 
 

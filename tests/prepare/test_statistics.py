@@ -57,14 +57,14 @@ def by_area(adj: np.ndarray, bounds: np.ndarray) -> np.ndarray:
 def test_statistics_equal_those_of_the_dense_matrix(self_loops: bool, weighted: bool) -> None:
     graph = uneven_graph(weighted)
     prepared = Preparation(config("partition=nnz"), 4, graph).in_memory()
-    found, bounds = count_statistics(prepared, self_loops), prepared.facts.partition.bounds
+    statistics, bounds = count_statistics(prepared, self_loops), prepared.facts.partition.bounds
     adj, stored = pattern(prepared, self_loops), pattern(prepared, False)
-    assert found.tile_density == pytest.approx(tiles_of(adj, bounds), rel=1e-12)
-    assert all(found.tile_density.values())
-    assert np.array_equal(found.structure.block_nnz, by_area(adj, bounds))
-    assert np.array_equal(found.structure.cell_nnz_after, by_area(stored, cells(NUM_NODES).bounds))
+    assert statistics.tile_density == pytest.approx(tiles_of(adj, bounds), rel=1e-12)
+    assert all(statistics.tile_density.values())
+    assert np.array_equal(statistics.structure.block_nnz, by_area(adj, bounds))
+    assert np.array_equal(statistics.structure.cell_nnz_after, by_area(stored, cells(NUM_NODES).bounds))
     before = by_area(graph.adjacency().toarray() != 0, cells(NUM_NODES).bounds)
-    assert np.array_equal(found.structure.cell_nnz_before, before)
+    assert np.array_equal(statistics.structure.cell_nnz_before, before)
 
 
 def test_statistics_are_arrays_and_back() -> None:

@@ -43,15 +43,15 @@ class Case:
 
 def drawn_edges(case: Case, hop: Hop) -> list[tuple[int, int, float, float]]:
     """(target, source, weight, factor) of each edge, targets and sources as GLOBAL ids."""
-    found = []
+    edges = []
     degree = np.diff(case.graph.indptr)
     for i, v in enumerate(hop.sources[hop.target_index]):
         count = hop.indptr[i + 1] - hop.indptr[i]
         for e in range(hop.indptr[i], hop.indptr[i + 1]):
             u = hop.sources[hop.indices[e]]
             factor = degree[v] / count if hop.factors is None else hop.factors[e]
-            found.append((int(v), int(u), case.adj[v, u], float(factor)))
-    return found
+            edges.append((int(v), int(u), case.adj[v, u], float(factor)))
+    return edges
 
 
 def dense_product(case: Case, hop: Hop[np.ndarray], propagation: Propagation) -> np.ndarray:

@@ -77,13 +77,13 @@ def content(batch: Minibatch) -> list[torch.Tensor]:
     held = [batch.x, batch.targets, torch.tensor(batch.total)]
     for block in batch.blocks:
         held += [block.source_id, block.own_id]
-        held += [block.product(one).spmm(torch.ones(len(block.source_id), 1)) for one in NEEDS.propagations]
+        held += [block.product(kind).spmm(torch.ones(len(block.source_id), 1)) for kind in NEEDS.propagations]
     return [tensor.clone() for tensor in held]
 
 
-def same_batches(one: list[list[torch.Tensor]], other: list[list[torch.Tensor]]) -> bool:
-    return len(one) == len(other) and all(
-        torch.equal(a, b) for first, second in zip(one, other) for a, b in zip(first, second, strict=True)
+def same_batches(batches: list[list[torch.Tensor]], other: list[list[torch.Tensor]]) -> bool:
+    return len(batches) == len(other) and all(
+        torch.equal(a, b) for first, second in zip(batches, other) for a, b in zip(first, second, strict=True)
     )
 
 

@@ -31,7 +31,7 @@ def chosen(num_nodes: int, count: int, seed: int = 1) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).choice(num_nodes, count, replace=False))
 
 
-def equal(one: Sequence[Hop[np.ndarray]], other: Sequence[Hop[np.ndarray]]) -> bool:
+def equal(hops: Sequence[Hop[np.ndarray]], other: Sequence[Hop[np.ndarray]]) -> bool:
     names = "sources", "target_index", "indptr", "indices", "places", "factors"
-    pairs = [(getattr(a, name), getattr(b, name)) for a, b in zip(one, other, strict=True) for name in names]
+    pairs = [(getattr(a, name), getattr(b, name)) for a, b in zip(hops, other, strict=True) for name in names]
     return all(a is b is None or (a.dtype == b.dtype and np.array_equal(a, b)) for a, b in pairs)

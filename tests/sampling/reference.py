@@ -37,8 +37,8 @@ def sample(
             else:
                 edges[v] = [row[k] for k in weighted(weight[row.start : row.stop], fanout, replace, word)]
         hops.append(edges)
-        found = {int(indices[place]) for places in edges.values() for place in places}
-        frontier = sorted(found.union(frontier))
+        neighbors = {int(indices[place]) for places in edges.values() for place in places}
+        frontier = sorted(neighbors.union(frontier))
     return hops
 
 

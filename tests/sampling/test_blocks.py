@@ -51,9 +51,9 @@ MODELS = {
 def dense_block(case: Case, hop: Hop[np.ndarray], request: BlockRequest) -> Block:
     """The block that ``BlockMaker`` should make, from dense matrices; only of draws without replacement."""
     products: dict[Propagation, BlockProduct] = {}
-    for one in request.propagations:
-        matrix = torch.from_numpy(dense_product(case, hop, one))
-        products[one] = BlockProduct(DenseMultiplication(matrix), DenseMultiplication(matrix.T))
+    for propagation in request.propagations:
+        matrix = torch.from_numpy(dense_product(case, hop, propagation))
+        products[propagation] = BlockProduct(DenseMultiplication(matrix), DenseMultiplication(matrix.T))
     ids, edges = hop.sources, {}
     rows = {int(v): i for i, v in enumerate(ids[hop.target_index])}
     place = {int(v): i for i, v in enumerate(ids)}
@@ -110,8 +110,8 @@ def test_products_and_edges_are_those_of_dense_matrices(
         values = torch.ones(csr.nnz) if csr.values is None else csr.values
         assert stage.factor is not None
         numbers = target, block.source_id[csr.indices.long()], values, stage.factor
-        found = sorted(zip(*(one.tolist() for one in numbers)))
-        assert np.allclose(found, sorted(edges))
+        entries = sorted(zip(*(column.tolist() for column in numbers)))
+        assert np.allclose(entries, sorted(edges))
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["pattern", "weights"])
@@ -123,8 +123,8 @@ def test_torch_operations_compute_the_bits_of_the_compiled_loops(weighted: bool,
     arrays = torch.from_numpy(case.graph.indptr.astype(np.int64)), None if weight is None else torch.from_numpy(weight)
     edges = HopEdges(tensors, *arrays, lambda tensor, dtype=None: tensor)
     assert torch.equal(edges.row_factor, edges.row_factor_torch())
-    for found, wanted in zip(with_self_loops_torch(tensors), with_self_loops(tensors), strict=True):
-        assert found.dtype == wanted.dtype and torch.equal(found, wanted)
+    for array, wanted in zip(with_self_loops_torch(tensors), with_self_loops(tensors), strict=True):
+        assert array.dtype == wanted.dtype and torch.equal(array, wanted)
     rng = np.random.default_rng(5)
     row, col = (torch.from_numpy(rng.random(count)) for count in (hop.num_targets, len(hop.sources)))
     for rows in (edges.rows(False), edges.rows(True)):
@@ -141,10 +141,10 @@ def test_counted_loops_spare_a_wait(num_targets: int) -> None:
     tensors = hop.tensors()
     num_loops = np.trace(case.adj[:num_targets, :num_targets] != 0)
     with HostWaits([tensors.indptr, tensors.indices, tensors.target_index]) as waits:
-        found = with_self_loops_torch(replace(tensors, num_loops=int(num_loops)))
+        arrays = with_self_loops_torch(replace(tensors, num_loops=int(num_loops)))
     assert waits.counts == {}
-    for one, wanted in zip(found, with_self_loops(tensors), strict=True):
-        assert one.dtype == wanted.dtype and torch.equal(one, wanted)
+    for array, wanted in zip(arrays, with_self_loops(tensors), strict=True):
+        assert array.dtype == wanted.dtype and torch.equal(array, wanted)
 
 
 def gradients(model: torch.nn.Module, x: Tensor, blocks: list[Block], weight: Tensor) -> list[Tensor]:
@@ -179,8 +179,8 @@ def test_models_on_sampled_blocks_are_those_on_dense_ones(name: str, weighted: b
         dense = [*sampled[:num_rows], *(dense_block(case, hop, request) for hop in reversed(hops))]
         x = features[sampled[0].source_id]
         weight = torch.from_numpy(np.random.default_rng(1).standard_normal((len(targets), NUM_CLASSES)))
-        for found, wanted in zip(gradients(model, x, sampled, weight), gradients(model, x, dense, weight), strict=True):
-            torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-11)
+        for value, wanted in zip(gradients(model, x, sampled, weight), gradients(model, x, dense, weight), strict=True):
+            torch.testing.assert_close(value, wanted, rtol=1e-9, atol=1e-11)
 
 
 class Messages(MessageConv):
@@ -189,8 +189,8 @@ class Messages(MessageConv):
         self.weight = torch.nn.Parameter(torch.linspace(-1, 1, NUM_FEATURES, dtype=torch.float64))
 
     def message(self, x_source: Tensor, x_target: Tensor, edge_value: Tensor | None) -> Tensor:
-        found = torch.tanh(x_source * self.weight - x_target)
-        return found if edge_value is None else found * edge_value
+        message = torch.tanh(x_source * self.weight - x_target)
+        return message if edge_value is None else message * edge_value
 
 
 @pytest.mark.sample(3)
@@ -232,8 +232,8 @@ def test_messages_on_sampled_blocks(aggregation: str, self_loops: bool) -> None:
         (out * weight).sum().backward()
         assert x.grad is not None and conv.weight.grad is not None
         outcomes.append((out.detach(), x.grad, conv.weight.grad))
-    for found, wanted in zip(*outcomes):
-        torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-12)
+    for result, wanted in zip(*outcomes):
+        torch.testing.assert_close(result, wanted, rtol=1e-11, atol=1e-12)
 
 
 def test_sums_over_drawn_neighbours_are_unbiased() -> None:
@@ -241,15 +241,15 @@ def test_sums_over_drawn_neighbours_are_unbiased() -> None:
     case, request = Case.of(weighted=False), replace(EVERY, edges=())
     maker, sampler = BlockMaker(case.host(request), request, torch.float64, CPU), case.sampler([3])
     x, count = torch.tensor(case.graph.features).double(), 2_000
-    sums = {one: torch.zeros(2, NUM_NODES, NUM_FEATURES, dtype=torch.float64) for one in request.propagations}
+    sums = {kind: torch.zeros(2, NUM_NODES, NUM_FEATURES, dtype=torch.float64) for kind in request.propagations}
     for epoch in range(count):
         (hop,) = sampler.sample(np.arange(NUM_NODES), epoch)
         block = maker.block(hop)
-        for one in request.propagations:
-            y = block.product(one).spmm(x)
-            sums[one] += torch.stack([y, y * y])
-    for one, (total, squares) in sums.items():
-        wanted = torch.from_numpy(normalize(case.adj, one.normalization, one.self_loops)) @ x
+        for kind in request.propagations:
+            y = block.product(kind).spmm(x)
+            sums[kind] += torch.stack([y, y * y])
+    for kind, (total, squares) in sums.items():
+        wanted = torch.from_numpy(normalize(case.adj, kind.normalization, kind.self_loops)) @ x
         mean = total / count
         error = ((squares / count - mean**2).clamp(min=0) / count).sqrt()
-        assert ((mean - wanted).abs() <= 5 * error + 1e-9).all(), one
+        assert ((mean - wanted).abs() <= 5 * error + 1e-9).all(), kind

@@ -39,7 +39,7 @@ def rows_by_batch(world: World, keys: list[str], num_rows: int, num_epochs: int)
     """Which rows stay on the device in each batch, and how many hits the loader counts."""
     meter = Meter(world.device)
     training = set_up_sampled(minibatch_config(*KEYS, *keys), world, meter)
-    source, found = training.loader.features, []  # type: ignore[attr-defined]
+    source, batches = training.loader.features, []  # type: ignore[attr-defined]
     peak = TensorPeak(world.device)
     with left(num_rows + world.rank), closing(training.loader) as loader:
         for epoch in range(1, num_epochs + 1):
@@ -48,8 +48,8 @@ def rows_by_batch(world: World, keys: list[str], num_rows: int, num_epochs: int)
                 kept = np.flatnonzero(source._slot >= 0).tolist()
                 training.watched_step(batch, peak)
                 held = sum(map(len, source.tensors()))
-                found.append({"kept": kept, "held": held, "counts": meter.take().counts})
-    return found
+                batches.append({"kept": kept, "held": held, "counts": meter.take().counts})
+    return batches
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -63,9 +63,9 @@ def test_the_second_batch_has_the_rows_for_which_there_is_room(ranks, size: int,
         first, *others = batches
         assert first["kept"] == [] and first["held"] == 0 and not first["counts"].get("hits")
         assert first["counts"]["fetched_bytes"] == first["counts"]["input_rows"] * ROW_BYTES
-        assert all(one["kept"] == expected and one["held"] == 50 + rank for one in others)
-        assert sum(one["counts"]["hits"] for one in others) > 0
-        filled = [one["counts"].get("filled_bytes", 0) for one in others]
+        assert all(batch["kept"] == expected and batch["held"] == 50 + rank for batch in others)
+        assert sum(batch["counts"]["hits"] for batch in others) > 0
+        filled = [batch["counts"].get("filled_bytes", 0) for batch in others]
         assert filled == [(50 + rank) * ROW_BYTES, *[0] * (len(others) - 1)]
 
 
@@ -74,15 +74,15 @@ def test_memory_is_taken_once(ranks, cache: str) -> None:
     """Also where all rows that are read fit, and there are more of them in a later epoch."""
     for num_rows in (40, 390, 4000):
         (batches,) = ranks(1)(rows_by_batch, [f"cache={cache}", "sampler.fanouts=[2,2]"], num_rows, 3)
-        assert {one["held"] for one in batches[1:]} == {min(num_rows, 400)}
-        assert all(len(one["kept"]) <= num_rows for one in batches)
+        assert {batch["held"] for batch in batches[1:]} == {min(num_rows, 400)}
+        assert all(len(batch["kept"]) <= num_rows for batch in batches)
         if num_rows == 40:
-            assert all(len(one["kept"]) == num_rows for one in batches[1:])
+            assert all(len(batch["kept"]) == num_rows for batch in batches[1:])
 
 
 def test_an_epoch_of_one_batch_is_enough(ranks) -> None:
     batches = ranks(2)(rows_by_batch, ["cache=degree", "loader.batch_size=400"], 50, 2)[1]
-    assert [len(one["kept"]) for one in batches] == [0, 51]
+    assert [len(batch["kept"]) for batch in batches] == [0, 51]
 
 
 def curve(world: World, cfg: Any, num_rows: int) -> dict[str, Any]:
@@ -103,9 +103,9 @@ def test_the_curve_is_the_same_with_any_room_after_any_batch(ranks, tmp_path: Pa
         for num_rows, workers in ((0, 0), (60, 0), (60, 2), (4000, 1)):
             name = f"{size}.{num_rows}.{workers}"
             more = [*KEYS, f"cache={cache}", f"loader.num_workers={workers}"]
-            found = ranks(size)(curve, cfg(name, *more), num_rows)[0]
-            same(found, plain, 0)  # to the bit
-            rate = found["record"]["sampling"]["hit_rate"]
+            cached = ranks(size)(curve, cfg(name, *more), num_rows)[0]
+            same(cached, plain, 0)  # to the bit
+            rate = cached["record"]["sampling"]["hit_rate"]
             assert (rate == 0) == (num_rows == 0 and size == 1)
             if num_rows == 60:
                 middle = checkpoints(tmp_path / name)[4]
@@ -117,10 +117,10 @@ def test_the_curve_is_the_same_with_any_room_after_any_batch(ranks, tmp_path: Pa
 
 def test_the_peak_has_the_cache(ranks, tmp_path: Path) -> None:
     keys = [*KEYS, "cache=degree", "dataset.num_features=64", "train.epochs=1", "runtime.threads=1"]
-    found = [
+    results = [
         ranks(1)(curve, minibatch_config(*keys, f"run_dir={tmp_path / str(rows)}"), rows)[0] for rows in (0, 10_000)
     ]
-    peaks = [one["record"]["peak_tensor_bytes"] for one in found]
+    peaks = [result["record"]["peak_tensor_bytes"] for result in results]
     # The second batch, which has the cache beside it, is another one than the first.
     assert 0.8 * 400 * 64 * 4 < peaks[1] - peaks[0] <= 400 * 64 * 4
 

@@ -37,8 +37,8 @@ def accesses(counts: dict[int, list[int]], row_bytes: int = 500_000) -> Accesses
 
 
 def test_the_nodes_that_most_nodes_read() -> None:
-    found = [CacheByDegree(size).rows(accesses({}), 1).tolist() for size in (0, 0.4, 0.5, 1, 1.5, 2, 99, np.inf)]
-    assert found == [[], [], [0], [0, 1], [0, 1, 2], [0, 1, 2, 4], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
+    rows = [CacheByDegree(size).rows(accesses({}), 1).tolist() for size in (0, 0.4, 0.5, 1, 1.5, 2, 99, np.inf)]
+    assert rows == [[], [], [0], [0, 1], [0, 1, 2], [0, 1, 2, 4], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
     assert CacheNothing().rows(accesses({}), 1).tolist() == [] and len(CacheAll().rows(accesses({}), 1)) == 5
     assert CacheByDegree(1).rows(accesses({}, row_bytes=0), 1).tolist() == [0, 1, 2, 3, 4]  # features without columns
 
@@ -68,9 +68,9 @@ def test_the_nodes_that_presampled_epochs_read() -> None:
 
 def test_the_nodes_that_the_next_epochs_read() -> None:
     known = accesses({1: [5, 0, 0, 0, 1], 2: [0, 5, 0, 0, 1], 3: [0, 0, 0, 9, 8], 4: [0, 0, 0, 0, 0]})
-    one, two = CacheExactly(1), CacheExactly(0.5, horizon=2)
-    assert [one.rows(known, epoch).tolist() for epoch in (1, 2, 3, 4)] == [[0, 4], [1, 4], [3, 4], []]
-    assert [two.rows(known, epoch).tolist() for epoch in (1, 2, 3, 4)] == [
+    next_epoch, next_two = CacheExactly(1), CacheExactly(0.5, horizon=2)
+    assert [next_epoch.rows(known, epoch).tolist() for epoch in (1, 2, 3, 4)] == [[0, 4], [1, 4], [3, 4], []]
+    assert [next_two.rows(known, epoch).tolist() for epoch in (1, 2, 3, 4)] == [
         [0],
         [0],
         [3],
@@ -158,26 +158,26 @@ def hits_of_epochs(world: World, keys: list[str]) -> dict[str, Any]:
     cfg = minibatch_config(*GRAPH, "loader.batch_size=30", "runtime.device=cpu", "model.hidden_channels=4", *keys)
     meter = Meter(world.device)
     job = set_up_sampled(cfg, world, meter)
-    loader, found = job.loader, []
+    loader, counts = job.loader, []
     for epoch in range(1, EPOCHS + 1):
         meter.take()
         for _ in loader.epoch(epoch):
             pass
-        found.append(meter.take().counts)
+        counts.append(meter.take().counts)
     batches = loader.sampler
     reads = [
         Counter(node for number in range(batches.num_batches) for node in batches.sample(epoch, number).inputs.tolist())
         for epoch in range(1, EPOCHS + 1)
     ]
     loader.close()
-    return {"counts": found, "reads": reads}
+    return {"counts": counts, "reads": reads}
 
 
 def test_weighted_draws_read_other_rows(ranks) -> None:
     """So that the tests of caches below are other ones than those of uniform draws."""
     plain = [key for key in WEIGHTED if key != "sampler.weighted=true"]
-    found = [ranks(1)(hits_of_epochs, keys)[0]["reads"] for keys in (WEIGHTED, plain)]
-    assert all(one != other for one, other in zip(*found, strict=True))
+    reads = [ranks(1)(hits_of_epochs, keys)[0]["reads"] for keys in (WEIGHTED, plain)]
+    assert all(weighted != uniform for weighted, uniform in zip(*reads, strict=True))
 
 
 def oracle(reads: list[Counter], room: int) -> int:
@@ -192,14 +192,13 @@ def test_exact_hits_are_those_of_the_oracle(ranks, sampler: str, size: int) -> N
     room = int(SHARE * 400)
     for horizon in (1, 2, 4):
         keys = [*SAMPLERS[sampler], "cache=exact", f"cache.megabytes={room * 3 * 4 / 1e6}", f"cache.horizon={horizon}"]
-        for found in ranks(size)(hits_of_epochs, keys):
+        for outcome in ranks(size)(hits_of_epochs, keys):
             for first in range(0, EPOCHS, horizon):
-                hits = sum(one.get("hits", 0) for one in found["counts"][first : first + horizon])
-                assert hits == oracle(found["reads"][first : first + horizon], room)
-            for one, reads in zip(found["counts"], found["reads"], strict=True):
-                assert (
-                    one["input_rows"] == reads.total() and one["input_rows"] - one["hits"] == one["fetched_bytes"] / 12
-                )
+                hits = sum(counts.get("hits", 0) for counts in outcome["counts"][first : first + horizon])
+                assert hits == oracle(outcome["reads"][first : first + horizon], room)
+            for counts, reads in zip(outcome["counts"], outcome["reads"], strict=True):
+                assert counts["input_rows"] == reads.total()
+                assert counts["input_rows"] - counts["hits"] == counts["fetched_bytes"] / 12
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -211,8 +210,8 @@ def test_auto_fetches_little_more_than_the_best(ranks, sampler: str) -> None:
             keys = [*SAMPLERS[sampler], f"cache={cache}", f"cache.megabytes={room * 3 * 4 / 1e6}"]
             # The first epoch fills an empty cache, whichever it is.
             fetched[cache] = [
-                sum(one["fetched_bytes"] + one["filled_bytes"] for one in found["counts"][1:])
-                for found in ranks(size)(hits_of_epochs, keys)
+                sum(counts["fetched_bytes"] + counts["filled_bytes"] for counts in outcome["counts"][1:])
+                for outcome in ranks(size)(hits_of_epochs, keys)
             ]
         for of_rank in zip(*fetched.values(), strict=True):
             assert of_rank[-1] <= 1.03 * min(of_rank), (room, fetched)
@@ -221,13 +220,13 @@ def test_auto_fetches_little_more_than_the_best(ranks, sampler: str) -> None:
 def contents(world: World, keys: list[str], epochs: list[int]) -> list[list[int]]:
     cfg = minibatch_config(*GRAPH, "loader.batch_size=30", "runtime.device=cpu", *keys)
     loader = set_up_sampled(cfg, world, Meter(world.device)).loader
-    found = []
+    rows = []
     for epoch in epochs:
         next(loader.epoch(epoch, first=2))  # in mid-epoch
         features = loader.features  # type: ignore[attr-defined]
-        found.append(np.flatnonzero(features._slot >= 0).tolist())
+        rows.append(np.flatnonzero(features._slot >= 0).tolist())
     loader.close()
-    return found
+    return rows
 
 
 @pytest.mark.parametrize("cache", ["degree", "presample", "exact", "auto"])
@@ -235,21 +234,21 @@ def test_a_run_that_goes_on_has_the_same_content(ranks, cache: str) -> None:
     keys = [f"cache={cache}", "cache.megabytes=0.001", *(["cache.horizon=2"] if cache == "exact" else [])]
     every = ranks(2)(contents, keys, [1, 2, 3, 4])
     for epoch in (2, 3, 4):
-        for (alone,), one in zip(ranks(2)(contents, keys, [epoch]), every, strict=True):
-            assert alone == one[epoch - 1] and alone
+        for (alone,), whole in zip(ranks(2)(contents, keys, [epoch]), every, strict=True):
+            assert alone == whole[epoch - 1] and alone
 
 
 def test_every_cache_gives_the_same_curve(ranks, tmp_path: Path) -> None:
     from tests.sampling.training import run, same  # its fixture makes graphs
 
-    found = {}
+    results = {}
     for cache in ("none", "all", "exact", "presample", "auto"):
         keys = [*GRAPH, f"cache={cache}", *(["cache.megabytes=0.001"] if cache not in ("none", "all") else [])]
         cfg = minibatch_config(
             *keys, "train.epochs=3", "loader.batch_size=50", f"run_dir={tmp_path / cache}", "runtime.threads=1"
         )
-        found[cache] = ranks(2)(run, cfg)[0]
-        same(found[cache], found["none"], 0)  # to the bit
-    rates = {name: one["record"]["sampling"]["hit_rate"] for name, one in found.items()}
+        results[cache] = ranks(2)(run, cfg)[0]
+        same(results[cache], results["none"], 0)  # to the bit
+    rates = {name: result["record"]["sampling"]["hit_rate"] for name, result in results.items()}
     assert rates["none"] == 0 and rates["all"] == 1 and 0 < rates["presample"] <= rates["exact"] < 1
-    assert found["all"]["record"]["sampling"]["fetched_bytes"] == 0
+    assert results["all"]["record"]["sampling"]["fetched_bytes"] == 0

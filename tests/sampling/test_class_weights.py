@@ -65,10 +65,10 @@ def test_a_loss_changes_no_normaliser() -> None:
         output = torch.from_numpy(rng.standard_normal((50, 3))).to(dtype)
         assert task.total(targets) == pytest.approx(exact, rel=1e-15)
         assert task.total(targets.flip(0)) == task.total(targets)
-        found = task.loss(output, targets, task.total(targets)).double()
+        loss = task.loss(output, targets, task.total(targets)).double()
         wanted = torch.nn.functional.cross_entropy(output, targets, torch.tensor(values, dtype=dtype), reduction="sum")
         tolerance = {torch.float64: 1e-14, torch.float32: 1e-5}.get(dtype, 0.05)
-        torch.testing.assert_close(found, wanted.double() / exact, rtol=tolerance, atol=0)
+        torch.testing.assert_close(loss, wanted.double() / exact, rtol=tolerance, atol=0)
         fresh = MultiLabel(multi, class_weight=values)  # has computed no loss in another type
         assert torch.equal(several.loss(output, labels, 7.0), fresh.loss(output, labels, 7.0))
         assert several.total(labels) == 150 and numbers.total(torch.zeros(50, 1)) == 50

@@ -40,16 +40,16 @@ def batches_of(graph: Graph, num_hops: int, group_size: int) -> ClusterBatches:
 
 def test_clusters_are_all_nodes_once_and_cut_few_edges() -> None:
     adj, graph = graph_of(weighted=False)
-    found = prepare_clusters(graph, 1, 6)
-    assert np.array_equal(np.sort(found[ORDER]), np.arange(NUM_NODES)) and len(found[BOUNDS]) == 7
+    clusters = prepare_clusters(graph, 1, 6)
+    assert np.array_equal(np.sort(clusters[ORDER]), np.arange(NUM_NODES)) and len(clusters[BOUNDS]) == 7
     part = np.empty(NUM_NODES, int)
-    part[found[ORDER]] = np.repeat(np.arange(6), np.diff(found[BOUNDS]))
+    part[clusters[ORDER]] = np.repeat(np.arange(6), np.diff(clusters[BOUNDS]))
     target, source = np.nonzero(adj)
     assert (part[target] == part[source]).mean() > 0.5  # of random clusters, a sixth
-    assert np.array_equal(prepare_clusters(graph, 1, 6)[ORDER], found[ORDER])
+    assert np.array_equal(prepare_clusters(graph, 1, 6)[ORDER], clusters[ORDER])
     for number in (1, NUM_NODES):
-        one = prepare_clusters(graph, 1, number)
-        assert len(one[BOUNDS]) == number + 1 and np.array_equal(np.sort(one[ORDER]), np.arange(NUM_NODES))
+        clusters = prepare_clusters(graph, 1, number)
+        assert len(clusters[BOUNDS]) == number + 1 and np.array_equal(np.sort(clusters[ORDER]), np.arange(NUM_NODES))
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["pattern", "weights"])
@@ -74,9 +74,9 @@ def test_blocks_are_the_normalised_subgraphs_of_the_groups(weighted: bool, group
     assert len(blocks) == 3 and blocks[0] is blocks[1] and blocks[-1].own_id.tolist() == targets.tolist()
     for block, rows in ((blocks[0], sources), (blocks[-1], targets)):
         assert block.source_id.tolist() == sources.tolist() and block.own_id.tolist() == rows.tolist()
-        for one in NEEDS.propagations:
-            wanted = torch.from_numpy(normalize(sub, one.normalization, one.self_loops)[np.isin(sources, rows)])
-            product = block.product(one)
+        for kind in NEEDS.propagations:
+            wanted = torch.from_numpy(normalize(sub, kind.normalization, kind.self_loops)[np.isin(sources, rows)])
+            product = block.product(kind)
             torch.testing.assert_close(product.multiply(torch.eye(len(sources)).double()), wanted)
             torch.testing.assert_close(product.multiply_t(torch.eye(len(rows)).double()), wanted.T.contiguous())
         for edge_set in NEEDS.edges:
@@ -86,8 +86,8 @@ def test_blocks_are_the_normalised_subgraphs_of_the_groups(weighted: bool, group
             (stage,) = block.stages(edge_set)
             values = np.ones(stage.csr.nnz) if stage.csr.values is None else stage.csr.values.numpy()
             shape = len(rows), len(sources)
-            found = csr_array((values, stage.csr.indices.numpy(), stage.csr.indptr.numpy()), shape).toarray()
-            assert np.array_equal(found, stored[np.isin(sources, rows)])
+            matrix = csr_array((values, stage.csr.indices.numpy(), stage.csr.indptr.numpy()), shape).toarray()
+            assert np.array_equal(matrix, stored[np.isin(sources, rows)])
             assert stage.factor is not None and (stage.factor == 1).all()
 
 

@@ -52,11 +52,11 @@ def test_a_wrong_key_is_one_line(tmp_path: Path) -> None:
 
 def descendants(pid: int) -> dict[int, int]:
     """The processes below ``pid``, each with its parent."""
-    found = {}
+    parents = {}
     for file in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, file.read_text().split()):
-            found |= {child: pid, **descendants(child)}
-    return found
+            parents |= {child: pid, **descendants(child)}
+    return parents
 
 
 @pytest.mark.sample(6)

@@ -54,8 +54,8 @@ def test_fetched_features_are_those_that_the_codec_keeps(codec: Codec, dtype: to
             for inputs in INPUTS:
                 missing = source.missing(inputs)
                 assert missing.tolist() == [node for node in inputs.tolist() if node not in before]
-                for found in (fetch(source, inputs), source.place(inputs, torch.from_numpy(rows[missing]))):
-                    assert found.dtype == dtype and torch.equal(found, kept[inputs])
+                for fetched in (fetch(source, inputs), source.place(inputs, torch.from_numpy(rows[missing]))):
+                    assert fetched.dtype == dtype and torch.equal(fetched, kept[inputs])
     assert source.row_bytes == 5 * rows.itemsize
 
 
@@ -72,8 +72,8 @@ def test_ids_on_the_device_find_their_rows_if_all_are_there(codec: Codec) -> Non
         source.begin(epoch)
         assert source.has_all == {*nodes}.issuperset([1, 2, 3])
         for ids in ([1, 3], [2], []) if source.has_all else ():
-            found = source.place(torch.tensor(ids, dtype=torch.int32), source.gather(np.empty(0, np.int64)))
-            assert found.tolist() == features[ids].tolist()
+            placed = source.place(torch.tensor(ids, dtype=torch.int32), source.gather(np.empty(0, np.int64)))
+            assert placed.tolist() == features[ids].tolist()
 
 
 def test_a_cache_without_a_horizon_is_asked_once() -> None:
@@ -116,14 +116,14 @@ def test_words_that_are_there_or_not_stay_exact() -> None:
 
 def test_what_a_codec_has_learnt_is_kept_and_checked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     features = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
-    files, found = Cache(str(tmp_path)), []
+    files, kept = Cache(str(tmp_path)), []
     Counted.encodings = 0
     for change in (0, 0, 1, 0):
-        found.append(encoded(Counted(), files, {"name": "counted"}, Features(features + np.float32(change), "float32")))
+        kept.append(encoded(Counted(), files, {"name": "counted"}, Features(features + np.float32(change), "float32")))
     assert Counted.encodings == 2  # for two graphs
-    for rows, state in (found[1], found[3]):
-        np.testing.assert_array_equal(rows, found[0][0])
-        np.testing.assert_array_equal(state["step"], found[0][1]["step"])
+    for rows, state in (kept[1], kept[3]):
+        np.testing.assert_array_equal(rows, kept[0][0])
+        np.testing.assert_array_equal(state["step"], kept[0][1]["step"])
     encoded(Counted(), files, {"name": "counted", "bits": 7}, Features(features, "float32"))
     assert Counted.encodings == 3
     for file in (tmp_path / "encoded").iterdir():  # one bit of each is another one
@@ -148,12 +148,12 @@ def test_a_codec_with_a_state_serves_every_rank_and_worker(ranks, tmp_path: Path
         "kept": (1, ["loader.num_workers=2", "cache=degree", "cache.megabytes=1e-5"]),
         "three": (3, ["loader.num_workers=1"]),
     }
-    found = [
+    results = [
         ranks(p)(run, case(graph_files["directed"], tmp_path / name, *keys, *more))[0]
         for name, (p, more) in ways.items()
     ]
-    same(found[0], found[1], 0)
-    same(found[0], found[2], 1e-9)
+    same(results[0], results[1], 0)
+    same(results[0], results[2], 1e-9)
     assert len([*(tmp_path / "kept" / "encoded").iterdir()]) == 1
 
 
@@ -198,15 +198,15 @@ def test_any_number_of_ranks_gives_the_same_curve(
     results = [ranks(size)(run, case(graph_files["directed"], tmp_path / f"p{size}", *keys))[0] for size in (1, 3)]
     same(*results, 1e-9)
     plain = ranks(1)(run, case(graph_files["directed"], tmp_path / "plain", *MODELS["sage"]))[0]
-    found, before = (one["record"]["sampling"] for one in (results[0], plain))
-    memory = [one["record"]["peak_tensor_bytes"] for one in (results[0], plain)]
+    sampling, before = (result["record"]["sampling"] for result in (results[0], plain))
+    memory = [result["record"]["peak_tensor_bytes"] for result in (results[0], plain)]
     assert before["fetched_bytes"] > 0
     if name == "bfloat16":
-        assert results[0]["loss"] != plain["loss"] and found["fetched_bytes"] == before["fetched_bytes"] / 4
+        assert results[0]["loss"] != plain["loss"] and sampling["fetched_bytes"] == before["fetched_bytes"] / 4
         np.testing.assert_allclose(results[0]["loss"], plain["loss"], rtol=0.02)
     else:
         same(results[0], plain, 0)  # to the bit
-        fetched = found["fetched_bytes"]
+        fetched = sampling["fetched_bytes"]
         assert fetched == 0 if name == "all cached" else 0 < fetched < before["fetched_bytes"]
         all_rows = 8 * dense_graph("directed").graph().features.size
         kept = memory[0] - memory[1]
@@ -214,14 +214,14 @@ def test_any_number_of_ranks_gives_the_same_curve(
         least = all_rows if name == "all cached" else 1
         most = all_rows if name == "all cached" else all_rows - 1
         assert least <= kept <= most + rounding
-    assert found["codec"]["name"] in ("none", "bfloat16") and found["cache"]["name"] in ("none", "degree")
+    assert sampling["codec"]["name"] in ("none", "bfloat16") and sampling["cache"]["name"] in ("none", "degree")
 
 
 def test_slots_are_as_wide_as_encoded_rows() -> None:
-    found = {}
+    slot_bytes = {}
     for codec in ("none", "bfloat16"):
         cfg = minibatch_config(f"codec={codec}", "loader.num_workers=1", "runtime.device=cpu")
         with world_of_one(cfg.runtime) as world:
             with closing(set_up_sampled(cfg, world, Meter(CPU)).loader) as loader:
-                (found[codec],) = (size for _, size in loader.arrivals.workers.memory())
-    assert found["bfloat16"] < 0.8 * found["none"]
+                (slot_bytes[codec],) = (size for _, size in loader.arrivals.workers.memory())
+    assert slot_bytes["bfloat16"] < 0.8 * slot_bytes["none"]

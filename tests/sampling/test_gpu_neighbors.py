@@ -86,9 +86,9 @@ def test_hops_that_reach_more_than_the_graph(way: str) -> None:
     host, device = of_graph(starts, np.concatenate(rows), [6, 4, 9], way, loops=True)
     for targets in (np.array([17, 18]), np.array([0, 5])):  # isolated nodes; one that reads all
         wanted = host.sample(targets, 7)
-        found = device.sample(targets, 7)
-        check(found, wanted)
-        for hop, other in zip(found, wanted, strict=True):
+        hops = device.sample(targets, 7)
+        check(hops, wanted)
+        for hop, other in zip(hops, wanted, strict=True):
             row = np.repeat(other.target_index, np.diff(other.indptr))
             assert hop.num_loops == (other.indices == row).sum()
             assert hop.places is not None and len(hop.sources.untyped_storage()) <= 4 * 33
@@ -150,9 +150,9 @@ def test_refused_words_are_drawn_again(replace: bool) -> None:
     packed = signed(key[0] | key[1] << 32)
     count = torch.tensor([num_targets], device=DEVICE)
     draw[(1,)](indptr, targets, starts, places, count, fanout, 2, 1, packed, replace, THREADS)
-    found = places.reshape(num_targets, fanout) - indptr[:-1, None]
+    draws = places.reshape(num_targets, fanout) - indptr[:-1, None]
     wanted = [uniform(degree, fanout, replace, partial(random_word, key, 1, 2, v)) for v in range(20)]
-    assert found.tolist() == wanted
+    assert draws.tolist() == wanted
 
 
 def test_graphs_without_edges_and_batches_without_targets() -> None:

@@ -33,13 +33,13 @@ def test_training_is_that_of_the_host(
     model: str,
     cache: str,
 ) -> None:
-    found = []
+    results = []
     for on_gpu in ("true", "false"):
         keys = [*MODELS[model], "train.epochs=2", f"loader.sample_on_gpu={on_gpu}", "model.dropout=0", f"cache={cache}"]
         cfg = case(graph_files[kind], tmp_path / on_gpu, *keys)
         with world_of_one(cfg.runtime) as world:
-            found.append(run(world, cfg))
-    same(*found, 1e-9)
+            results.append(run(world, cfg))
+    same(*results, 1e-9)
 
 
 WAYS = {
@@ -62,13 +62,13 @@ def wide_graph(tmp_path: Path) -> Path:
 @pytest.mark.gpu
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_of_a_batch_to_a_gpu_is_the_same(tmp_path: Path, wide_graph: Path, way: str) -> None:
-    found = []
+    results = []
     for name, keys in (("plain", []), (way, WAYS[way])):
         cfg = case(wide_graph, tmp_path / name, *MODELS["sage"], *keys)
         with world_of_one(cfg.runtime) as world:
             assert world.device.type == "cuda"
-            found.append(run(world, cfg))
-    same(*found, 1e-12)
+            results.append(run(world, cfg))
+    same(*results, 1e-12)
 
 
 def test_what_cannot_sample_on_a_gpu_says_so(tmp_path: Path, graph_files: dict[str, Path]) -> None:

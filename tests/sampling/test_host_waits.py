@@ -42,7 +42,7 @@ def test_the_host_waits_once_in_a_step(
         state, batches = training.state, training.loader.epoch(1)
         state.model.train()
         training.step(next(batches)).read()  # what is allocated and compiled once
-        before = [one.clone() for one in state.model.parameters()]
+        before = [parameter.clone() for parameter in state.model.parameters()]
         with HostWaits(state.tensors(), [state.gradients._stop], training.loader.tensors()) as waits:
             results = training.step(next(batches))
             assert waits.counts == {}

@@ -81,25 +81,25 @@ def test_training_is_that_with_gathered_features(
     kind: str,
     dtype: str,
 ) -> None:
-    keys, found = [*READING[name], f"runtime.dtype={dtype}", "loader.batch_size=7", "runtime.device=cpu"], []
+    keys, results = [*READING[name], f"runtime.dtype={dtype}", "loader.batch_size=7", "runtime.device=cpu"], []
     for folder in ("in place", "gathered"):
         cfg = case(graph_files[kind], tmp_path / folder, "train.checkpoint_every=1", *keys)
         with world_of_one(cfg.runtime) as world:
-            found.append(run(world, cfg))
+            results.append(run(world, cfg))
         monkeypatch.setattr(Stack, "contract", reads_copies)
-    assert found[0]["loss"] == found[1]["loss"] and torch.equal(found[0]["model"], found[1]["model"])
+    assert results[0]["loss"] == results[1]["loss"] and torch.equal(results[0]["model"], results[1]["model"])
     for key in COUNTS:
-        assert found[0]["record"]["sampling"][key] == found[1]["record"]["sampling"][key]
+        assert results[0]["record"]["sampling"][key] == results[1]["record"]["sampling"][key]
 
 
 @pytest.mark.parametrize("keys", [["loader.num_workers=2"], ["loader.split=pagraph"]], ids=["workers", "pagraph"])
 def test_ranks_and_workers(ranks, tmp_path: Path, graph_files: dict[str, Path], keys: list[str]) -> None:
     path, keys = graph_files["directed"], [*READING["sage"], *keys]
-    found = result(ranks, 2, path, tmp_path / "in place", keys)
+    in_place = result(ranks, 2, path, tmp_path / "in place", keys)
     gathered = result(ranks, 2, path, tmp_path / "gathered", [*keys, "cache=degree", "cache.megabytes=0"])
-    assert found["loss"] == gathered["loss"] and torch.equal(found["model"], gathered["model"])
+    assert in_place["loss"] == gathered["loss"] and torch.equal(in_place["model"], gathered["model"])
     for key in COUNTS:
-        assert found["record"]["sampling"][key] == gathered["record"]["sampling"][key]
+        assert in_place["record"]["sampling"][key] == gathered["record"]["sampling"][key]
 
 
 @pytest.mark.parametrize("name", [*READING, *NOT_READING])
@@ -115,15 +115,15 @@ def test_which_models_read_in_place(name: str, graph_files: dict[str, Path], tmp
 
 
 def test_a_slot_of_a_worker_has_no_features() -> None:
-    found = {}
+    slot_bytes = {}
     for cache in ("none", "degree"):
         keys = f"cache={cache}", "model=sage", "model.input_dropout=0", "loader.num_workers=1", "runtime.device=cpu"
         cfg = minibatch_config(*keys)
         with world_of_one(cfg.runtime) as world:
             with closing(set_up_sampled(cfg, world, Meter(CPU)).loader) as loader:
                 assert loader.arrivals is not None
-                (found[cache],) = (size for _, size in loader.arrivals.workers.memory())
-    assert found["none"] < 0.8 * found["degree"]
+                (slot_bytes[cache],) = (size for _, size in loader.arrivals.workers.memory())
+    assert slot_bytes["none"] < 0.8 * slot_bytes["degree"]
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["pattern", "weights"])
@@ -153,16 +153,16 @@ def test_layers_and_gradients_against_dense_matrices(weighted: bool, relu: bool)
     if mask is not None:
         kept = mask_of(mask, wanted)
         wanted = wanted.relu() * kept
-    found = block.product(MEAN).linear_beside(x, block, weight, bias, Activation(relu, mask))
+    gathered = block.product(MEAN).linear_beside(x, block, weight, bias, Activation(relu, mask))
     rows = InputRows(features, block.source_id.int())
     read = block.product(MEAN).linear_beside(rows, block, weight, bias, Activation(relu, mask))
-    assert found is not None and read is not None
+    assert gathered is not None and read is not None
     exact = gradients(wanted, x, weight, bias)
-    for one, other in zip(gradients(found, x, weight, bias), exact, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-12)
-    assert torch.equal(read, found)
-    for one, other in zip(gradients(read, weight, bias)[1:], exact[2:], strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-12)
+    for gradient, other in zip(gradients(gathered, x, weight, bias), exact, strict=True):
+        torch.testing.assert_close(gradient, other, rtol=1e-11, atol=1e-12)
+    assert torch.equal(read, gathered)
+    for gradient, other in zip(gradients(read, weight, bias)[1:], exact[2:], strict=True):
+        torch.testing.assert_close(gradient, other, rtol=1e-11, atol=1e-12)
 
 
 def mask_of(mask: Any, like: Tensor) -> Tensor:

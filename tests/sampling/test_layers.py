@@ -46,9 +46,9 @@ def bisected(weights: list[int], size: int) -> list[float]:
 def test_probabilities_add_up_to_the_size(size: int) -> None:
     random = np.random.default_rng(0)
     for weights in ([1] * 40, [100, 100, 1, 1, 1, 1, 1], [7], [], random.zipf(1.5, 500).clip(max=10**6).tolist()):
-        found = inclusion(np.array(weights, np.int64), size)
-        np.testing.assert_allclose(found, bisected(weights, size), rtol=1e-9)
-        assert sum(found) == pytest.approx(min(size, len(weights)))
+        chances = inclusion(np.array(weights, np.int64), size)
+        np.testing.assert_allclose(chances, bisected(weights, size), rtol=1e-9)
+        assert sum(chances) == pytest.approx(min(size, len(weights)))
 
 
 def uniform(node: int, hop: int, epoch: int) -> float:
@@ -60,14 +60,12 @@ def expected(graph: HostGraph, own: set[int], every: set[int], sizes: list[int],
     """The sources of each hop, and its edges as (target, source) -> factor; a graph may have an arc once only."""
     hops = []
     for hop, size in enumerate(sizes):
-        read = {
-            node: [int(one) for one in graph.indices[graph.indptr[node] : graph.indptr[node + 1]]] for node in every
-        }
-        candidates = sorted({one for nodes in read.values() for one in nodes})
-        arcs = [sum(nodes.count(one) for nodes in read.values()) for one in candidates]
+        read = {node: graph.indices[graph.indptr[node] : graph.indptr[node + 1]].tolist() for node in every}
+        candidates = sorted({source for nodes in read.values() for source in nodes})
+        arcs = [sum(nodes.count(source) for nodes in read.values()) for source in candidates]
         chances = dict(zip(candidates, bisected(arcs, size)))
-        kept = {one for one in candidates if uniform(one, hop, epoch) < chances[one]}
-        edges = {(node, one): 1 / chances[one] for node in own for one in read[node] if one in kept}
+        kept = {source for source in candidates if uniform(source, hop, epoch) < chances[source]}
+        edges = {(node, source): 1 / chances[source] for node in own for source in read[node] if source in kept}
         own = own | {source for _, source in edges}
         every = every | kept
         hops.append({"sources": sorted(own), "edges": edges})
@@ -84,15 +82,15 @@ def test_hops_are_those_of_the_definition(sizes: list[int], parts: int) -> None:
         for epoch, batch in ((1, graph.train[::3]), (2, graph.train), (3, graph.train[:1]), (4, graph.train[:0])):
             for rank in range(parts):
                 own = sampler.part(batch, rank, parts)
-                found = sampler.sample(own, epoch, batch)
+                hops = sampler.sample(own, epoch, batch)
                 wanted = expected(graph, {*own.tolist()}, {*batch.tolist()}, sizes, epoch)
                 targets = own
-                for hop, one in zip(found, wanted, strict=True):
-                    assert hop.sources.tolist() == one["sources"]
+                for hop, definition in zip(hops, wanted, strict=True):
+                    assert hop.sources.tolist() == definition["sources"]
                     assert hop.sources[hop.target_index].tolist() == targets.tolist()
                     rows = np.repeat(targets, np.diff(hop.indptr))
                     pairs = zip(rows.tolist(), hop.sources[hop.indices].tolist(), strict=True)
-                    assert dict(zip(pairs, hop.factors.tolist())) == pytest.approx(one["edges"], rel=1e-9)
+                    assert dict(zip(pairs, hop.factors.tolist())) == pytest.approx(definition["edges"], rel=1e-9)
                     targets = hop.sources
 
 
@@ -107,14 +105,14 @@ def test_a_product_has_the_expected_value_of_the_whole_one() -> None:
     plain = Propagation("none", False)
     maker = BlockMaker(graph, BlockRequest(propagations=(plain,)), torch.float64, torch.device("cpu"))
     x = torch.randn(60, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    found = []
+    products = []
     for epoch in range(600):
         (hop,) = LayerBatches(graph, [12], SEED).sample(graph.train, epoch)
         (block,) = maker.blocks([hop], graph.train)
-        found.append(block.product(plain).spmm(x[torch.from_numpy(hop.sources).long()]).numpy())
-    mean, error = np.mean(found, 0), np.std(found, 0) / np.sqrt(len(found)) + 1e-12
+        products.append(block.product(plain).spmm(x[torch.from_numpy(hop.sources).long()]).numpy())
+    mean, error = np.mean(products, 0), np.std(products, 0) / np.sqrt(len(products)) + 1e-12
     assert np.abs((mean - (dense @ x.numpy())[:20]) / error).max() < 5
-    assert np.std(found) > 0.1
+    assert np.std(products) > 0.1
 
 
 SIZES = ["sampler=layer", "sampler.sizes=[6,9]"]
@@ -136,12 +134,12 @@ def test_any_number_of_ranks_gives_the_same_curve(
     model: str,
 ) -> None:
     ways = {"1": (1, []), "2": (2, []), "3": (3, ["loader.num_workers=1", "cache=exact", "cache.megabytes=1e-4"])}
-    found = [
+    results = [
         ranks(size)(run, case(graph_files[kind], tmp_path / name, *MODELS[model], *SIZES, *more))[0]
         for name, (size, more) in ways.items()
     ]
-    for other in found[1:]:
-        same(found[0], other, 1e-9)
+    for other in results[1:]:
+        same(results[0], other, 1e-9)
 
 
 @pytest.mark.parametrize("kind", ["directed", "weighted"])
@@ -152,11 +150,11 @@ def test_layers_that_hold_all_neighbours_are_all_neighbours(
     kind: str,
 ) -> None:
     every = ["sampler=layer", "sampler.sizes=[1000,1000]"], ["sampler.fanouts=[-1,-1]"]
-    one, other = (
+    by_layer, by_fanout = (
         ranks(1)(run, case(graph_files[kind], tmp_path / str(turn), "model=gcn", *keys))[0]
         for turn, keys in enumerate(every)
     )
-    same(one, other, 1e-12)
+    same(by_layer, by_fanout, 1e-12)
 
 
 def reads_of(world: World, keys: list[str]) -> int:

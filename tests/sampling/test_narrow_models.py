@@ -31,7 +31,7 @@ OUTPUTS = ("one number", "one label", "two classes")
 
 @pytest.fixture(scope="module", autouse=True)
 def graph_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder, rng, found = tmp_path_factory.mktemp("graphs"), np.random.default_rng(2), {}
+    folder, rng, paths = tmp_path_factory.mktemp("graphs"), np.random.default_rng(2), {}
     graph = dense_graph("weighted").graph()
     masked = {"test_mask": ~graph.train_mask & ~graph.val_mask, "num_classes": 0}
     labels = {
@@ -40,9 +40,9 @@ def graph_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "two classes": rng.integers(0, 2, graph.num_nodes),
     }
     for name in OUTPUTS:
-        found[name] = folder / f"{name.replace(' ', '_')}.npz"
-        replace(graph, labels=labels[name], **masked).save(found[name])
-    return found
+        paths[name] = folder / f"{name.replace(' ', '_')}.npz"
+        replace(graph, labels=labels[name], **masked).save(paths[name])
+    return paths
 
 
 def keys_of(path: Path, outputs: str, run_dir: Path, model: list[str]) -> list[str]:
@@ -53,9 +53,9 @@ def keys_of(path: Path, outputs: str, run_dir: Path, model: list[str]) -> list[s
     ]  # fmt: skip
 
 
-def same(one: dict[str, Any], other: dict[str, Any]) -> None:
-    np.testing.assert_allclose(one["loss"], other["loss"], rtol=1e-9)
-    metrics, others = one["record"]["metrics"], other["record"]["metrics"]
+def same(result: dict[str, Any], other: dict[str, Any]) -> None:
+    np.testing.assert_allclose(result["loss"], other["loss"], rtol=1e-9)
+    metrics, others = result["record"]["metrics"], other["record"]["metrics"]
     assert metrics.keys() == others.keys() and None not in metrics.values()
     np.testing.assert_allclose(list(metrics.values()), list(others.values()), rtol=1e-9)
 
@@ -98,10 +98,10 @@ def test_ranks_and_workers_train_without_neighbours(ranks, tmp_path: Path, graph
 
     alone = case("alone")
     with world_of_one(alone.runtime) as world:
-        one = run(world, alone)
+        single = run(world, alone)
     both = ranks(2)(run_all, [case("p2"), case("w2", "loader.num_workers=1")])[0]
-    assert both[0]["loss"] == both[1]["loss"] and one["loss"][0] > one["loss"][-1]
-    same(one, both[0])
+    assert both[0]["loss"] == both[1]["loss"] and single["loss"][0] > single["loss"][-1]
+    same(single, both[0])
 
 
 def run_all(world: World, cases: list[MinibatchConfig]) -> list[dict[str, Any]]:

@@ -71,13 +71,13 @@ def test_a_node_has_the_same_neighbours_in_every_batch() -> None:
     sampler = NeighborSampler(indptr, indices, [6, 4])
 
     def rows(targets: np.ndarray) -> list[dict[int, list[int]]]:
-        found = []
+        neighbors = []
         for hop in sampler.sample(targets, 5):
             names = hop.sources[hop.target_index]
-            found.append(
+            neighbors.append(
                 {int(v): hop.sources[hop.indices[a:b]].tolist() for v, a, b in zip(names, hop.indptr, hop.indptr[1:])}
             )
-        return found
+        return neighbors
 
     targets = chosen(2_000, 300)
     whole = rows(targets)
@@ -97,8 +97,8 @@ def test_counted_reads_are_those_of_the_batches(fanouts: list[int], replace: boo
     for epoch in (1, 2):
         read = [batch if not fanouts else sampler.sample(batch, epoch)[-1].sources for batch in batches]
         wanted = np.bincount(np.concatenate(read), minlength=500)
-        found = sampler.counts(batches, epoch)
-        assert found.dtype == np.int32 and np.array_equal(found, wanted) and wanted.max() > 1
+        counts = sampler.counts(batches, epoch)
+        assert counts.dtype == np.int32 and np.array_equal(counts, wanted) and wanted.max() > 1
 
 
 def test_every_edge_exists_none_twice_and_fanouts_are_kept() -> None:
@@ -163,13 +163,13 @@ def test_each_neighbour_is_equally_likely(degree: int, replace: bool) -> None:
 
 def test_each_set_of_neighbours_is_equally_likely() -> None:
     sampler = NeighborSampler(*star(6), [3], keep_places=True)
-    found = Counter[tuple[int, ...]]()
+    draws = Counter[tuple[int, ...]]()
     for epoch in range(20_000):
         places = sampler.sample(np.array([0]), epoch)[0].places
         assert places is not None
-        found[tuple(sorted(places.tolist()))] += 1
-    assert set(found) == set(combinations(range(6), 3))
-    assert stats.chisquare(list(found.values())).pvalue > 1e-4
+        draws[tuple(sorted(places.tolist()))] += 1
+    assert set(draws) == set(combinations(range(6), 3))
+    assert stats.chisquare(list(draws.values())).pvalue > 1e-4
 
 
 def test_draws_of_nodes_hops_and_epochs_are_independent() -> None:
@@ -180,9 +180,9 @@ def test_draws_of_nodes_hops_and_epochs_are_independent() -> None:
 
     def first(seed: int, epoch: int, hop: int) -> np.ndarray:
         sampler = NeighborSampler(indptr, indices, [1] * (hop + 1), seed=seed, keep_places=True)
-        found = sampler.sample(np.arange(num_nodes), epoch)[hop].places
-        assert found is not None
-        return found % degree
+        places = sampler.sample(np.arange(num_nodes), epoch)[hop].places
+        assert places is not None
+        return places % degree
 
     base = first(1, 1, 0)
     others = [np.roll(base, 1), first(1, 2, 0), first(1, 1, 1), first(2, 1, 0), first(1 + 2**32, 1, 0)]

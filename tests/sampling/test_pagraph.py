@@ -26,10 +26,10 @@ from tests.sampling.training import run
 
 def reads(indptr: np.ndarray, indices: np.ndarray, node: int, num_hops: int) -> set[int]:
     """A node, and what it reads in at most ``num_hops`` hops."""
-    found = {node}
+    nodes = {node}
     for _ in range(num_hops):
-        found |= {int(other) for one in found for other in indices[indptr[one] : indptr[one + 1]]}
-    return found
+        nodes |= {int(source) for target in nodes for source in indices[indptr[target] : indptr[target + 1]]}
+    return nodes
 
 
 def expected(indptr, indices, train, num_parts: int, num_hops: int) -> tuple[list[set[int]], list[set[int]]]:
@@ -48,15 +48,15 @@ def expected(indptr, indices, train, num_parts: int, num_hops: int) -> tuple[lis
     return targets, nodes
 
 
-def check(found: CrossFreeParts, indptr: np.ndarray, indices: np.ndarray, num_hops: int) -> None:
-    targets, nodes = expected(indptr, indices, found.train, found.num_parts, num_hops)
-    for part in range(found.num_parts):
-        assert {*found.train[found.part == part].tolist()} == targets[part]
-        assert {*found.nodes(part).tolist()} == nodes[part] and found.num_nodes[part] == len(nodes[part])
+def check(parts: CrossFreeParts, indptr: np.ndarray, indices: np.ndarray, num_hops: int) -> None:
+    targets, nodes = expected(indptr, indices, parts.train, parts.num_parts, num_hops)
+    for part in range(parts.num_parts):
+        assert {*parts.train[parts.part == part].tolist()} == targets[part]
+        assert {*parts.nodes(part).tolist()} == nodes[part] and parts.num_nodes[part] == len(nodes[part])
     held = set().union(*nodes)
     copies = sum(map(len, nodes)) - len(held)
-    assert found.redundancy == pytest.approx(copies / found.num_parts / (len(indptr) - 1))
-    assert found.num_train.tolist() == [len(one) for one in targets]
+    assert parts.redundancy == pytest.approx(copies / parts.num_parts / (len(indptr) - 1))
+    assert parts.num_train.tolist() == [len(own) for own in targets]
 
 
 @pytest.mark.parametrize("num_parts", [1, 2, 3, 8, 65])
@@ -73,8 +73,8 @@ def test_small_graphs(kind: str) -> None:
     graph = dense_graph(kind).graph()
     train = np.flatnonzero(graph.train_mask)
     for some in (train, train[:0], train[:1]):
-        found = cross_partition_free(graph.indptr.astype(np.int64), graph.indices, some, 3, 2)
-        check(found, graph.indptr, graph.indices, 2)
+        parts = cross_partition_free(graph.indptr.astype(np.int64), graph.indices, some, 3, 2)
+        check(parts, graph.indptr, graph.indices, 2)
     with pytest.raises(ConfigError, match="a graph cannot be cut into 0 parts: choose 1 or more"):
         cross_partition_free(graph.indptr, graph.indices, train, 0, 2)
 
@@ -83,16 +83,16 @@ def test_small_graphs(kind: str) -> None:
 def test_no_part_reads_another_one_and_parts_are_balanced(num_parts: int) -> None:
     indptr, indices = random_graph(20_000, 3.0, 2)
     train = np.sort(np.random.default_rng(0).choice(20_000, 13_000, replace=False))
-    found = cross_partition_free(indptr, indices, train, num_parts, 2)
-    assert found.imbalance < 1.02 and found.num_train.min() > 0.98 * len(train) / num_parts
+    parts = cross_partition_free(indptr, indices, train, num_parts, 2)
+    assert parts.imbalance < 1.02 and parts.num_train.min() > 0.98 * len(train) / num_parts
     sampler = NeighborSampler(indptr, indices, [3, 3])
     for part in range(num_parts):
         held = np.zeros(20_000, bool)
-        held[found.nodes(part)] = True
+        held[parts.nodes(part)] = True
         for epoch in (1, 2):
-            for hop in sampler.sample(train[found.part == part], epoch):
+            for hop in sampler.sample(train[parts.part == part], epoch):
                 assert held[hop.sources].all()
-    assert found.redundancy > 0
+    assert parts.redundancy > 0
 
 
 KEYS = [
@@ -117,21 +117,21 @@ def batches_of_rank(world: World, keys: list[str]) -> list[list[tuple[list[int],
     """Targets and total of each batch of two epochs."""
     loader = set_up_sampled(minibatch_config(*keys), world, Meter(world.device)).loader
     samples = [[loader.sampler.sample(epoch, number) for number in range(loader.num_batches)] for epoch in (1, 2)]
-    return [[(one.targets.tolist(), one.total) for one in epoch] for epoch in samples]
+    return [[(sample.targets.tolist(), sample.total) for sample in epoch] for epoch in samples]
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_every_rank_shuffles_training_nodes_of_its_own(ranks, size: int) -> None:
-    found = ranks(size)(batches_of_rank, SPLIT)
-    own = [{node for targets, _ in one[0] for node in targets} for one in found]
+    batches = ranks(size)(batches_of_rank, SPLIT)
+    own = [{node for targets, _ in epochs[0] for node in targets} for epochs in batches]
     assert sum(map(len, own)) == len(set().union(*own)) == 180  # 0.6 of the nodes train
     for epoch in (0, 1):
-        for rank, one in enumerate(found):
-            assert Counter(node for targets, _ in one[epoch] for node in targets) == Counter(own[rank])
-            assert all(len(targets) <= -(-40 // size) for targets, _ in one[epoch])
-        for parts in zip(*(one[epoch] for one in found), strict=True):
+        for rank, epochs in enumerate(batches):
+            assert Counter(node for targets, _ in epochs[epoch] for node in targets) == Counter(own[rank])
+            assert all(len(targets) <= -(-40 // size) for targets, _ in epochs[epoch])
+        for parts in zip(*(epochs[epoch] for epochs in batches), strict=True):
             assert {total for _, total in parts} == {sum(len(targets) for targets, _ in parts)}
-    assert found[0][0] != found[0][1]
+    assert batches[0][0] != batches[0][1]
 
 
 def losses_of_unions(world: World, batches: list[list[list[int]]]) -> list[float]:
@@ -147,13 +147,13 @@ def losses_of_unions(world: World, batches: list[list[list[int]]]) -> list[float
 
     sampler.sample, training.loader.num_batches = sample, len(batches[0])
     with mock.patch.object(SampledSteps, "evaluate", lambda steps, look: {"val_accuracy": 0.0}):
-        return [one.loss for one in fit(training).epochs]
+        return [epoch.loss for epoch in fit(training).epochs]
 
 
 def test_losses_are_those_of_one_process_with_the_same_batches(ranks, tmp_path: Path) -> None:
-    found = ranks(3)(batches_of_rank, SPLIT)
+    batches = ranks(3)(batches_of_rank, SPLIT)
     unions = [
-        [sorted(sum((targets for targets, _ in parts), [])) for parts in zip(*(one[e] for one in found))]
+        [sorted(sum((targets for targets, _ in parts), [])) for parts in zip(*(epochs[e] for epochs in batches))]
         for e in (0, 1)
     ]
     (expected,) = ranks(1)(losses_of_unions, unions)
@@ -187,8 +187,8 @@ def test_a_run_goes_on_in_mid_epoch_with_as_many_ranks(ranks, tmp_path: Path) ->
         ranks(2)(run, cfg)
 
 
-def same_end(found: list[float], whole: list[float]) -> None:
-    np.testing.assert_allclose(found, whole[len(whole) - len(found) :], rtol=1e-12)
+def same_end(losses: list[float], whole: list[float]) -> None:
+    np.testing.assert_allclose(losses, whole[len(whole) - len(losses) :], rtol=1e-12)
 
 
 def test_clusters_are_not_divided() -> None:

@@ -71,8 +71,8 @@ def test_skip_connections_are_their_formulas(name: str, kind: str, width: int) -
     outputs = model(precomputed.input(block, rows), [block, block]), expected
     torch.testing.assert_close(*outputs, rtol=1e-10, atol=1e-10)
     gradients = [torch.autograd.grad((output * factor).sum(), list(model.parameters())) for output in outputs]
-    for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+    for gradient, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(gradient, other, rtol=1e-10, atol=1e-10)
 
 
 MODELS = {
@@ -96,7 +96,7 @@ def test_with_all_neighbours_training_is_the_same(
     kind: str,
     model: str,
 ) -> None:
-    found = {}
+    results = {}
     for name, size, more in (
         ("plain", 1, [EVERY[False]]),
         ("once", 1, [EVERY[True], "loader.precompute=true"]),
@@ -107,9 +107,9 @@ def test_with_all_neighbours_training_is_the_same(
         ),
     ):
         keys = [*MODELS[model], "model.input_dropout=0", *more]
-        found[name] = ranks(size)(run, case(graph_files[kind], tmp_path / name, *keys))[0]
-    same(found["plain"], found["once"], 1e-9)
-    same(found["once"], found["ranks"], 1e-9)
+        results[name] = ranks(size)(run, case(graph_files[kind], tmp_path / name, *keys))[0]
+    same(results["plain"], results["once"], 1e-9)
+    same(results["once"], results["ranks"], 1e-9)
 
 
 @pytest.mark.sample(2)
@@ -125,10 +125,10 @@ def test_samples_have_a_hop_less_on_any_number_of_ranks(
     more: list[str],
 ) -> None:
     keys = ["model=gcn", "model.input_dropout=0", "loader.precompute=true", *more]
-    found = [ranks(size)(run, case(graph_files["directed"], tmp_path / str(size), *keys))[0] for size in (1, 2)]
+    results = [ranks(size)(run, case(graph_files["directed"], tmp_path / str(size), *keys))[0] for size in (1, 2)]
     if "loader.split=pagraph" not in more:
-        same(*found, 1e-9)
-    assert np.isfinite(found[1]["loss"]).all()
+        same(*results, 1e-9)
+    assert np.isfinite(results[1]["loss"]).all()
 
 
 @pytest.mark.parametrize(

@@ -86,16 +86,16 @@ def trace(world: World, cfg: MinibatchConfig, kind: str, rehearses: bool) -> dic
         return {
             "losses": [epoch.loss for epoch in result.epochs],
             "bytes and counts": [(epoch.cost.bytes_received, epoch.cost.counts) for epoch in result.epochs],
-            "parameters": [one.detach().flatten().tolist() for one in training.state.model.parameters()],
-            "buffers": [one.detach().flatten().tolist() for one in training.state.model.buffers()],
+            "parameters": [parameter.detach().flatten().tolist() for parameter in training.state.model.parameters()],
+            "buffers": [buffer.detach().flatten().tolist() for buffer in training.state.model.buffers()],
             "random numbers": torch.get_rng_state().tolist(),
         }
 
 
-def assert_no_trace(found: dict[str, Any], plain: dict[str, Any]) -> None:
+def assert_no_trace(rehearsed: dict[str, Any], plain: dict[str, Any]) -> None:
     for name, value in plain.items():
-        assert found[name] == value, name
-    assert 0 < found["losses"][0] < float("inf")
+        assert rehearsed[name] == value, name
+    assert 0 < rehearsed["losses"][0] < float("inf")
 
 
 @pytest.mark.sample(20)
@@ -113,9 +113,9 @@ def test_every_rank_rehearses(ranks, world_size: int, run: str) -> None:
     """The parts of some ranks are empty."""
     kind, *keys = RUNS[run]
     cfg = case(*keys, "loader.batch_size=2")
-    found, plain = (ranks(world_size)(trace, cfg, kind, rehearses) for rehearses in (True, False))
-    for one, other in zip(found, plain, strict=True):
-        assert_no_trace(one, other)
+    rehearsed, plain = (ranks(world_size)(trace, cfg, kind, rehearses) for rehearses in (True, False))
+    for of_rank, other in zip(rehearsed, plain, strict=True):
+        assert_no_trace(of_rank, other)
 
 
 @contextmanager

@@ -81,8 +81,8 @@ def test_every_machine_has_the_rows(ranks, tmp_path: Path, local_size: int, kept
     expected, (temporary, folder) = codec.encode(FEATURES), (tmp_path / "temporary", tmp_path / "kept")
     temporary.mkdir()
     for sees_all in (False, True):
-        found = ranks(4)(rows_of, local_size, str(folder) if kept else None, str(temporary), codec, sees_all)
-        for rows, writable in found:
+        results = ranks(4)(rows_of, local_size, str(folder) if kept else None, str(temporary), codec, sees_all)
+        for rows, writable in results:
             assert rows.dtype == expected.dtype and not writable
             np.testing.assert_array_equal(rows, expected)
         assert not [*temporary.iterdir()]
@@ -127,20 +127,20 @@ def test_a_full_disk_is_one_line_on_every_rank(ranks, tmp_path: Path) -> None:
 
 
 def test_a_kept_file_is_checked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def found(features: np.ndarray = FEATURES, keys: str = "mine", dtype: str = "float32") -> tuple[np.ndarray, dict]:
+    def written(features: np.ndarray = FEATURES, keys: str = "mine", dtype: str = "float32") -> tuple[np.ndarray, dict]:
         with RowFiles(Cache(str(tmp_path)), {"name": keys}) as files:
             return files.write(Counted(), Features(features, dtype))
 
     Counted.encodings = 0
-    first = found()
+    first = written()
     assert Counted.encodings == 1
-    for rows, state in (found(), found()):
+    for rows, state in (written(), written()):
         np.testing.assert_array_equal(rows, first[0])
         np.testing.assert_array_equal(state["step"], first[1]["step"])
     assert Counted.encodings == 1
-    found(FEATURES + 1)
-    found(keys="another")
-    found(dtype="float64")
+    written(FEATURES + 1)
+    written(keys="another")
+    written(dtype="float64")
     assert Counted.encodings == 4 and not caplog.records
     for damage in ("bit", "end", "file", "about"):
         for file in (tmp_path / "encoded").iterdir():
@@ -158,11 +158,11 @@ def test_a_kept_file_is_checked(tmp_path: Path, caplog: pytest.LogCaptureFixture
             file.write_bytes(content)
         caplog.clear()
         Counted.encodings = 0
-        again = found()
+        again = written()
         np.testing.assert_array_equal(again[0], first[0])
         assert Counted.encodings == 1 and len(caplog.records) == 1
         assert caplog.records[0].levelno == logging.WARNING and "cannot be read" in caplog.text
-        found(FEATURES + 1), found(keys="another"), found(dtype="float64")
+        written(FEATURES + 1), written(keys="another"), written(dtype="float64")
 
 
 def test_a_codec_that_encodes_rows_gets_some_at_a_time(tmp_path: Path) -> None:
@@ -236,13 +236,13 @@ def test_rows_lie_beside_the_graph_that_was_prepared_for_the_evaluation(
     assert not was_there
     for turn in range(2):
         cfg.run_dir = str(tmp_path / f"run{turn}")
-        found = ranks(size)(run, cfg)[0]
-        assert found["record"]["prepared"] == str(prepared)
+        result = ranks(size)(run, cfg)[0]
+        assert result["record"]["prepared"] == str(prepared)
         assert [*(cache / "prepared").iterdir()] == [prepared] and len([*(cache / "encoded").iterdir()]) == 2
         assert turn == 0 or before == {file: file.stat().st_mtime_ns for file in cache.rglob("*.np?")}
         before = {file: file.stat().st_mtime_ns for file in cache.rglob("*.np?")}
     plain = ranks(size)(run, case(graph_files["directed"], tmp_path / "plain", *keys))[0]
-    same(found, plain, 0)
+    same(result, plain, 0)
     with np.load(graph_files["directed"]) as arrays_of_file:
         content = dict(arrays_of_file)
     changed = tmp_path / "changed.npz"

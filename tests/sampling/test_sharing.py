@@ -24,24 +24,24 @@ def arrays() -> dict[str, np.ndarray]:
 
 def shared(world: World, local_size: int) -> tuple[dict[str, np.ndarray], list[bool]]:
     """What a rank gets where ``local_size`` ranks share a machine, and which of the arrays it may write to."""
-    found = share(replace(world, local_size=local_size), arrays() if world.rank == 0 else None)
-    return {name: one.copy() for name, one in found.items()}, [one.flags.writeable for one in found.values()]
+    held = share(replace(world, local_size=local_size), arrays() if world.rank == 0 else None)
+    return {name: array.copy() for name, array in held.items()}, [array.flags.writeable for array in held.values()]
 
 
 @pytest.mark.parametrize("local_size", [4, 2, 1])
 def test_every_rank_of_every_machine_has_the_same_arrays(ranks, local_size: int) -> None:
     wanted = arrays()
-    for found, writable in ranks(4)(shared, local_size):
-        assert found.keys() == wanted.keys()
-        for name, one in wanted.items():
-            assert found[name].dtype == one.dtype and np.array_equal(found[name], one)
+    for held, writable in ranks(4)(shared, local_size):
+        assert held.keys() == wanted.keys()
+        for name, array in wanted.items():
+            assert held[name].dtype == array.dtype and np.array_equal(held[name], array)
         if local_size > 1:
-            assert not any(flag for flag, one in zip(writable, wanted.values()) if one.size)
+            assert not any(flag for flag, array in zip(writable, wanted.values()) if array.size)
 
 
 def test_one_rank_keeps_its_arrays(ranks) -> None:
-    ((found, writable),) = ranks(1)(shared, 1)
-    assert all(np.array_equal(found[name], one) for name, one in arrays().items()) and all(writable)
+    ((held, writable),) = ranks(1)(shared, 1)
+    assert all(np.array_equal(held[name], array) for name, array in arrays().items()) and all(writable)
 
 
 def without_memory(world: World) -> str:

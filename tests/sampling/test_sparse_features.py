@@ -52,23 +52,23 @@ def settings(path: Path, folder: Path, sparse: bool, *keys: str) -> Any:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_training_is_that_with_dense_features(tmp_path: Path, words: Path, name: str) -> None:
-    found = []
+    results = []
     for sparse in (True, False):
         cfg = settings(words, tmp_path / str(sparse), sparse, *MODELS[name])
         with world_of_one(cfg.runtime) as world:
-            found.append(run(world, cfg))
-    np.testing.assert_allclose(found[0]["loss"], found[1]["loss"], rtol=1e-12)
-    torch.testing.assert_close(found[0]["model"], found[1]["model"], rtol=1e-10, atol=1e-10)
+            results.append(run(world, cfg))
+    np.testing.assert_allclose(results[0]["loss"], results[1]["loss"], rtol=1e-12)
+    torch.testing.assert_close(results[0]["model"], results[1]["model"], rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("keys", [[], ["loader.num_workers=2"]], ids=["here", "workers"])
 def test_ranks_and_workers(ranks, tmp_path: Path, words: Path, keys: list[str]) -> None:
-    found, dense = (
+    result, dense = (
         ranks(2)(run, settings(words, tmp_path / str(sparse), sparse, *MODELS["sage"], *keys))[0]
         for sparse in (True, False)
     )
-    np.testing.assert_allclose(found["loss"], dense["loss"], rtol=1e-12)
-    sampling = found["record"]["sampling"]
+    np.testing.assert_allclose(result["loss"], dense["loss"], rtol=1e-12)
+    sampling = result["record"]["sampling"]
     assert sampling["input_rows"] == dense["record"]["sampling"]["input_rows"]
     features = csr_array(dense_graph("words").features)
     assert sampling["fetched_bytes"] == sampling["input_rows"] * (features.nnz * 12 // features.shape[0])

@@ -72,14 +72,14 @@ def test_a_run_goes_on_from_any_batch_on_any_number_of_ranks(
     keep = ["train.checkpoint_every=1", "train.checkpoint_every_batches=1", "train.keep_checkpoints=100"]
     keys = [*MODELS["sage"], "schedule=cosine", *keep]
     whole = ranks(2)(run, case(graph_files["directed"], tmp_path / "whole", *keys))[0]
-    found = checkpoints(tmp_path / "whole")
+    saved = checkpoints(tmp_path / "whole")
     places = [(epoch, count) for epoch in range(EPOCHS + 1) for count in range(3)]
-    assert [place_of(one) for one in found] == places[1 : 3 * EPOCHS + 1]
+    assert [place_of(file) for file in saved] == places[1 : 3 * EPOCHS + 1]
     for number in (0, 1, 2, 7, 10):
         target, size = tmp_path / f"again{number}", LAYOUTS[number % 4]
-        again = ranks(size)(run, case(graph_files["directed"], target, *keys, f"resume={found[number]}"))[0]
+        again = ranks(size)(run, case(graph_files["directed"], target, *keys, f"resume={saved[number]}"))[0]
         same(whole, again, 0 if size == 2 else 1e-9)
-        assert again["record"]["resumed_after"] == place_of(found[number])[0]
+        assert again["record"]["resumed_after"] == place_of(saved[number])[0]
 
 
 def test_the_order_of_an_epoch_is_random_and_its_batches_are_those_of_any_number_of_ranks() -> None:

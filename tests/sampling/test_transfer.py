@@ -52,14 +52,14 @@ def test_a_packet_has_what_was_put_in(on_gpu: None, room: int) -> None:
     transfer.packet_bytes, copied = room, copies(transfer)
     for turn in range(2):
         packet, given = Packet(transfer), pieces()
-        found = [packet.put(one) for one in given] + [packet.put(given[0], torch.int64)]
+        tensors = [packet.put(piece) for piece in given] + [packet.put(given[0], torch.int64)]
         copied.reset_mock()
         packet.send()
-        for one, expected in zip(found, [*given, given[0].long()], strict=True):
-            assert one.dtype == expected.dtype and one.device.type == DEVICE.type
-            assert torch.equal(one.cpu(), expected)
-            assert one.untyped_storage().data_ptr() != expected.untyped_storage().data_ptr()
-            assert (one.storage_offset() * one.element_size()) % ALIGNED == 0
+        for tensor, expected in zip(tensors, [*given, given[0].long()], strict=True):
+            assert tensor.dtype == expected.dtype and tensor.device.type == DEVICE.type
+            assert torch.equal(tensor.cpu(), expected)
+            assert tensor.untyped_storage().data_ptr() != expected.untyped_storage().data_ptr()
+            assert (tensor.storage_offset() * tensor.element_size()) % ALIGNED == 0
         assert copied.call_count == 1 if turn or room > 1000 else copied.call_count > 1
 
 
@@ -78,13 +78,13 @@ def test_a_batch_is_made_without_a_wait(on_gpu: None, graph) -> None:
     with mock.patch.object(gpu, "AS_ON_GPU", False):
         wanted = [content(batch) for batch in islice(loader_of(batches, None).epoch(1), 2)]
     loader = loader_of(batches, None)
-    copied, found = copies(loader.transfer), []
+    copied, contents = copies(loader.transfer), []
     for batch in islice(loader.epoch(1), 2):
         assert copied.call_count == 2  # rows of features, and everything else
-        found.append(content(batch))
+        contents.append(content(batch))
         copied.reset_mock()
-    for one, other in zip(found, wanted, strict=True):
-        for a, b in zip(one, other, strict=True):
+    for numbers, other in zip(contents, wanted, strict=True):
+        for a, b in zip(numbers, other, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)  # another kernel adds in another order
     made = loader.epoch(2)
     with HostWaits() as waits:
@@ -136,6 +136,6 @@ def test_every_slot_whose_copy_is_done_is_free_again(done: list[bool], waits: bo
     """And if the worker waits for a slot, the oldest ones are waited for, but no others."""
     worker = Worker(waits)
     arrivals = Arrivals(worker, Transfer(CPU), Meter(CPU))  # type: ignore[arg-type]
-    arrivals.copying = deque((Event(one), number) for number, one in enumerate(done))  # type: ignore[misc]
+    arrivals.copying = deque((Event(ready), number) for number, ready in enumerate(done))  # type: ignore[misc]
     arrivals.next_number(5)
     assert worker.released == released and len(arrivals.copying) == len(done) - len(released)

@@ -75,12 +75,12 @@ def test_a_batch_without_a_label_is_no_update(ranks, tmp_path: Path, name: str) 
     optimizer_class, keys = OPTIMIZERS[name]
     keep = ["train.checkpoint_every=1", "train.checkpoint_every_batches=7", "train.keep_checkpoints=99"]
     losses, parameters = reference(case(tmp_path / "reference", *keys), optimizer_class)
-    one = case(tmp_path / "one", *keys, *keep)
-    with world_of_one(one.runtime) as world:
-        found = run(world, one)
+    cfg = case(tmp_path / "one", *keys, *keep)
+    with world_of_one(cfg.runtime) as world:
+        result = run(world, cfg)
         middle = checkpoints(tmp_path / "one")[2]
         again = run(world, case(tmp_path / "again", *keys, *keep, f"resume={middle}"))
-    torch.testing.assert_close(torch.tensor(found["loss"]), torch.tensor(losses), rtol=1e-9, atol=0)
-    torch.testing.assert_close(found["model"], parameters, rtol=1e-9, atol=1e-12)
-    same(found, again, 0)
-    same(found, ranks(2)(run, case(tmp_path / "two", *keys, *keep))[0], 1e-9)
+    torch.testing.assert_close(torch.tensor(result["loss"]), torch.tensor(losses), rtol=1e-9, atol=0)
+    torch.testing.assert_close(result["model"], parameters, rtol=1e-9, atol=1e-12)
+    same(result, again, 0)
+    same(result, ranks(2)(run, case(tmp_path / "two", *keys, *keep))[0], 1e-9)

@@ -41,15 +41,15 @@ def test_reads_are_counted_by_one_draw_of_every_node_where_that_is_less_work(gra
     called = []
     drawn_once = NeighborSampler.counts
     monkeypatch.setattr(NeighborSampler, "counts", lambda *args: called.append(1) or drawn_once(*args))
-    found = {}
+    num_calls = {}
     for size in (360, 50):
         host = HostGraph.of(graph, NEEDS, "float32")
         sampler = NeighborBatches(host, NeighborSampler(host.indptr, host.indices, [5, 3, 3], seed=3))
         batches = BatchSampler(host, sampler, MultiClass(LabelFacts(4, num_train=360)), size, 3)
         read = [batches.sample(2, number).inputs for number in range(batches.num_batches)]
         assert np.array_equal(batches.counts(2), np.bincount(np.concatenate(read), minlength=NUM_NODES))
-        found[size] = len(called)
-    assert found == {360: 0, 50: 1}
+        num_calls[size] = len(called)
+    assert num_calls == {360: 0, 50: 1}
     monkeypatch.setattr("fullgnn.sampling.samplers.MOST_COUNTED_BYTES", 1000)
     assert batches.counts(2).sum() == sum(map(len, read)) and len(called) == 1
 
@@ -70,12 +70,12 @@ def test_batches_are_those_of_one_process(
         next(loader.epoch(9))  # and no more of that epoch
         for epoch, first in ((1, 0), (2, 3), (3, 0), (4, 0)):
             wanted = [content(batch) for batch in alone.epoch(epoch, first)]
-            found = []
+            contents = []
             for batch in loader.epoch(epoch, first):
-                found.append(content(batch))
-                if len(found) == len(wanted):
+                contents.append(content(batch))
+                if len(contents) == len(wanted):
                     break  # nobody asks for one more
-            assert same_batches(found, wanted)
+            assert same_batches(contents, wanted)
 
 
 def test_hops_travel_through_a_slot_or_as_they_are(graph: Graph) -> None:
@@ -97,7 +97,7 @@ def test_the_usual_size_is_that_of_the_paper_and_holds_usual_batches() -> None:
     indptr, indices = random_graph(20_000, 30)
     sampler = NeighborSampler(indptr, indices, [10, 5])
     hops = sampler.sample(np.arange(0, 20_000, 100), 1)
-    needed = sum(one.nbytes for hop in hops for one in (hop.sources, hop.target_index, hop.indptr, hop.indices))
+    needed = sum(array.nbytes for hop in hops for array in (hop.sources, hop.target_index, hop.indptr, hop.indices))
     held = hop_bytes(200, [10, 5], len(indices) / 20_000, 20_000)
     assert needed < held < 3 * needed
     assert pack(hops, np.zeros(held, np.uint8)) != hops
@@ -152,22 +152,22 @@ def test_a_bug_of_a_worker_is_shown_with_its_traceback(graph: Graph) -> None:
 
 
 def test_nothing_is_left_of_twenty_epochs_and_of_twenty_loaders(graph: Graph) -> None:
-    batches, found = batches_of(graph), list[tuple[int, int, int, int]]()
+    batches, usage = batches_of(graph), list[tuple[int, int, int, int]]()
     with closing(loader_of(batches, make_workers(batches))) as loader:
         for epoch in range(20):
             for _ in loader.epoch(epoch):
                 pass
-            found.append(held())
-    assert found[-1][0] == found[1][0] and found[-1][1] == found[1][1] and found[-1][3] == found[1][3]
-    assert found[-1][2] <= found[1][2] + 5  # the allocator may map more memory
-    found.clear()
+            usage.append(held())
+    assert usage[-1][0] == usage[1][0] and usage[-1][1] == usage[1][1] and usage[-1][3] == usage[1][3]
+    assert usage[-1][2] <= usage[1][2] + 5  # the allocator may map more memory
+    usage.clear()
     for _ in range(20):
         with closing(loader_of(batches, make_workers(batches))) as loader:
             next(loader.epoch(1))
         del loader
-        found.append(held())
-    assert found[-1][0] == found[1][0] and found[-1][1] == found[1][1] and found[-1][3] == found[1][3]
-    assert found[-1][2] <= found[1][2] + 5
+        usage.append(held())
+    assert usage[-1][0] == usage[1][0] and usage[-1][1] == usage[1][1] and usage[-1][3] == usage[1][3]
+    assert usage[-1][2] <= usage[1][2] + 5
 
 
 def test_workers_end_with_their_rank(graph: Graph) -> None:
@@ -203,11 +203,11 @@ def alive(pid: int) -> bool:
 @pytest.mark.parametrize("model", ["sage", "gcn"])
 def test_runs_with_workers_are_those_without(ranks, tmp_path: Path, graph_files, model: str) -> None:
     keys = [*MODELS[model], "train.checkpoint_every=1"]
-    found = [
+    results = [
         ranks(2)(run, case(graph_files["weighted"], tmp_path / f"w{count}", *keys, f"loader.num_workers={count}"))[0]
         for count in (0, 1, 2)
     ]
-    same(found[0], found[1], 0)
-    same(found[0], found[2], 0)
-    times = found[2]["record"]["sampling"]["time_ms"]
+    same(results[0], results[1], 0)
+    same(results[0], results[2], 0)
+    times = results[2]["record"]["sampling"]["time_ms"]
     assert times["sample"] > 0 and times["gather"] > 0 and times["wait"] > 0 and times["backward"] > 0

@@ -30,12 +30,12 @@ MODELS = {
 
 @pytest.fixture(scope="module", autouse=True)
 def graph_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder, found = tmp_path_factory.mktemp("graphs"), {}
+    folder, paths = tmp_path_factory.mktemp("graphs"), {}
     for kind in ("directed", "weighted"):
         graph = dense_graph(kind).graph()
-        found[kind] = folder / f"{kind}.npz"
-        replace(graph, test_mask=~graph.train_mask & ~graph.val_mask).save(found[kind])
-    return found
+        paths[kind] = folder / f"{kind}.npz"
+        replace(graph, test_mask=~graph.train_mask & ~graph.val_mask).save(paths[kind])
+    return paths
 
 
 def common(path: Path, run_dir: Path, *overrides: str) -> list[str]:
@@ -57,19 +57,19 @@ def run(world: World, cfg: MinibatchConfig) -> dict[str, Any]:
 def left(run_dir: Path) -> dict[str, Any]:
     """The loss and metrics of each epoch, the record, and the last parameters if there is a checkpoint."""
     lines = [json.loads(line) for line in (run_dir / "epochs.jsonl").read_text().splitlines()]
-    found: dict[str, Any] = {
+    outcome: dict[str, Any] = {
         "loss": [line["loss"] for line in lines],
         "val": [line["val_accuracy"] for line in lines if "val_accuracy" in line],
         "record": json.loads((run_dir / "record.json").read_text()),
     }
     if last := checkpoints(run_dir):
         state = files.read(last[-1], files.STATE)["state"]
-        found["model"] = torch.cat([value.flatten() for value in state["model"].values()])
-    return found
+        outcome["model"] = torch.cat([value.flatten() for value in state["model"].values()])
+    return outcome
 
 
-def same(one: dict[str, Any], other: dict[str, Any], tolerance: float) -> None:
-    np.testing.assert_allclose(one["loss"], other["loss"], rtol=tolerance, atol=tolerance)
-    assert one["val"] == other["val"] and one["record"]["metrics"] == other["record"]["metrics"]
-    if "model" in one and "model" in other:
-        torch.testing.assert_close(one["model"], other["model"], rtol=tolerance, atol=tolerance)
+def same(result: dict[str, Any], other: dict[str, Any], tolerance: float) -> None:
+    np.testing.assert_allclose(result["loss"], other["loss"], rtol=tolerance, atol=tolerance)
+    assert result["val"] == other["val"] and result["record"]["metrics"] == other["record"]["metrics"]
+    if "model" in result and "model" in other:
+        torch.testing.assert_close(result["model"], other["model"], rtol=tolerance, atol=tolerance)

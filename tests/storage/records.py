@@ -11,12 +11,12 @@ VALUES: dict[Any, Any] = {int: 3, float: 0.5, bool: True, str: "text"}
 
 def whole_record() -> dict[str, Any]:
     """A value of the right type for each field of ``record.json``: null where it may be."""
-    found = {}
+    record = {}
     for name, hint in get_type_hints(RunRecord).items():
         text = str(hint)
-        found[name] = VALUES[hint] if hint in VALUES else None if text.endswith(" | None") else {}
-        found[name] = [] if text.startswith("list") else found[name]
-    return found
+        record[name] = VALUES[hint] if hint in VALUES else None if text.endswith(" | None") else {}
+        record[name] = [] if text.startswith("list") else record[name]
+    return record
 
 
 def seal(checkpoint: Path) -> None:

@@ -44,11 +44,11 @@ ARRAYS = {
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_arrays_are_those_that_numpy_reads(save, tmp_path: Path) -> None:
     save(tmp_path / "a.npz", **ARRAYS)
-    found = read_arrays(tmp_path / "a.npz")
-    assert list(found) == list(ARRAYS)
+    arrays = read_arrays(tmp_path / "a.npz")
+    assert list(arrays) == list(ARRAYS)
     for name, array in ARRAYS.items():
-        assert found[name].dtype == array.dtype
-        np.testing.assert_array_equal(found[name], array)
+        assert arrays[name].dtype == array.dtype
+        np.testing.assert_array_equal(arrays[name], array)
         np.save(tmp_path / "one.npy", array)
         content = (tmp_path / "one.npy").read_bytes()
         np.testing.assert_array_equal(read_npy(io.BytesIO(content), len(content)), array)
@@ -66,10 +66,10 @@ def test_arrays_that_an_archive_does_not_pack_are_mapped(tmp_path: Path) -> None
     for file in ("a.npz", "behind.npz"):
         with Archive(tmp_path / file) as stored:
             for name, array in ARRAYS.items():
-                found = stored.map(name)
-                assert stored.is_stored(name) and found.dtype == array.dtype
-                np.testing.assert_array_equal(found, array)
-                assert not found.size or (isinstance(found.base.base, mmap.mmap) and not found.flags.writeable)
+                mapped = stored.map(name)
+                assert stored.is_stored(name) and mapped.dtype == array.dtype
+                np.testing.assert_array_equal(mapped, array)
+                assert not mapped.size or (isinstance(mapped.base.base, mmap.mmap) and not mapped.flags.writeable)
     entry = whole.index(b"PK\x01\x02")
     for place, width, value in ((entry + 42, "I", 5), (entry + 24, "I", 9), (28, "H", 0xFFFF)):  # place, size, name
         changed = bytearray(whole)
@@ -133,10 +133,10 @@ def test_what_does_not_fit_is_refused_before_it_is_unpacked(monkeypatch) -> None
     bomb = archive({"a": npy("'<f8'", f"({size // 8},)", bytes(size)), "b": npy("'<f8'", "()", bytes(8))})
     assert len(bomb.getvalue()) < size / 500
     monkeypatch.setattr(machine, "free_bytes", lambda: size - 1)
-    with Archive(bomb) as found:
-        assert found.read("b") == 0  # another array of the file
+    with Archive(bomb) as opened:
+        assert opened.read("b") == 0  # another array of the file
         with pytest.raises(DataError, match=f"^g.npz: a needs {size} bytes of memory, and {size - 1} are free: take"):
-            found.read("a", "g.npz: a", "take another")
+            opened.read("a", "g.npz: a", "take another")
     monkeypatch.setattr(machine, "free_bytes", lambda: size + 8)
     assert read_arrays(bomb)["a"].nbytes == size
 

@@ -20,12 +20,12 @@ ARRAYS = {
 }
 
 
-def same_bits(found: dict[str, np.ndarray] | None, expected: dict[str, np.ndarray]) -> bool:
+def same_bits(arrays: dict[str, np.ndarray] | None, expected: dict[str, np.ndarray]) -> bool:
     return (
-        found is not None
-        and found.keys() == expected.keys()
-        and all(a.dtype == b.dtype and a.shape == b.shape for a, b in zip(found.values(), expected.values()))
-        and all(a.tobytes() == b.tobytes() for a, b in zip(found.values(), expected.values()))
+        arrays is not None
+        and arrays.keys() == expected.keys()
+        and all(a.dtype == b.dtype and a.shape == b.shape for a, b in zip(arrays.values(), expected.values()))
+        and all(a.tobytes() == b.tobytes() for a, b in zip(arrays.values(), expected.values()))
     )
 
 

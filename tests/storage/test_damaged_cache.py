@@ -26,23 +26,23 @@ def check(folder: Path, kind: str, key: str, content: bytes, seed: int) -> None:
     cache = Cache(str(folder))
     damage = damaged_npz(content, seed)
     (folder / kind / f"{key}.npz").write_bytes(damage)
-    found = cache.load(kind, key, dict)
+    loaded = cache.load(kind, key, dict)
     if kind == "graph":  # a graph that cannot be one is loaded again
         assert load_cached(NODE, cache).num_nodes > 0
-    if found is None:
+    if loaded is None:
         raise DataError("nothing is loaded")
     members = unpacked(damage)
-    assert list(found) == [name.removesuffix(".npy") for name in members if name != "__names__.npy"]
-    for name, array in found.items():
+    assert list(loaded) == [name.removesuffix(".npy") for name in members if name != "__names__.npy"]
+    for name, array in loaded.items():
         stored = members[f"{name}.npy"]
         assert stored.endswith(array.tobytes("F" if b"'fortran_order': True" in stored else "C"))
         assert np.array_equal(np.load(io.BytesIO(stored), allow_pickle=False), array, equal_nan=array.dtype.kind == "f")
     if kind == "order":
         try:
-            check_order(found, 34, 2)
+            check_order(loaded, 34, 2)
         except (KeyError, ValueError):
             return
-        assert sorted(found["perm"].tolist()) == list(range(34)) and sorted(found["bounds"].tolist())[::2] == [0, 34]
+        assert sorted(loaded["perm"].tolist()) == list(range(34)) and sorted(loaded["bounds"].tolist())[::2] == [0, 34]
 
 
 def test_a_damaged_file_of_a_cache_gives_nothing_or_what_it_holds(tmp_path: Path, every_case: bool) -> None:

@@ -157,19 +157,19 @@ def test_what_was_written_before_is_read_with_the_same_bits() -> None:
         assert np.array_equal(opened.part(0).arrays[name], array[:]), name
 
 
-def _assert_equal(one: Any, other: Any) -> None:
-    assert type(one) is type(other)
-    if isinstance(one, dict):
-        assert list(one) == list(other)
-        one, other = list(one.values()), list(other.values())
-    if isinstance(one, (list, tuple)):
-        for below, beside in zip(one, other, strict=True):
+def _assert_equal(value: Any, other: Any) -> None:
+    assert type(value) is type(other)
+    if isinstance(value, dict):
+        assert list(value) == list(other)
+        value, other = list(value.values()), list(other.values())
+    if isinstance(value, (list, tuple)):
+        for below, beside in zip(value, other, strict=True):
             _assert_equal(below, beside)
-    elif isinstance(one, torch.Tensor):
-        assert (one.dtype, one.shape, one.stride()) == (other.dtype, other.shape, other.stride())
-        assert torch.equal(one, other)
+    elif isinstance(value, torch.Tensor):
+        assert (value.dtype, value.shape, value.stride()) == (other.dtype, other.shape, other.stride())
+        assert torch.equal(value, other)
     else:
-        assert one == other
+        assert value == other
 
 
 @pytest.mark.sample(2)
@@ -261,8 +261,8 @@ def test_an_edited_prepared_graph_is_named_or_used(tmp_path: Path, block: int, e
         else:
             array = np.load(path / name)
             np.save(path / name, _odd_array(array, seed), allow_pickle=True)
-            found = (path / name).read_bytes()
-            changed = about | {"files": about["files"] | {name: [len(found), zlib.crc32(found)]}}
+            odd = (path / name).read_bytes()
+            changed = about | {"files": about["files"] | {name: [len(odd), zlib.crc32(odd)]}}
         (path / LAYOUT).write_text(json.dumps(changed, allow_nan=True))
         outcome = in_child(use_prepared, path)
         (path / name).write_bytes(content)
@@ -340,9 +340,9 @@ def test_a_schedule_of_torch_goes_on_with_its_state(tmp_path: Path, name: str) -
     saved = load(tmp_path / "state.pt")
     check_state(saved, again)
     again.load_state_dict(saved, None)
-    for one in (state, again):
-        one.optimizer.step()
-        one.schedule.step()  # type: ignore[union-attr]
+    for train_state in (state, again):
+        train_state.optimizer.step()
+        train_state.schedule.step()  # type: ignore[union-attr]
     assert again.schedule.get_last_lr() == state.schedule.get_last_lr()
 
 

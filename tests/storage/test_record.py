@@ -31,10 +31,10 @@ def test_numbers_that_are_not_finite_become_null(tmp_path) -> None:
 
 
 def npy_files(folder: Path, **arrays: np.ndarray) -> dict[str, Path]:
-    found = {name: folder / f"{name}.npy" for name in arrays}
+    paths = {name: folder / f"{name}.npy" for name in arrays}
     for name, array in arrays.items():
-        np.save(found[name], array)
-    return found
+        np.save(paths[name], array)
+    return paths
 
 
 def test_predictions_are_written_with_the_output(tmp_path, tmp_path_factory) -> None:

@@ -20,10 +20,10 @@ def compare(graph: Graph, expected: Expected) -> None:
     """``expected`` has ``arcs``, the weight by (source, target), and fields of the graph."""
     rows, columns = graph.adjacency().nonzero()
     weight = np.ones(graph.num_edges) if graph.weight is None else graph.weight
-    found = {(int(u), int(v)): float(w) for v, u, w in zip(rows, columns, weight)}
+    stored = {(int(u), int(v)): float(w) for v, u, w in zip(rows, columns, weight)}
     arcs = {arc: value for arc, value in expected.pop("arcs").items() if value}
-    assert found.keys() == arcs.keys()
-    assert all(np.isclose(found[arc], arcs[arc], rtol=1e-6) for arc in found)
+    assert stored.keys() == arcs.keys()
+    assert all(np.isclose(stored[arc], arcs[arc], rtol=1e-6) for arc in stored)
     for name, value in expected.items():
         given = getattr(graph, name)
         given = given.toarray() if issparse(given) else given
@@ -48,13 +48,13 @@ def npy_values(data: bytes) -> tuple[tuple[int, ...], str, list[Any]]:
     forms = {("b", 1): "?", ("i", 1): "b", ("i", 2): "h", ("i", 4): "i", ("i", 8): "q", ("f", 2): "e"}
     forms |= {("u", 1): "B", ("u", 2): "H", ("u", 4): "I", ("u", 8): "Q", ("f", 4): "f", ("f", 8): "d"}
     if code == "U":
-        found = [values[place : place + size].decode("utf-32-le").rstrip("\0") for place in range(0, len(values), size)]
+        items = [values[place : place + size].decode("utf-32-le").rstrip("\0") for place in range(0, len(values), size)]
     else:
-        found = list(struct.unpack((">" if order == ">" else "<") + str(count) + forms[code, size], values))
+        items = list(struct.unpack((">" if order == ">" else "<") + str(count) + forms[code, size], values))
     if about["fortran_order"] and len(shape) == 2:
         rows, columns = shape
-        found = [found[column * rows + row] for row in range(rows) for column in range(columns)]
-    return shape, code, found
+        items = [items[column * rows + row] for row in range(rows) for column in range(columns)]
+    return shape, code, items
 
 
 def text_lines(content: bytes) -> list[str]:

@@ -44,10 +44,10 @@ def word_rows(content: bytes, comments: bytes = b"", keeps_empty: bool = False) 
 
 def added(arcs: list[tuple[int, int, float]]) -> dict[tuple[int, int], float]:
     """The weight of each arc, added."""
-    found: dict[tuple[int, int], float] = {}
+    weights: dict[tuple[int, int], float] = {}
     for source, target, weight in arcs:
-        found[source, target] = found.get((source, target), 0) + weight
-    return found
+        weights[source, target] = weights.get((source, target), 0) + weight
+    return weights
 
 
 def once(arcs: list[tuple[int, int]]) -> dict[tuple[int, int], float]:
@@ -138,9 +138,9 @@ def metis_expected(files: Files) -> Expected:
             weights = [1.0] * len(rest)
         arcs += [(integer(word) - 1, node, weight) for word, weight in zip(rest, weights)]
     assert len(arcs) == 2 * num_edges and all(0 <= source < num_nodes for source, _, _ in arcs)
-    found = added(arcs) if fmt.endswith(b"1") else once([arc[:2] for arc in arcs])
-    assert all(found.get((v, u)) == weight for (u, v), weight in found.items())
-    return {"arcs": found, "num_nodes": num_nodes}
+    stored = added(arcs) if fmt.endswith(b"1") else once([arc[:2] for arc in arcs])
+    assert all(stored.get((v, u)) == weight for (u, v), weight in stored.items())
+    return {"arcs": stored, "num_nodes": num_nodes}
 
 
 def metis_load(folder: Path) -> Graph:
@@ -257,10 +257,10 @@ def musae_expected(files: Files) -> Expected:
     _, *pairs = table("d_edges.csv")
     assert all(len(pair) == 2 for pair in pairs)
     lists = json.loads(files["d_features.json"])
-    width = max([feature for one in lists.values() for feature in one], default=-1) + 1
+    width = max([feature for own in lists.values() for feature in own], default=-1) + 1
     features = np.zeros((len(ids), width))
-    for id_, one in lists.items():
-        for feature in one:
+    for id_, own in lists.items():
+        for feature in own:
             assert type(feature) is int and feature >= 0
             features[ids.index(id_), feature] = 1
     return {

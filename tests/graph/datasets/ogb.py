@@ -20,7 +20,8 @@ SPLIT = {"train": np.arange(10), "valid": np.arange(18, 13, -1), "test": np.aran
 
 def csv_gz(file, rows):
     file.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(",".join("" if one != one else repr(one) for one in row) + "\n" for row in np.asarray(rows).tolist())
+    rows = np.asarray(rows).tolist()
+    text = "".join(",".join("" if value != value else repr(value) for value in row) + "\n" for row in rows)
     file.write_bytes(gzip.compress(text.encode()))
 
 

@@ -81,6 +81,6 @@ def test_a_line_is_read_or_refused_and_never_dropped(load: Callable[..., Graph],
 
 def test_labels_beyond_the_memory_are_refused(load: Callable[..., Graph], monkeypatch) -> None:
     monkeypatch.setattr("fullgnn.telemetry.machine.free_bytes", lambda: 1 << 28)
-    many = "".join(f"{one}\n" for one in range(1, 20_001))
+    many = "".join(f"{number}\n" for number in range(1, 20_001))
     with pytest.raises(DataError, match="labels of 20000 nodes in 20000 groups needs 400000000 bytes"):
         load({"nodes.csv": many, "groups.csv": many})

@@ -358,7 +358,7 @@ def blogcatalog_files() -> Files:
     edges = "".join(f"{u},{v}\n" for u in range(1, 9) for v in range(u + 1, 9, 3))
     members = "".join(f"{node},{node % 3 + 1}\n" for node in range(1, 9))
     ids = {"nodes.csv": range(1, 9), "groups.csv": range(1, 4)}
-    files = {name: "".join(f"{one}\n" for one in numbers).encode() for name, numbers in ids.items()}
+    files = {name: "".join(f"{number}\n" for number in numbers).encode() for name, numbers in ids.items()}
     return files | {"edges.csv": edges.encode(), "group-edges.csv": members.encode()}
 
 

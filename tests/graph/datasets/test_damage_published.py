@@ -49,16 +49,16 @@ def saved(save: Callable[..., None], *arrays: Any, **named: Any) -> bytes:
 
 def members(content: bytes) -> Callable[[str], list[Any]]:
     """The values of an array by its name, in C order."""
-    found = unpacked(content)
-    return lambda name: npy_values(found[f"{name}.npy" if f"{name}.npy" in found else name])[2]
+    arrays = unpacked(content)
+    return lambda name: npy_values(arrays[f"{name}.npy" if f"{name}.npy" in arrays else name])[2]
 
 
 def masks(parts: dict[str, list[int]], labels: list[Any], columns: int = 1) -> Expected:
     """Of nodes that have a label."""
     rows = [labels[columns * node : columns * (node + 1)] for node in range(len(labels) // columns)]
     known = {node for node, row in enumerate(rows) if any(label == label and label >= 0 for label in row)}
-    found = {part: known.intersection(nodes) for part, nodes in parts.items()}
-    return {MASKS[part]: [node in found[part] for node in range(len(rows))] for part in parts}
+    chosen = {part: known.intersection(nodes) for part, nodes in parts.items()}
+    return {MASKS[part]: [node in chosen[part] for node in range(len(rows))] for part in parts}
 
 
 # Platonov et al.
@@ -222,7 +222,7 @@ def text_expected(files: Files) -> Expected:
 
 def kinds_expected(files: Files) -> Expected:
     folders = "relations/paper___cites___paper", "node-feat/paper", "node-label/paper"
-    return graph_expected(files, *(f"raw/{one}" for one in folders), "paper/")
+    return graph_expected(files, *(f"raw/{folder}" for folder in folders), "paper/")
 
 
 def graph_expected(files: Files, edges: str, features: str, classes: str, split: str) -> Expected:

@@ -107,8 +107,8 @@ def test_cora_as_published(shared_data: Path, compose_dataset: Callable) -> None
     ids = np.array(list(map(int, other.node_names.tolist())))
     readers, read = graph.adjacency().nonzero()
     others_read, others_readers = other.adjacency().nonzero()
-    found = set(zip(graph.node_names[readers].tolist(), graph.node_names[read].tolist()))
-    assert found == set(zip(ids[others_readers].tolist(), ids[others_read].tolist()))
+    citations = set(zip(graph.node_names[readers].tolist(), graph.node_names[read].tolist()))
+    assert citations == set(zip(ids[others_readers].tolist(), ids[others_read].tolist()))
     order, others_order = np.argsort(graph.node_names), np.argsort(ids)
     pairs = set(zip(graph.labels[order].tolist(), other.labels[others_order].tolist()))
     assert len(pairs) == 7

@@ -29,9 +29,9 @@ def test_yaml_keys_are_the_signature(choice, compose_dataset):
     assert set(node) - {"_target_"} - COMMON == set(parameters) - COMMON
     assert COMMON <= set(node)
     younger = {"contents", "scale", "split"}  # than checkpoints that must still be read
-    assert {name for name, one in parameters.items() if one.default is not one.empty} <= younger
+    assert {name for name, parameter in parameters.items() if parameter.default is not parameter.empty} <= younger
     for key, parameter in parameters.items():
-        allowed = [get_origin(one) or one for one in get_args(parameter.annotation) or [parameter.annotation]]
+        allowed = [get_origin(kind) or kind for kind in get_args(parameter.annotation) or [parameter.annotation]]
         also = [*([int] if float in allowed else []), *([str] if list in allowed else [])]  # a text is a list of one
         assert isinstance(node[key], (*allowed, *also)), key
 

@@ -188,11 +188,11 @@ def test_every_float16_is_averaged_exactly() -> None:
     every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     rows = every[np.isfinite(every)][:, None]
     node = np.arange(len(rows))
-    one = neighbor_means(np.arange(len(rows) + 1), node.astype(np.int32), slice(0, len(rows)), rows, 0)
-    np.testing.assert_array_equal(one, rows)
+    of_one = neighbor_means(np.arange(len(rows) + 1), node.astype(np.int32), slice(0, len(rows)), rows, 0)
+    np.testing.assert_array_equal(of_one, rows)
     pairs = np.random.default_rng(0).integers(len(rows), size=(len(rows), 2)).astype(np.int32)
-    two = neighbor_means(2 * np.arange(len(rows) + 1), pairs.reshape(-1), slice(0, len(rows)), rows, 0)
-    np.testing.assert_array_equal(two, rows[pairs].astype(np.float64).mean(axis=1).astype(np.float16))
+    of_two = neighbor_means(2 * np.arange(len(rows) + 1), pairs.reshape(-1), slice(0, len(rows)), rows, 0)
+    np.testing.assert_array_equal(of_two, rows[pairs].astype(np.float64).mean(axis=1).astype(np.float16))
 
 
 # The file of the features.
@@ -203,7 +203,7 @@ def test_features_are_mapped_and_written_once(load: Callable[..., Graph], folder
     graph = load()
     assert graph.features.dtype == np.float16 and not graph.features.flags.owndata
     written = file.stat().st_mtime_ns
-    assert sorted(one.name for one in file.parent.iterdir()) == ["mag240m_features.json", "mag240m_features.npy"]
+    assert sorted(path.name for path in file.parent.iterdir()) == ["mag240m_features.json", "mag240m_features.npy"]
     assert_equal(load(), reference(content()))
     assert file.stat().st_mtime_ns == written
     elsewhere = tmp_path / "cache"
@@ -365,9 +365,9 @@ def read_damaged(folder: Path, form: str, seed: int | None) -> None:
     torch.save(SPLITS[form], file)
     if seed is not None:
         file.write_bytes(damaged(file.read_bytes(), seed))
-    found = read_torch_dict(file, AGAIN)
-    assert found.keys() == SPLITS[form].keys()
-    assert all(np.array_equal(found[name], ids) for name, ids in content()["split_dict.pt"].items())
+    split = read_torch_dict(file, AGAIN)
+    assert split.keys() == SPLITS[form].keys()
+    assert all(np.array_equal(split[name], ids) for name, ids in content()["split_dict.pt"].items())
 
 
 @pytest.mark.sample(3)
@@ -406,10 +406,10 @@ def test_runs_learn_as_from_a_graph_in_memory(ranks, load: Callable[..., Graph],
     load().save(folder / "graph.npz")
     common = ["train.epochs=3", "runtime.threads=1", "overwrite=true", "model.dropout=0.2"]
     for size in (1, 2):
-        found = [
+        curves = [
             ranks(size)(
                 losses, sampled, [*common, f"dataset={name}", f"dataset.path={path}", f"run_dir={folder}/{name}"]
             )[0]
             for name, path in (("mag240m", folder), ("npz", folder / "graph.npz"))
         ]
-        assert len(found[0]) == 3 and found[0] == found[1]  # to the bit
+        assert len(curves[0]) == 3 and curves[0] == curves[1]  # to the bit

@@ -34,9 +34,9 @@ def assert_is_ogb(graph, dataset):
     if theirs["node_feat"] is not None:
         np.testing.assert_array_equal(graph.features, theirs["node_feat"])
     known = ~np.isnan(labels)
-    found = graph.labels.reshape(labels.shape)
-    np.testing.assert_array_equal(found[known], labels[known])
-    assert (found[~known] == -1).all()
+    stored = graph.labels.reshape(labels.shape)
+    np.testing.assert_array_equal(stored[known], labels[known])
+    assert (stored[~known] == -1).all()
     for part, name in (("train", "train_mask"), ("valid", "val_mask"), ("test", "test_mask")):
         mask = np.zeros(graph.num_nodes, bool)
         mask[dataset.get_idx_split()[part]] = True
@@ -59,8 +59,8 @@ def test_proteins_equal_ogb(write_proteins, load):
     assert_is_ogb(graph, dataset)
     assert graph.labels.dtype == np.int8 and graph.labels.shape == (NUM_NODES, 5) and graph.num_features == 0
     assert graph.remarks["unread_edge_features"] == 8
-    for found in (graph, load("ogbn-proteins")):  # under the other name of that file
-        np.testing.assert_array_equal(found.labels, SEVERAL)
+    for read in (graph, load("ogbn-proteins")):  # under the other name of that file
+        np.testing.assert_array_equal(read.labels, SEVERAL)
     of_species = load("ogbn-proteins", node_features="species").features
     np.testing.assert_array_equal(of_species, np.ravel(dataset[0][0]["node_species"])[:, None] == [3702, 9606, 511145])
 
@@ -146,10 +146,10 @@ def test_split_dict_takes_the_place_of_the_three_files(write_text, load):
     graph = load("ogbn-arxiv")
     assert_is_ogb(graph, ogb_dataset(folder, "ogbn-arxiv"))
     torch.save(other | {"years": {"train": 2017}}, file)  # arrays of NumPy, which ``ogb`` itself writes
-    theirs, found = torch.load(file, weights_only=False), load("ogbn-arxiv")  # a file of this test
+    theirs, again = torch.load(file, weights_only=False), load("ogbn-arxiv")  # a file of this test
     for part, mask in (("train", "train_mask"), ("valid", "val_mask"), ("test", "test_mask")):
-        np.testing.assert_array_equal(np.flatnonzero(getattr(found, mask)), np.sort(theirs[part]))
-        np.testing.assert_array_equal(getattr(found, mask), getattr(graph, mask))
+        np.testing.assert_array_equal(np.flatnonzero(getattr(again, mask)), np.sort(theirs[part]))
+        np.testing.assert_array_equal(getattr(again, mask), getattr(graph, mask))
 
 
 @pytest.mark.parametrize(
@@ -270,8 +270,8 @@ def test_names_are_read_on_demand(texts, write_text, load, compose_dataset, tmp_
     graph = load("ogbn-arxiv", names=True)
     assert graph.node_names.tolist() == expected and graph.class_names == ("a", "b", "c d", "é")
     assert load("ogbn-arxiv").node_names is None
-    found = dataset_files(compose_dataset("ogbn-arxiv", root=str(tmp_path), names=True))
-    assert [file.name for file in found[-2:]] == ["nodeidx2paperid.csv.gz", "labelidx2arxivcategeory.csv.gz"]
+    files = dataset_files(compose_dataset("ogbn-arxiv", root=str(tmp_path), names=True))
+    assert [file.name for file in files[-2:]] == ["nodeidx2paperid.csv.gz", "labelidx2arxivcategeory.csv.gz"]
     write_names(folder, "labelidx2arxivcategeory.csv.gz", "label idx,arxiv category", enumerate("abc"))
     assert load("ogbn-arxiv", names=True).class_names is None
 

@@ -42,7 +42,7 @@ def write_mag(folder):
     for name in ("feat", "label"):
         write_header(raw / f"nodetype-has-{name}.csv.gz", {kind: kind == "paper" for kind in SIZES})
     write_header(split / "nodetype-has-split.csv.gz", {kind: kind == "paper" for kind in SIZES})
-    text_gz(raw / "triplet-type-list.csv.gz", "".join(f"{','.join(one)}\n" for one in NUM_EDGES))
+    text_gz(raw / "triplet-type-list.csv.gz", "".join(f"{','.join(relation)}\n" for relation in NUM_EDGES))
     for number, (relation, count) in enumerate(NUM_EDGES.items()):
         inside = raw / "relations" / "___".join(relation)
         ends = [rng.integers(0, SIZES[kind], count) for kind in (relation[0], relation[2])]
@@ -76,9 +76,9 @@ def papers_of_ogb(folder):
     assert graph["num_nodes_dict"] == SIZES and graph["edge_index_dict"].keys() == NUM_EDGES.keys()
     masks = {}
     for mask, part in (("train_mask", "train"), ("val_mask", "valid"), ("test_mask", "test")):
-        found = np.zeros(SIZES["paper"], bool)
-        found[dataset.get_idx_split()[part]["paper"]] = True
-        masks[mask] = torch.from_numpy(found)
+        chosen = np.zeros(SIZES["paper"], bool)
+        chosen[dataset.get_idx_split()[part]["paper"]] = True
+        masks[mask] = torch.from_numpy(chosen)
     return SimpleNamespace(
         edge_index=torch.from_numpy(graph["edge_index_dict"]["paper", "cites", "paper"]),
         x=torch.from_numpy(graph["node_feat_dict"]["paper"]),
@@ -106,9 +106,9 @@ def test_papers_equal_pyg(folder, load, tmp_path):
 
 
 def test_what_is_left_out_is_said(folder, load):
-    found = load().remarks
-    assert found["other_relations"] == 9 + 33 + 21 and found["other_kinds"] == 14 + 6 + 3
-    (said,) = (one for one in sentences(found) if "relations" in one)
+    remarks = load().remarks
+    assert remarks["other_relations"] == 9 + 33 + 21 and remarks["other_kinds"] == 14 + 6 + 3
+    (said,) = (sentence for sentence in sentences(remarks) if "relations" in sentence)
     assert said.startswith("63 edges of other relations, and 23 nodes of other kinds, are not read")
 
 
@@ -119,9 +119,9 @@ def test_files_and_names(folder, compose_dataset, tmp_path, load):
     write_names(folder, "labelidx2venuename.csv.gz", "label idx,venue name", enumerate("uvwxyz"))
     graph = load(names=True)
     assert graph.node_names.tolist() == names and graph.class_names == tuple("uvwxyz")
-    found = dataset_files(compose_dataset("ogbn-mag", root=str(tmp_path), names=True))
-    inside = {file.relative_to(folder).as_posix() for file in found}
-    assert len(inside) == len(found) == 15 and {file.is_file() for file in found} == {True}
+    files = dataset_files(compose_dataset("ogbn-mag", root=str(tmp_path), names=True))
+    inside = {file.relative_to(folder).as_posix() for file in files}
+    assert len(inside) == len(files) == 15 and {file.is_file() for file in files} == {True}
     assert "raw/relations/author___writes___paper/edge.csv.gz" not in inside
     assert {"raw/relations/paper___cites___paper/edge.csv.gz", "split/time/paper/valid.csv.gz"} <= inside
     (folder / "mapping" / "paper_entidx2name.csv.gz").unlink()
@@ -200,7 +200,7 @@ def test_split_dict_of_several_kinds(form, protocol, folder, load, compose_datas
     theirs = torch.load(file, weights_only=False)  # a file of this test
     assert_has_split(load(), {part: np.asarray(theirs[part]["paper"]) for part in OTHER})
     files = dataset_files(compose_dataset("ogbn-mag", root=str(tmp_path)))
-    assert files[-1] == file and not [one for one in files if one.name == "train.csv.gz"]
+    assert files[-1] == file and not [path for path in files if path.name == "train.csv.gz"]
 
 
 @pytest.mark.parametrize(

@@ -88,9 +88,9 @@ def test_features_are_those_of_a_dense_matrix(allx, normalize_features, write, l
     features[:4], features[7], features[4], features[5] = ALLX, TX[0], TX[1], TX[2]
     if normalize_features:
         features /= np.maximum(features.sum(axis=1, keepdims=True), 1)
-    found = load(write(allx=allx), normalize_features=normalize_features).features
-    np.testing.assert_array_equal(found.toarray(), features)
-    assert found.nnz == np.count_nonzero(features) and found.has_canonical_format
+    read = load(write(allx=allx), normalize_features=normalize_features).features
+    np.testing.assert_array_equal(read.toarray(), features)
+    assert read.nnz == np.count_nonzero(features) and read.has_canonical_format
 
 
 class Malicious:
@@ -170,14 +170,14 @@ def test_damaged_test_index(text, write, load):
 
 
 @pytest.mark.parametrize(
-    ("content", "found"), [(b"cut", "cannot be read"), (pickle.dumps([]), r"cannot be read \(it holds list where")]
+    ("content", "problem"), [(b"cut", "cannot be read"), (pickle.dumps([]), r"cannot be read \(it holds list where")]
 )
-def test_public_files_are_downloaded_again(content, found, write, load):
+def test_public_files_are_downloaded_again(content, problem, write, load):
     root = write()
     for path in list(root.iterdir()):
         path.rename(root / path.name.replace("tiny", "cora"))
     (root / "ind.cora.ally").write_bytes(content)
-    with pytest.raises(DataError, match=f"ind.cora.ally {found}.*: delete it and run again to download it afresh"):
+    with pytest.raises(DataError, match=f"ind.cora.ally {problem}.*: delete it and run again to download it afresh"):
         load(root, name="cora")
 
 
@@ -263,9 +263,9 @@ HOSTILE = {
 def test_a_hostile_pickle_is_one_line(part, what, write, tmp_path):
     """In a child, since the unpickler of Python ends with the process at some of them."""
     root = write(**{part: HOSTILE[what]})
-    (found,) = outcomes(planetoid.load, [("tiny", str(root), False)])
-    assert found.startswith(f"refused: {root}/ind.tiny.{part}") and "\n" not in found
-    assert ": write it again" in found or "do not trust this file" in found
+    (outcome,) = outcomes(planetoid.load, [("tiny", str(root), False)])
+    assert outcome.startswith(f"refused: {root}/ind.tiny.{part}") and "\n" not in outcome
+    assert ": write it again" in outcome or "do not trust this file" in outcome
 
 
 def test_a_list_that_is_taken_many_times_is_refused(write, load):

@@ -196,13 +196,13 @@ def test_three_masks_are_a_split(loads, tmp_path: Path, suffix: str, kind: Any) 
     renamed = masked.rename(columns=dict(zip(MASKS, ["a", "b", "c"])))
     if suffix:
         given = {"edges": [write(edges, tmp_path / f"e{suffix}")], "nodes": [write(masked, tmp_path / f"n{suffix}")]}
-        found = [loads(**given), loads(**given, mask_columns=MASKS)]
+        graphs = [loads(**given), loads(**given, mask_columns=MASKS)]
         given["nodes"] = [write(renamed, tmp_path / f"r{suffix}")]
-        found.append(loads(**given, mask_columns=["a", "b", "c"]))
+        graphs.append(loads(**given, mask_columns=["a", "b", "c"]))
     else:
-        found = [Graph.from_tables(edges, polars.from_pandas(masked))]
-        found.append(Graph.from_tables(edges, renamed, mask_columns=["a", "b", "c"]))
-    for graph in found:
+        graphs = [Graph.from_tables(edges, polars.from_pandas(masked))]
+        graphs.append(Graph.from_tables(edges, renamed, mask_columns=["a", "b", "c"]))
+    for graph in graphs:
         for mask in MASKS:
             assert getattr(expected, mask).any()
             np.testing.assert_array_equal(getattr(graph, mask), getattr(expected, mask))
@@ -373,7 +373,7 @@ def test_a_column_of_the_nodes_has_the_groups_of_a_split(loads, tmp_path: Path) 
     paths = {"edges": [write(edges, tmp_path / "e.csv")], "nodes": [write(nodes, tmp_path / "n.csv")]}
     graph = loads(**paths, split="group", groups="village")
     of_group = [{part for node in range(i, len(nodes), 7) for part in parts_of(graph, node)} for i in range(7)]
-    assert all(len(one) == 1 for one in of_group) and len(set.union(*of_group)) == 3
+    assert all(len(parts) == 1 for parts in of_group) and len(set.union(*of_group)) == 3
     with pytest.raises(ConfigError, match="dataset.groups=town is no column of"):
         loads(**paths, split="group", groups="town")
     kfold = loads(**paths, split="kfold", num_folds=3)

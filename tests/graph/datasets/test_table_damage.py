@@ -44,10 +44,10 @@ def with_features(of_id: Callable[[int], Any], of_word: Callable[[int], Any]) ->
     features = {"node": [*map(of_id, rng.integers(0, 12, 40).tolist())]}
     features["word"] = [*map(of_word, rng.integers(0, 9, 40).tolist())]
     features["value"] = (rng.integers(-8, 99, 40) / 8).tolist()
-    found = tables(of_id) | {"features": features}
+    by_name = tables(of_id) | {"features": features}
     for unread in ("f_0", "f_1"):
-        del found["nodes"][unread]
-    return found
+        del by_name["nodes"][unread]
+    return by_name
 
 
 def csv_files(given: dict[str, Columns]) -> Files:
@@ -95,7 +95,7 @@ def texts(column: pyarrow.ChunkedArray) -> list[str | None]:
 
 def kind_of(ids: list[Any]) -> Callable[[Any], Any]:
     """int, or str if any of the ids is a text."""
-    are_integers = all(re.fullmatch(r" *-?\d{1,99} *", str(one)) and -(2**63) <= int(one) < 2**63 for one in ids)
+    are_integers = all(re.fullmatch(r" *-?\d{1,99} *", str(id_)) and -(2**63) <= int(id_) < 2**63 for id_ in ids)
     return int if are_integers else str
 
 
@@ -103,44 +103,44 @@ def check_graph(graph: Graph, edges: Columns, nodes: Columns, features: Columns 
     """Compare by the ids, which are texts here if any of them is."""
     ids = [*edges["source"], *edges["target"], *nodes["id"], *(features or {"node": []})["node"]]
     number = kind_of(ids)
-    names = [number(one) for one in nodes["id"]]
+    names = [number(id_) for id_ in nodes["id"]]
     assert graph.node_names is not None and graph.node_names.tolist() == names
     expected: dict[tuple[Any, Any], float] = {}
     weights = edges["weight"] if "weight" in edges else [1.0] * len(edges["source"])
     for u, v, weight in zip(edges["source"], edges["target"], weights):
         expected[number(u), number(v)] = expected.get((number(u), number(v)), 0.0) + float(weight)
     rows, columns = graph.adjacency().nonzero()
-    found_weights = np.ones(graph.num_edges) if graph.weight is None else graph.weight
-    found = {(names[u], names[v]): float(w) for v, u, w in zip(rows, columns, found_weights)}
+    stored_weights = np.ones(graph.num_edges) if graph.weight is None else graph.weight
+    stored = {(names[u], names[v]): float(w) for v, u, w in zip(rows, columns, stored_weights)}
     if "weight" in edges:
-        assert found.keys() == {arc for arc, weight in expected.items() if weight}
-        assert all(math.isclose(found[arc], expected[arc], rel_tol=1e-9) for arc in found)
+        assert stored.keys() == {arc for arc, weight in expected.items() if weight}
+        assert all(math.isclose(stored[arc], expected[arc], rel_tol=1e-9) for arc in stored)
     else:
-        assert found.keys() == expected.keys()
+        assert stored.keys() == expected.keys()
     if features is None:
         dense = [name for name in nodes if re.fullmatch(r"f_\d+", name)]
         given = np.array([[float(value) for value in nodes[name]] for name in dense], np.float32).T
         np.testing.assert_array_equal(graph.features, given.reshape(len(names), len(dense)))
     else:
-        check_features(graph, names, [number(one) for one in features["node"]], features)
-    known = [one >= 0 for one in graph.labels.tolist()] if "label" in nodes else [True] * len(names)
+        check_features(graph, names, [number(id_) for id_ in features["node"]], features)
+    known = [label >= 0 for label in graph.labels.tolist()] if "label" in nodes else [True] * len(names)
     for mask in MASKS:
-        given = [str(one).strip().lower() in ("true", "1", "1.0") for one in nodes.get(mask, [])]
-        found = getattr(graph, mask).tolist()
-        assert found == ([*map(min, given, known)] if nodes.keys() >= {*MASKS} else [False] * len(names))
+        given = [str(flag).strip().lower() in ("true", "1", "1.0") for flag in nodes.get(mask, [])]
+        flags = getattr(graph, mask).tolist()
+        assert flags == ([*map(min, given, known)] if nodes.keys() >= {*MASKS} else [False] * len(names))
     if "label" in nodes:
         assert graph.class_names is not None
-        labels = [graph.class_names[one] if one >= 0 else "" for one in graph.labels.tolist()]
+        labels = [graph.class_names[label] if label >= 0 else "" for label in graph.labels.tolist()]
         unknown = ("", "na", "n/a", "nan", "null", "none")
-        assert labels == ["" if str(one).strip().lower() in unknown else one for one in nodes["label"]]
+        assert labels == ["" if str(label).strip().lower() in unknown else label for label in nodes["label"]]
 
 
 def check_features(graph: Graph, names: list[Any], of_rows: list[Any], features: Columns) -> None:
-    words = [kind_of(features["word"])(one) for one in features["word"]]
+    words = [kind_of(features["word"])(word) for word in features["word"]]
     order = (
         range(2**31)
         if kind_of(features["word"]) is int
-        else sorted({*words}, key=lambda one: one.encode(errors="surrogateescape"))
+        else sorted({*words}, key=lambda word: word.encode(errors="surrogateescape"))
     )
     assert graph.features.shape[1] == (max(words) + 1 if isinstance(order, range) else len(order))
     expected: dict[tuple[int, int], float] = {}
@@ -148,9 +148,9 @@ def check_features(graph: Graph, names: list[Any], of_rows: list[Any], features:
         place = names.index(node), order.index(word)
         expected[place] = expected.get(place, 0.0) + float(value)
     rows, columns = graph.features.nonzero()
-    found = dict(zip(zip(rows.tolist(), columns.tolist()), graph.features.data.tolist()))
-    assert found.keys() == {place for place, value in expected.items() if value}
-    assert all(math.isclose(found[place], expected[place], rel_tol=1e-6) for place in found)
+    stored = dict(zip(zip(rows.tolist(), columns.tolist()), graph.features.data.tolist()))
+    assert stored.keys() == {place for place, value in expected.items() if value}
+    assert all(math.isclose(stored[place], expected[place], rel_tol=1e-6) for place in stored)
 
 
 def integer(number: int) -> int:

@@ -37,10 +37,10 @@ def rows(nodes: Any, kind: str, values: bool, count: int = 300) -> tuple[pandas.
     return table, matrix
 
 
-def assert_equal(found: Any, expected: csr_array) -> None:
-    assert isinstance(found, csr_array) and found.dtype == np.float32 and found.shape == expected.shape
-    np.testing.assert_array_equal(found.toarray(), expected.toarray())
-    assert found.nnz == expected.nnz and found.has_canonical_format
+def assert_equal(features: Any, expected: csr_array) -> None:
+    assert isinstance(features, csr_array) and features.dtype == np.float32 and features.shape == expected.shape
+    np.testing.assert_array_equal(features.toarray(), expected.toarray())
+    assert features.nnz == expected.nnz and features.has_canonical_format
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -58,7 +58,7 @@ def test_files(compose_dataset, tmp_path: Path, monkeypatch, kind: str, values: 
     composed = compose_dataset("table", **keys)
     check_dataset(composed)
     assert dataset_lacks(composed) == []
-    assert dataset_files(composed) == [Path(one) for paths in keys.values() for one in paths]
+    assert dataset_files(composed) == [Path(path) for paths in keys.values() for path in paths]
     graph = load_dataset(composed)
     assert_equal(graph.features, expected)
     assert names_of(graph) == nodes["id"].tolist() and graph.labels.max() == 2
@@ -204,9 +204,9 @@ def test_a_training_equals_that_of_dense_features(tmp_path: Path) -> None:
     assert "node=node, feature=word, value=value" in done.output
     dense = pandas.concat([nodes, pandas.DataFrame(matrix.toarray()).add_prefix("f_")], axis=1)
     train_graph(Graph.from_tables(edges, dense), *settings, f"run_dir={tmp_path / 'dense'}")
-    found, expected = (
+    losses, expected = (
         [json.loads(line)["loss"] for line in (tmp_path / run / "epochs.jsonl").read_text().splitlines()]
         for run in ("sparse", "dense")
     )
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
-    assert len(found) == 3 and found[0] > found[-1]
+    np.testing.assert_allclose(losses, expected, rtol=1e-6)
+    assert len(losses) == 3 and losses[0] > losses[-1]
