@@ -18,8 +18,8 @@ from importlib import import_module
 from pathlib import Path
 
 from fullgnn.bench.config import DEFAULT_PRESET, OPERATIONS, BenchConfig, load_bench, preset_config, presets, run_config
-from fullgnn.bench.environment import check_threads, restart_unless, variables
 from fullgnn.bench.harness import Outcome, Results
+from fullgnn.bench.process import check_threads, restart_unless, variables
 from fullgnn.bench.record import make_record, make_table, write
 from fullgnn.config.keys import help_with_keys
 from fullgnn.config.overrides import quote

@@ -23,14 +23,12 @@ def run(cfg: BenchConfig, world: World) -> Results:
     """Time every collective at every size of ``cfg.sizes_mb``; called on every rank."""
     for size_mb in cfg.sizes_mb:
         num_floats = max(1, int(size_mb * 2**18) // world.size) * world.size
+        case, work = {"size_mb": size_mb}, {"gb_per_s": 4 * num_floats}
         methods = [
-            Method(name, "collective", timed(call, world.device), world.size, case={"size_mb": size_mb})
+            Method(name, "collective", timed(call, world.device), world.size, case=case, work=work)
             for name, call in collectives(world, num_floats).items()
         ]
-        measurements, failed = measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
-        for measured in measurements:
-            measured.details["gb_per_s"] = 4 * num_floats / measured.median_ms / 1e6
-        yield Outcome(measurements, failed)
+        yield Outcome(*measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s))
 
 
 def collectives(world: World, num_floats: int) -> dict[str, Callable[[], object]]:

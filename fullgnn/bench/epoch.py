@@ -15,33 +15,19 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from operator import methodcaller
 from typing import Any
 
 import torch
 
-from fullgnn.bench.cases import Cases
+from fullgnn.bench import harness
 from fullgnn.bench.config import BenchConfig, preset_config, presets, run_config
-from fullgnn.bench.environment import variables
 from fullgnn.bench.gpu.made_graph import make_graph, make_problem, prepared
-from fullgnn.bench.harness import (
-    Measurement,
-    Method,
-    Missing,
-    Outcome,
-    Results,
-    attempt,
-    check_baseline,
-    compare,
-    loss_error,
-    measure,
-    timed,
-)
+from fullgnn.bench.harness import Cases, Measurement, Method, Missing, Outcome, Results
 from fullgnn.bench.ours import Epochs
-from fullgnn.bench.peers import EPOCH, MODULE
+from fullgnn.bench.peers import EPOCH, candidates
 from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph, peer_weights
-from fullgnn.bench.process import worker_with
+from fullgnn.bench.process import variables, worker_with
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0, world_of_one
 from fullgnn.distributed.launch import environment
 from fullgnn.distributed.worker import Worker, WorkerLost
@@ -70,14 +56,10 @@ class Ready:
 
     def add(self, candidates: Iterable[Method], cfg: BenchConfig, device: torch.device) -> None:
         """Set up what the candidates make, whose ``run`` makes a step. Every rank has the same of ours."""
-        for candidate in candidates:
-            step, setup_s, reason = attempt(candidate.run, FullGNNError if candidate.kind == "ours" else Exception)
-            if reason:
-                processes = {"processes": candidate.processes} if candidate.processes > 1 else {}
-                self.missing.append(Missing(candidate.name, reason, candidate.case | processes))
-            else:
-                run, self.steps[candidate.label] = timed(step, device, cfg.at_once), step
-                self.methods.append(replace(candidate, run=run, details={"setup_s": setup_s}))
+        made, missing = harness.set_up(candidates, of_ours=FullGNNError)
+        self.methods += [replace(one, run=harness.timed(one.run, device, cfg.at_once)) for one in made]
+        self.missing += missing
+        self.steps |= {one.label: one.run for one in made}
 
     def listed(self) -> tuple[list[Method], list[Missing]]:
         """The methods, without what runs them, and what is missing."""
@@ -87,7 +69,7 @@ class Ready:
         """Run a method once; the process takes the time itself."""
         return self.methods[number].run()
 
-    def peak_bytes(self) -> int | None:
+    def peak_bytes(self) -> int:
         """The peak memory of the process since the trainings were set up."""
         return peak_process_bytes()
 
@@ -124,32 +106,29 @@ def in_rounds(cfg: BenchConfig, world: World) -> Results:
         for worker in from_rank0(lambda: [_start(part) for part in parts_alone(cfg)]) or []:
             methods, missing = worker.call(methodcaller("listed"))
             workers[worker] = [method.label for method in methods]
-            ready.methods += [
-                replace(own, run=partial(worker.call, methodcaller("run", n))) for n, own in enumerate(methods)
-            ]
+            calls = [partial(worker.call, methodcaller("run", number)) for number in range(len(methods))]
+            ready.methods += [replace(method, run=call) for method, call in zip(methods, calls)]
             # Each process reports the same ones.
             ready.missing += [absent for absent in missing if absent not in ready.missing]
     elif problem is not None:
         ready.add(peers(cfg, problem), cfg, world.device)
-    from_rank0(lambda: check_baseline(ready.methods, cfg.baseline))
 
     forget_peak_process_bytes()
-    measurements, failed = measure(ready.methods, world, cfg.epochs - cfg.warmup, cfg.warmup, cfg.budget_s)
-    peak_bytes: int | None = max(all_gather_objects(peak_process_bytes()))
-    peak_of = dict.fromkeys((method.label for method in ready.methods), peak_bytes)
+    outcome = harness.compared(cfg, world, ready.methods, cfg.epochs - cfg.warmup)
+    peak = max(all_gather_objects(peak_process_bytes()))
+    peaks: dict[str, int | None] = dict.fromkeys((method.label for method in ready.methods), peak)
     for worker, labels in workers.items():
-        peak_bytes = None
+        peaks |= dict.fromkeys(labels)
         with suppress(WorkerLost):
-            peak_bytes = worker.call(methodcaller("peak_bytes"))
+            peaks |= dict.fromkeys(labels, worker.call(methodcaller("peak_bytes")))
         worker.close()
-        peak_of |= dict.fromkeys(labels, peak_bytes)
-    base = compare(measurements, cfg.baseline)
-    ready.describe(measurements, cfg, world.device)
-    for measured in measurements:
-        if cfg.separate and (peak := peak_of[measured.method.label]) is not None:
-            measured.details["peak_mb"] = peak / 1e6
-        measured.details["loss_error"] = loss_error(measured, base) if base else None
-    yield Outcome(measurements, ready.missing + failed, statistics)
+    ready.describe(outcome.measurements, cfg, world.device)
+    base = next((measured for measured in outcome.measurements if measured.method.label == measured.baseline), None)
+    for measured in outcome.measurements:
+        if cfg.separate and (own_peak := peaks[measured.method.label]) is not None:
+            measured.details["peak_mb"] = own_peak / 1e6
+        measured.details["loss_error"] = harness.loss_error(measured, base) if base else None
+    yield Outcome(outcome.measurements, ready.missing + outcome.missing, statistics)
 
 
 def one_after_the_other(cfg: BenchConfig, world: World) -> Results:
@@ -161,48 +140,43 @@ def one_after_the_other(cfg: BenchConfig, world: World) -> Results:
     del made
     first: dict[str, Measurement] = {}  # by the case
     own = replace(cfg, overrides=["scheme.replication=1", "self_loops=false", *cfg.overrides])  # A + I has its loops
-    candidates = [*ours(own, world, None, problem.widths, False, problem.graph), *peers(own, problem)]
-    for candidate in sorted(candidates, key=lambda candidate: candidate.case.get("dropout", 0.0)):
+    every = [*ours(own, world, None, problem.widths, False, problem.graph), *peers(own, problem)]
+    for candidate in sorted(every, key=lambda candidate: candidate.case.get("dropout", 0.0)):
         train, least_s = partial(_alone, candidate, cfg, world, problem), 0.0 if cfg.graph in TOYS else _LEAST_S
         outcome = cases.run(candidate.name, train, candidate.case, least_s, _MOST_S)
         for measured in outcome.measurements:
             base = first.setdefault(str(candidate.case), measured)
             measured.compare_with(base)
             comparable = candidate.kind == "ours" or not any(candidate.case.values())  # peers draw other masks
-            measured.details["loss_error"] = loss_error(measured, base) if comparable else None
+            measured.details["loss_error"] = harness.loss_error(measured, base) if comparable else None
         yield outcome
 
 
 def _alone(candidate: Method, cfg: BenchConfig, world: World, problem: Problem) -> Outcome:
     """Set up one training, time its epochs, and count the bytes that a process would hold that runs it alone."""
     device, ready = world.device, Ready()
-    before = start_memory(device)
     # Ours hold copies of their own; the peers read these tensors, which are there before they start.
     shared = 0 if candidate.kind == "ours" else problem.features.nbytes + problem.indices.nbytes
-
-    def peak_mb() -> dict[str, float]:
-        peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
-        return {} if peak is None else {"peak_mb": (peak - before + shared) / 1e6}
-
+    before, _ = device_memory(device)
     ready.add([candidate], cfg, device)
-    setup = {f"setup_{key}": mb for key, mb in peak_mb().items()}
-    start_memory(device)
-    measurements, failed = measure(ready.methods, world, cfg.epochs - cfg.warmup, cfg.warmup, cfg.budget_s)
-    for measured in measurements:
-        measured.details.update({**setup, **peak_mb()})
+    peaks = {"setup_peak_mb": device_memory(device)[1]}
+    measurements, failed = harness.measure(ready.methods, world, cfg.epochs - cfg.warmup, cfg.warmup, cfg.budget_s)
+    peaks["peak_mb"] = device_memory(device)[1]
+    for measured in measurements if device.type == "cuda" else ():
+        measured.details.update({key: (peak - before + shared) / 1e6 for key, peak in peaks.items()})
     ready.describe(measurements, cfg, device)
     return Outcome(measurements, ready.missing + failed)
 
 
-def start_memory(device: torch.device) -> int:
-    """Start to count the peak of memory, and return the bytes of the tensors that are there; 0 on a CPU, which does not
-    count."""
+def device_memory(device: torch.device) -> tuple[int, int]:
+    """Bytes of the tensors that are there, and their peak since the last call; 0 on a CPU, which does not count."""
     if device.type != "cuda":
-        return 0
+        return 0, 0
+    peak = torch.cuda.max_memory_allocated(device)
     gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
-    return torch.cuda.memory_allocated(device)
+    return torch.cuda.memory_allocated(device), peak
 
 
 def parts_alone(cfg: BenchConfig) -> list[BenchConfig]:
@@ -246,15 +220,11 @@ def ours(
 
 def peers(cfg: BenchConfig, problem: Problem) -> list[Method]:
     """The peers of the chosen libraries, on this process."""
-    weights, makers = peer_weights(problem, cfg.seed, cfg.gnn), dict[str, Callable[..., LaunchEpoch]]()
-    for library in cfg.peers:
-        attempt(partial(import_module, MODULE.get(library, library)))  # not a part of any set-up time
-        makers |= EPOCH[cfg.gnn][library]
-    chosen = [name for name in makers if cfg.methods is None or name in cfg.methods]
-    return [
-        Method(name, "peer", partial(makers[name], problem, weights, **case), case=case)
-        for case, name in itertools.product(dropout_cases(cfg), chosen)
+    weights, makers = peer_weights(problem, cfg.seed, cfg.gnn), EPOCH[cfg.gnn]
+    every = [
+        method for case in dropout_cases(cfg) for method in candidates(makers, cfg.peers, problem, weights, **case)
     ]
+    return [method for method in every if cfg.methods is None or method.name in cfg.methods]
 
 
 def dropout_cases(cfg: BenchConfig) -> list[dict[str, float]]:

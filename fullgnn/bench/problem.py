@@ -33,10 +33,6 @@ class Problem:
     batch_size: int | None = None  # draws of a step of a model that finds links; None: one step an epoch
 
     @property
-    def num_nodes(self) -> int:
-        return self.graph.num_nodes
-
-    @property
     def is_bipartite(self) -> bool:
         """Whether the nodes are users and items."""
         return self.graph.num_users is not None
@@ -48,22 +44,20 @@ class Problem:
     @property
     def targets(self) -> Tensor:
         """(nnz,) int64, the row of each entry of A + I."""
-        nodes = torch.arange(self.num_nodes, device=self.indptr.device)
+        nodes = torch.arange(self.graph.num_nodes, device=self.indptr.device)
         return nodes.repeat_interleave(self.indptr.diff().long())
 
     @property
     def without_loops(self) -> "Problem":
         """The same problem with the adjacency A of the graph in the place of A + I."""
-        indptr, indices = (
-            torch.from_numpy(array.astype(np.int32)) for array in (self.graph.indptr, self.graph.indices)
-        )
-        device = self.indptr.device
-        return replace(self, indptr=indptr.to(device), indices=indices.to(device))
+        pattern = (torch.tensor(ids, dtype=torch.int32) for ids in (self.graph.indptr, self.graph.indices))
+        indptr, indices = (ids.to(self.indptr.device) for ids in pattern)
+        return replace(self, indptr=indptr, indices=indices)
 
     @property
     def block(self) -> LocalCSR:
         """The pattern of A + I."""
-        return LocalCSR(self.indptr, self.indices, None, self.num_nodes, self.num_nodes)
+        return LocalCSR(self.indptr, self.indices, None, self.graph.num_nodes, self.graph.num_nodes)
 
     @property
     def widths(self) -> list[int]:
@@ -97,22 +91,20 @@ def load_graph(cfg: BenchConfig) -> Graph:
 
 def as_problem(cfg: BenchConfig, graph: Graph, device: torch.device) -> Problem:
     """The problem of ``cfg`` on ``device``."""
-    hidden = cfg.hidden or (WORKLOADS[cfg.graph].hidden if cfg.graph in WORKLOADS else _HIDDEN)
-    return replace(make_problem(graph, hidden, device), batch_size=cfg.batch_size)
+    return replace(make_problem(graph, hidden_of(cfg), device), batch_size=cfg.batch_size)
+
+
+def hidden_of(cfg: BenchConfig) -> int:
+    """The columns between the layers."""
+    return cfg.hidden or (WORKLOADS[cfg.graph].hidden if cfg.graph in WORKLOADS else _HIDDEN)
 
 
 def make_problem(graph: Graph, hidden: int, device: torch.device) -> Problem:
     """``graph`` for a model with ``hidden`` columns between its layers."""
     adj = graph.adjacency(bool) + eye_array(graph.num_nodes, dtype=bool, format="csr")  # A + I
-    arrays = (
-        adj.indptr.astype(np.int32),
-        adj.indices.astype(np.int32),
-        graph.features.astype(np.float32),
-        graph.labels.copy(),
-        np.flatnonzero(graph.train_mask),
-    )
-    indptr, indices, features, labels, train_index = (torch.from_numpy(array).to(device) for array in arrays)
-    return Problem(graph, hidden, indptr, indices, features, labels, train_index)
+    pattern = adj.indptr.astype(np.int32), adj.indices.astype(np.int32)
+    of_nodes = graph.features.astype(np.float32), graph.labels.copy(), np.flatnonzero(graph.train_mask)
+    return Problem(graph, hidden, *(torch.from_numpy(array).to(device) for array in (*pattern, *of_nodes)))
 
 
 def whole_graph_order(cfg: Config, graph: Graph) -> np.ndarray:
@@ -126,7 +118,7 @@ def peer_weights(problem: Problem, seed: int, model: str) -> list[Tensor]:
     if not MODELS[model].finds_links:
         return first_weights(problem.widths, seed, model)
     table = NodeEmbedding(problem.hidden, seed, std=0.1)
-    table.place(torch.arange(problem.num_nodes))
+    table.place(torch.arange(problem.graph.num_nodes))
     return [table.weight.detach().to(problem.indices.device)]
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fullgnn.bench.config import BenchConfig
-from fullgnn.bench.environment import in_effect
 from fullgnn.bench.harness import Outcome
+from fullgnn.bench.process import in_effect
 from fullgnn.distributed import World
 from fullgnn.storage.folder import write_text
 from fullgnn.storage.record import strict_json

@@ -8,21 +8,22 @@ same batches: ``losses`` in the record shows whether they compute the same.
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fullgnn.bench.config import DEFAULT_PRESET, LR, TASK, BenchConfig, run_config
-from fullgnn.bench.harness import Method, Outcome, Results, check_baseline, compare, measure, timed
-from fullgnn.bench.peers import set_up
-from fullgnn.bench.peers.sampled import DGL_SAMPLERS, STEPS, SampledSetting, TrainBatches
-from fullgnn.bench.problem import load_graph
+from fullgnn.bench.harness import Method, Outcome, Results, compared, set_up, timed
+from fullgnn.bench.peers import candidates
+from fullgnn.bench.peers.sampled import SAMPLERS, STEPS, SampledSetting, TrainBatches
+from fullgnn.bench.problem import hidden_of, load_graph
 from fullgnn.bench.separate import OperatorTimes, Separate
 from fullgnn.config import MinibatchConfig
 from fullgnn.costs.trace import Operations
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0
 from fullgnn.graph import Graph
-from fullgnn.graph.workloads import WORKLOADS
 from fullgnn.kernels.support.trials import TensorPeak
 from fullgnn.nn import set_epoch
 from fullgnn.sampling.batches import batch_of, epoch_order, num_batches
@@ -33,7 +34,7 @@ from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.schemes.block import Block
 from fullgnn.telemetry.meter import Cost, Meter
 
-BATCH_SIZE, HIDDEN = 1024, 128
+BATCH_SIZE = 1024
 AHEAD = 2
 """Batches that a worker makes ahead: the slots of ours, and the prefetched ones of a torch ``DataLoader``."""
 FUSED, SEPARATE, FAST = "fused", "separate operators", "toBlockFast"
@@ -51,39 +52,34 @@ def run_sampling(cfg: BenchConfig, world: World) -> Results:
             for number in range(count):
                 yield np.sort(batch_of(order, cfg.batch_size or BATCH_SIZE, number)).astype(np.int32), epoch
 
-    arrays = graph.indptr.astype(np.int64), graph.indices
-    samplers: dict[str, Any] = {FUSED: NeighborSampler(*arrays, cfg.fanouts, seed=cfg.seed)}
-    samplers |= {name: Separate(*arrays, cfg.fanouts, cfg.seed, name == FAST) for name in (SEPARATE, FAST)}
-    made, missing = set_up({"dgl": DGL_SAMPLERS} if "dgl" in cfg.peers else {}, graph, cfg.fanouts)
-    samplers |= {name: sampler for name, (sampler, _) in made.items()}
-
     def sampled(sampler: Any) -> TrainBatches:
         """(number of batches) -> the edges that are drawn for the next ones."""
         own = targets()
 
         def sample(num: int) -> float:
-            batches = itertools.starmap(sampler.sample, itertools.islice(own, num))
-            return float(sum(hop.num_edges for hops in batches for hop in hops))
+            hops = itertools.chain.from_iterable(itertools.starmap(sampler.sample, itertools.islice(own, num)))
+            return float(sum(hop.num_edges() if callable(hop.num_edges) else hop.num_edges for hop in hops))
 
         return sample
 
-    methods = [
-        _method(name, "peer" if name in made else "ours", sampled(sampler), cfg, world)
-        for name, sampler in samplers.items()
-    ]
-    check_baseline(methods, cfg.baseline)
-    for sampler in samplers.values():
-        sampler.sample(*next(targets()))  # compiles, which is no part of what an operator takes
-        if hasattr(sampler, "spent"):
-            sampler.spent = OperatorTimes()
-    measurements, failed = measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
-    compare(measurements, cfg.baseline)
-    for measured in measurements:
+    arrays = graph.indptr.astype(np.int64), graph.indices, cfg.fanouts
+    makers: dict[str, Any] = {FUSED: partial(NeighborSampler, *arrays, seed=cfg.seed)}
+    makers |= {name: partial(Separate, *arrays, cfg.seed, name == FAST) for name in (SEPARATE, FAST)}
+    ours = [Method(name, "ours", make) for name, make in makers.items()]
+    made, missing = set_up([*ours, *candidates(SAMPLERS, cfg.peers, graph, cfg.fanouts)], of_ours=())
+    for method in made:
+        method.run.sample(*next(targets()))  # compiles, which is no part of what an operator takes
+        if hasattr(method.run, "spent"):
+            method.run.spent = OperatorTimes()
+    outcome = compared(cfg, world, [_method(method, sampled(method.run), cfg, world) for method in made])
+    samplers = {method.name: method.run for method in made}
+    for measured in outcome.measurements:
         rounds = measured.values[-measured.times.runs :]
         rates = [drawn / cfg.batches / ms / 1e3 for drawn, ms in zip(rounds, measured.times.ms, strict=True)]
         spent = getattr(samplers[measured.name], "spent", None)
         measured.details.update({"m_edges_per_s": float(np.median(rates)), **(spent.details() if spent else {})})
-    yield Outcome(measurements, missing + failed, _statistics(cfg, graph, count))
+    outcome.add(Outcome([], missing, _statistics(cfg, graph, count)))
+    yield outcome
 
 
 def run_minibatch(cfg: BenchConfig, world: World) -> Results:
@@ -91,27 +87,23 @@ def run_minibatch(cfg: BenchConfig, world: World) -> Results:
     graph = broadcast_object(from_rank0(lambda: load_graph(cfg)))
     setting = setting_of(cfg)
     presets = {"ours": DEFAULT_PRESET} if cfg.presets is None else {preset: preset for preset in cfg.presets}
-    ours = {name: Ours(cfg, setting, world, graph, preset) for name, preset in presets.items()}
-    methods = [_method(name, "ours", own.step, cfg, world, own.num_workers) for name, own in ours.items()]
-    makers = {library: STEPS[library] for library in cfg.peers if library in STEPS}
-    made, missing = set_up(makers, graph, setting, world.device)
-    methods += [_method(name, "peer", step, cfg, world) for name, ((_, step), _) in made.items()]
-    from_rank0(lambda: check_baseline(methods, cfg.baseline))
-    measurements, failed = measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
-    compare(measurements, cfg.baseline)
-    details = {name: own.details() for name, own in ours.items()}  # every rank takes part
-    for measured in measurements:
+    own = [Method(name, "ours", partial(Ours, cfg, setting, world, graph, preset)) for name, preset in presets.items()]
+    made, missing = set_up([*own, *candidates(STEPS, cfg.peers, graph, setting, world.device)], of_ours=())
+    outcome = compared(cfg, world, [_method(method, method.run.step, cfg, world) for method in made])
+    ours = {method.name: method.run for method in made if method.kind == "ours"}
+    details = {name: training.details() for name, training in ours.items()}  # every rank takes part
+    for measured in outcome.measurements:
         measured.details.update({"last_loss": measured.values[-1], **details.get(measured.name, {})})
-    for own in ours.values():
-        own.close()
+    for training in ours.values():
+        training.close()
     count = num_batches(int(graph.train_mask.sum()), setting.batch_size * world.size)
-    yield Outcome(measurements, missing + failed, _statistics(cfg, graph, count))
+    outcome.add(Outcome([], missing, _statistics(cfg, graph, count)))
+    yield outcome
 
 
 def setting_of(cfg: BenchConfig) -> SampledSetting:
     """What all methods share."""
-    hidden = cfg.hidden or (WORKLOADS[cfg.graph].hidden if cfg.graph in WORKLOADS else HIDDEN)
-    return SampledSetting(cfg.fanouts, cfg.batch_size or BATCH_SIZE, hidden, LR, cfg.seed, cfg.workers)
+    return SampledSetting(cfg.fanouts, cfg.batch_size or BATCH_SIZE, hidden_of(cfg), LR, cfg.seed, cfg.workers)
 
 
 class Ours:
@@ -200,15 +192,9 @@ def minibatch_config(
     return run
 
 
-def _method(
-    name: str, kind: str, step: TrainBatches, cfg: BenchConfig, world: World, workers: int | None = None
-) -> Method:
-    """``step`` as a method. What workers have made while other methods had their turn is taken before its time.
-
-    Args:
-        workers: how many each rank has; None: as many as ``cfg`` says.
-    """
-    workers = cfg.workers if workers is None else workers
+def _method(made: Method, step: TrainBatches, cfg: BenchConfig, world: World) -> Method:
+    """``step`` as a method. What workers have made while other methods had their turn is taken before its time."""
+    workers = getattr(made.run, "num_workers", cfg.workers)  # of each rank
 
     def run() -> tuple[float, list[float]]:
         if workers:
@@ -216,7 +202,7 @@ def _method(
         elapsed_ms, values = timed(lambda: step(cfg.batches), world.device)()
         return elapsed_ms / cfg.batches, values
 
-    return Method(name, kind, run, world.size)
+    return replace(made, run=run, processes=world.size, details={})
 
 
 def _statistics(cfg: BenchConfig, graph: Graph, count: int) -> dict[str, int | str]:

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fullgnn.bench.cases import Cases
-from fullgnn.bench.harness import Measurement, Method, Missing, Outcome
+from fullgnn.bench.harness import Cases, Measurement, Method, Missing, Outcome
 from fullgnn.bench.process import finished, run_or_raise, worker_with
 from fullgnn.distributed.worker import WorkerLost
 from fullgnn.errors import UnsupportedError
@@ -67,7 +66,7 @@ def test_a_case_costs_itself_alone() -> None:
 
 
 def test_a_case_that_hangs_ends_its_process() -> None:
-    program = "import time, torch; from fullgnn.bench.cases import Cases; "
+    program = "import time, torch; from fullgnn.bench.harness import Cases; "
     program += "Cases(100, torch.device('cpu')).run('hangs', lambda: time.sleep(600), {}, limit_s=1)"
     assert finished([sys.executable, "-c", program], 100)[2] == -signal.SIGALRM
 

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from fullgnn.bench.cases import Cases
 from fullgnn.bench.config import BenchConfig
 from fullgnn.bench.gpu.timing import is_toy, l2_bytes, time_on_device
-from fullgnn.bench.harness import Measurement, Results
+from fullgnn.bench.harness import Cases, Measurement, Results
 from fullgnn.distributed import World
 
-ROW_BYTES = (64, 128, 192, 256, 512)
+ROW_BYTES, TABLES = (64, 128, 192, 256, 512), ("L2", "memory")
 PRECISIONS = {"fp32": ("highest", torch.float32), "tf32": ("high", torch.float32), "bf16": ("highest", torch.bfloat16)}
 _TILES = ((2048, 4), (4096, 4), (4096, 8))
 """Elements and warps of a program that are tried; the best counts."""
@@ -28,10 +27,8 @@ Rate = tuple[bool, float, float]
 def run(cfg: BenchConfig, world: World) -> Results:
     """A case for each rate; a toy measures few of them, on small arrays."""
     cases, toy = Cases(cfg.limit_s, world.device), is_toy(world.device)
-    places: list[Case] = [
-        {"row_bytes": row, "table": at} for row in ROW_BYTES[: 2 if toy else None] for at in ("L2", "memory")
-    ]
-    every: list[tuple[Any, Case]] = [(copy, {}), *((gather, case) for case in places)]
+    every: list[tuple[Any, Case]] = [(copy, {})]
+    every += [(gather, {"row_bytes": row, "table": at}) for row in ROW_BYTES[: 2 if toy else None] for at in TABLES]
     every += [(gemm, {"precision": precision}) for precision in PRECISIONS]
     for measure, case in every:
         yield cases.run(measure.__name__, partial(measure, world, case, toy), case)
@@ -40,9 +37,7 @@ def run(cfg: BenchConfig, world: World) -> Results:
 def copy(world: World, case: Case, toy: bool) -> Measurement:
     """GB/s of a copy, read and written."""
     source, target = (torch.ones(1 << (14 if toy else 29), device=world.device) for _ in range(2))
-    measured = time_on_device("copy", target.copy_, [source], world)
-    measured.details["gb_per_s"] = 2 * source.nbytes / measured.median_ms / 1e6
-    return measured
+    return time_on_device("copy", target.copy_, [source], world, work={"gb_per_s": 2 * source.nbytes})
 
 
 def gather(world: World, case: Case, toy: bool) -> Measurement:
@@ -61,12 +56,12 @@ def gather(world: World, case: Case, toy: bool) -> Measurement:
         if not torch.allclose(sums[0].double(), table[index[:rows_of_sum].long()].double().sum(0), atol=1e-2):
             raise ArithmeticError(f"the gathered rows of {row_bytes} bytes have another sum")
         run = partial(gather_sum, table, elements=elements, num_warps=num_warps)
-        measured = time_on_device("gather", run, [index], world, case=case)
-        measured.details["gb_per_s"] = len(sums) * rows_of_sum * row_bytes / measured.median_ms / 1e6
-        tried.append(measured)
+        work = {"gb_per_s": len(sums) * rows_of_sum * row_bytes}
+        tried.append(time_on_device("gather", run, [index], world, case=case, work=work))
     best = max(tried, key=lambda measured: measured.details["gb_per_s"])
-    select = time_on_device("index_select", lambda index: torch.index_select(table, 0, index, out=out), [index], world)
-    best.details["index_select_gb_per_s"] = num_indices * row_bytes / select.median_ms / 1e6
+    work = {"index_select_gb_per_s": num_indices * row_bytes}
+    select = partial(torch.index_select, table, 0, out=out)
+    best.details.update(time_on_device("index_select", select, [index], world, work=work).details)
     return best
 
 
@@ -77,11 +72,10 @@ def gemm(world: World, case: Case, toy: bool) -> Measurement:
     torch.set_float32_matmul_precision(level)
     try:
         a, b, out = (torch.randn(size, size, device=world.device).to(dtype) for _ in range(3))
-        measured = time_on_device("gemm", lambda a: torch.mm(a, b, out=out), [a], world, case=case)
+        work = {"tflop_per_s": 2 * size**3 / 1e3}
+        return time_on_device("gemm", lambda a: torch.mm(a, b, out=out), [a], world, case=case, work=work)
     finally:
         torch.set_float32_matmul_precision(before)
-    measured.details["tflop_per_s"] = 2 * size**3 / measured.median_ms / 1e9
-    return measured
 
 
 def gather_rates(record: str | None) -> Iterator[Rate]:

@@ -13,15 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgnn.bench.cases import Cases
 from fullgnn.bench.config import BenchConfig
-from fullgnn.bench.exact import error_of
-from fullgnn.bench.gpu.contestants import CONTESTANTS, CSR, FLOAT32, PACKED
 from fullgnn.bench.gpu.made_graph import SCALES, make_graph
-from fullgnn.bench.gpu.products import LookalikeProduct
+from fullgnn.bench.gpu.products import CONTESTANTS, CSR, FLOAT32, PACKED, LookalikeProduct, error_of
 from fullgnn.bench.gpu.timing import compile_ahead, is_toy, rotated, time_on_device
 from fullgnn.bench.gpu.tunables import Changed, descent, row_of, single_changes
-from fullgnn.bench.harness import Measurement, Outcome, Results
+from fullgnn.bench.harness import Cases, Measurement, Outcome, Results
 from fullgnn.distributed import World
 from fullgnn.graph.lookalikes import generate
 from fullgnn.kernels.dense.dense import linear_gradients, matmul
@@ -31,11 +28,7 @@ from fullgnn.kernels.support.tuning import tuning_of
 
 DENSE = "a dense layer"
 
-SECTIONS = {
-    CSR.name: "csr",
-    PACKED.name: "panels",
-    DENSE: "dense",
-}
+SECTIONS = {CSR.name: "csr", PACKED.name: "panels", DENSE: "dense"}
 """What is timed, in this order, to choose the constants of a section of the tuning."""
 
 _SECONDS, _TOY_S = 0.15, 0.01
@@ -87,21 +80,20 @@ def sweep(
         measured.compare_with(rows[0])
         return measured
 
+    def to_try(single: list[Changed], rows: list[Measurement]) -> Iterator[Changed]:
+        """Every single change, and then what their ``rows`` promise."""
+        yield from single
+        yield from descent([row_of(measured.record()) for measured in rows])
+
     for width, (kernel, section) in itertools.product(WIDTHS[graph], SECTIONS.items()):
         if kernel != DENSE and CONTESTANTS[kernel].missing(world.device) is not None:
             continue
         single, rows = [{}, *single_changes(section)[:most]], list[Measurement]()
         compile_ahead([partial(launch, kernel, width, changed) for changed in single], world.device)
-        for changed in _to_try(single, rows):
+        for changed in to_try(single, rows):
             what = ", ".join(f"{name}={value}" for name, value in changed.items()) or "defaults"
             case = {"graph": graph, "width": width, "constants": f"{section}: {what}"}
             yield cases.run(kernel, partial(time, kernel, changed, case, rows), case, 1.5, 40)
-
-
-def _to_try(single: list[Changed], rows: list[Measurement]) -> Iterator[Changed]:
-    """Every single change, and then what their ``rows`` promise."""
-    yield from single
-    yield from descent([row_of(measured.record()) for measured in rows])
 
 
 def trial(kernel: str, width: int, block: LocalCSR, device: torch.device) -> "LookalikeProduct | DenseLayer":

@@ -5,7 +5,7 @@ A CPU runs toys alone, in Triton's interpreter: there are two runs on a CPU and 
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -46,12 +46,10 @@ def num_inputs(bytes_of_one: int, l2: int) -> int:
 
 def rotated(num_rows: int, width: int, device: torch.device, seed: int = 0) -> list[Tensor]:
     """Random (num_rows, width) float32 inputs, ``num_inputs`` of them, laid out as in training."""
-    generator = torch.Generator(device).manual_seed(seed + width)
-    like = torch.empty(0, device=device)
-    first = empty_aligned(num_rows, width, like)
-    count = num_inputs(num_rows * first.stride(0) * first.itemsize, l2_bytes(device))
-    inputs = [first, *(empty_aligned(num_rows, width, like) for _ in range(count - 1))]
-    return [x.normal_(generator=generator) for x in inputs]
+    generator, like = torch.Generator(device).manual_seed(seed + width), torch.empty(0, device=device)
+    row_bytes = empty_aligned(1, width, like).stride(0) * like.itemsize
+    count = num_inputs(num_rows * row_bytes, l2_bytes(device))
+    return [empty_aligned(num_rows, width, like).normal_(generator=generator) for _ in range(count)]
 
 
 def time_on_device(
@@ -61,11 +59,13 @@ def time_on_device(
     world: World,
     seconds: float = 0.5,
     case: dict[str, Any] | None = None,
+    work: Mapping[str, float] | None = None,
 ) -> Measurement:
     """The times of ``run`` on one input after the other.
 
     Args:
         seconds: duration of the timed runs; there are 5 rounds, each of 1 run to 8.
+        case, work: of the method.
     """
     device, turns = world.device, itertools.cycle(inputs)
     at_once, rounds = 1, _CPU_ROUNDS
@@ -78,8 +78,8 @@ def time_on_device(
     def step() -> None:
         run(next(turns))
 
-    methods = [Method(name, "kernel", timed(step, device, at_once), case=case or {})]
-    ((measured,), _) = measure(methods, world, rounds, 0, 10 * seconds)
+    method = Method(name, "kernel", timed(step, device, at_once), case=case or {}, work=work or {})
+    ((measured,), _) = measure([method], world, rounds, 0, 10 * seconds)
     return measured
 
 

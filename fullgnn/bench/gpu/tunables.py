@@ -70,53 +70,39 @@ def descent(rows: Sequence[Row]) -> list[Changed]:
         rows: of one kernel and width on one graph.
     """
     right = sorted(filter(_counts, rows), key=lambda row: row["median_ms"])
-    base = _base_ms(right)
-    together: Changed = {}
+    base, together = _base_ms(right) or 0.0, Changed()
     for row in right:
-        if base is not None and row["median_ms"] <= GAIN * base:
-            for name, value in row["changed"].items():
-                together.setdefault(name, value)
+        if row["median_ms"] <= GAIN * base:
+            together = {**together, **row["changed"], **together}  # the value of the fastest row holds
     return [dict(list(together.items())[:count]) for count in range(2, len(together) + 1)]
 
 
 def winners(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
     """The constants that were fastest, as the tree of a tuning file; what does not gain stays out of it.
 
-    Where a width was swept on several graphs, the first counts.
+    Where a width was swept on several graphs, the first counts. A width that keeps its defaults is there too, beside
+    one that does not: the constants of a wider one would hold for it otherwise.
     """
-    sections: dict[str, dict[tuple[str, str, int], list[Row]]] = defaultdict(lambda: defaultdict(list))
+    cases: dict[tuple[str, str, str, int], list[Row]] = defaultdict(list)
     for row in filter(_counts, rows):
-        sections[row["section"]][row["kernel"], row["graph"], row["width"]].append(row)
-    tree = {section: _by_width(cases) for section, cases in sections.items()}
-    return {section: {"widths": widths} for section, widths in tree.items() if any(widths.values())}
+        cases[row["section"], row["kernel"], row["graph"], row["width"]].append(row)
+    tree: dict[str, dict[int, Changed]] = defaultdict(dict)
+    for (section, _, _, width), of_case in cases.items():
+        if base := _base_ms(of_case):
+            best = min(of_case, key=lambda row: row["median_ms"])
+            tree[section].setdefault(width, best["changed"] if best["median_ms"] <= GAIN * base else {})
+    return {key: {"widths": dict(sorted(widths.items()))} for key, widths in tree.items() if any(widths.values())}
 
 
 def tuning_text(rows: Iterable[Row], gpu_name: str | None) -> str:
     """The winners as a file that ``tuning.read_tuning`` reads; ``gpu_name`` None: there was no GPU."""
-    if gpu_name is None:
-        lines = ["# No GPU has measured anything: the defaults hold."]
-    else:
-        lines = [
-            f"# Constants of the GPU kernels on {gpu_name}, found by ./launch/gpu_bench --part products.",
-            f"# As conf/tuning/{file_name(gpu_name)} they hold on every such GPU.",
-        ]
+    lines = ["# No GPU has measured anything: the defaults hold."]
+    if gpu_name is not None:
+        lines = [f"# Constants of the GPU kernels on {gpu_name}, found by ./launch/gpu_bench --part products."]
+        lines += [f"# As conf/tuning/{file_name(gpu_name)} they hold on every such GPU."]
     if tree := winners(rows):
         lines.append(yaml.safe_dump(tree, default_flow_style=None, sort_keys=False, width=1000).rstrip())
     return "\n".join(lines) + "\n"
-
-
-def _by_width(cases: Mapping[tuple[str, str, int], list[Row]]) -> dict[int, Changed]:
-    """The fastest combination at each width, where it gains, in the order of the widths.
-
-    A width that keeps its defaults is there too: the constants of a wider one would hold for it otherwise.
-    """
-    widths: dict[int, Changed] = {}
-    for (_, _, width), rows in cases.items():
-        base = _base_ms(rows)
-        if base is not None and width not in widths:
-            best = min(rows, key=lambda row: row["median_ms"])
-            widths[width] = best["changed"] if best["median_ms"] <= GAIN * base else {}
-    return dict(sorted(widths.items()))
 
 
 def _base_ms(rows: Iterable[Row]) -> float | None:

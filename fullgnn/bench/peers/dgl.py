@@ -25,7 +25,7 @@ def dgl_graph(problem: Problem) -> Any:
 
     indptr, indices = problem.indptr.cpu(), problem.indices.cpu()
     edges = ("csc", (indptr, indices, torch.empty(0, dtype=torch.int32)))
-    graph = dgl.graph(edges, num_nodes=problem.num_nodes, idtype=torch.int32).formats(["csc", "csr"])
+    graph = dgl.graph(edges, num_nodes=problem.graph.num_nodes, idtype=torch.int32).formats(["csc", "csr"])
     graph.create_formats_()
     device = problem.indptr.device
     return graph if device.type == "cpu" else graph.to(device)
@@ -56,7 +56,7 @@ def graph_with_edge_ids(problem: Problem) -> Any:
     """A + I as a DGLGraph with edge ids, without which its product with edge values fails."""
     import dgl
 
-    graph = dgl.graph((problem.indices, problem.targets.int()), num_nodes=problem.num_nodes, idtype=torch.int32)
+    graph = dgl.graph((problem.indices, problem.targets.int()), num_nodes=problem.graph.num_nodes, idtype=torch.int32)
     graph.create_formats_()
     return graph
 

@@ -28,7 +28,7 @@ def sparse_tensor(problem: Problem) -> Any:
     """A + I as a ``torch_sparse.SparseTensor``."""
     from torch_sparse import SparseTensor
 
-    shape = (problem.num_nodes, problem.num_nodes)
+    shape = (problem.graph.num_nodes, problem.graph.num_nodes)
     return SparseTensor(rowptr=problem.indptr.long(), col=problem.indices.long(), sparse_sizes=shape, is_sorted=True)
 
 
@@ -52,7 +52,7 @@ def sorted_edge_index(problem: Problem) -> Any:
     """PyG's ``EdgeIndex``, which knows its order and multiplies without messages."""
     from torch_geometric import EdgeIndex
 
-    shape = (problem.num_nodes, problem.num_nodes)
+    shape = (problem.graph.num_nodes, problem.graph.num_nodes)
     return EdgeIndex(_pairs(problem), sparse_size=shape, sort_order="col", is_undirected=True).fill_cache_()
 
 

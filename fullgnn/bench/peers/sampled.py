@@ -8,8 +8,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -55,12 +54,9 @@ class DglSampler:
 
         self._graph, self._sampler = dgl_graph(graph), NeighborSampler(list(fanouts)[::-1], fused=True)
 
-    def sample(self, targets: np.ndarray, epoch: int) -> list[SimpleNamespace]:
+    def sample(self, targets: np.ndarray, epoch: int) -> list[Any]:
         """The blocks of a batch; ``epoch`` changes nothing."""
-        return [
-            SimpleNamespace(num_edges=block.num_edges())
-            for block in self._sampler.sample_blocks(self._graph, torch.from_numpy(targets.astype(np.int64)))[2]
-        ]
+        return self._sampler.sample_blocks(self._graph, torch.from_numpy(targets.astype(np.int64)))[2]
 
 
 class DglOperators:
@@ -72,49 +68,42 @@ class DglOperators:
         self._dgl, self._graph, self._fanouts, self._dtype = dgl, dgl_graph(graph, dtype), fanouts, dtype
         self.spent = OperatorTimes()
 
-    def sample(self, targets: np.ndarray, epoch: int) -> list[SimpleNamespace]:
+    def sample(self, targets: np.ndarray, epoch: int) -> list[Any]:
         """The blocks of a batch; ``epoch`` changes nothing."""
-        nodes, made = torch.tensor(targets, dtype=self._dtype), list[SimpleNamespace]()
+        nodes, blocks = torch.tensor(targets, dtype=self._dtype), list[Any]()
         for fanout in self._fanouts:
             drawn = self.spent.add("sample_s", self._dgl.sampling.sample_neighbors, self._graph, nodes, fanout)
-            block = self.spent.add("block_s", self._dgl.to_block, drawn, nodes)
-            nodes = block.srcdata[self._dgl.NID]
-            made.append(SimpleNamespace(num_edges=block.num_edges()))
-        return made
+            blocks.append(self.spent.add("block_s", self._dgl.to_block, drawn, nodes))
+            nodes = blocks[-1].srcdata[self._dgl.NID]
+        return blocks
 
 
-DGL_SAMPLERS: dict[str, Callable[..., Any]] = {
-    "DGL, fused": DglSampler,
-    "DGL": DglOperators,
-    "DGL, int32": functools.partial(DglOperators, dtype=torch.int32),
+SAMPLERS: dict[str, dict[str, Callable[..., Any]]] = {
+    "dgl": {
+        "DGL, fused": DglSampler,
+        "DGL": DglOperators,
+        "DGL, int32": functools.partial(DglOperators, dtype=torch.int32),
+    }
 }
-"""Method -> its maker (graph, fan-outs) -> an object with ``sample``."""
+"""Library -> method -> its maker (graph, fan-outs) -> an object with ``sample``."""
 
 
-def dgl_step(graph: Graph, setting: SampledSetting, device: torch.device) -> tuple["_Sage", TrainBatches]:
+def dgl_step(graph: Graph, setting: SampledSetting, device: torch.device) -> "Trained":
     """DGL's ``DataLoader`` and ``SAGEConv``."""
     from dgl.dataloading import DataLoader, NeighborSampler
     from dgl.nn.pytorch import SAGEConv
 
     convs = [SAGEConv(*widths, "mean") for widths in _widths(graph, setting)]
     features, labels = torch.from_numpy(graph.features), torch.from_numpy(graph.labels).long()
-    loader = DataLoader(
-        dgl_graph(graph),
-        _own_part(graph),
-        NeighborSampler(list(setting.fanouts)[::-1], fused=True),
-        batch_size=setting.batch_size,
-        shuffle=True,
-        num_workers=setting.workers,
-    )
+    sampler = NeighborSampler(list(setting.fanouts)[::-1], fused=True)
+    loader = DataLoader(dgl_graph(graph), _own_part(graph), sampler, **_of_loader(setting))
 
     def batches() -> Iterator[tuple[Any, ...]]:
         for inputs, targets, blocks in loader:
             moved = [block.to(device) for block in blocks]
             yield moved, features[inputs].to(device), labels[targets].to(device)
 
-    return _trained(
-        _Sage(convs, lambda conv, h, hop, made: conv(made[hop], h), setting.dropout), batches, setting, device
-    )
+    return _trained(convs, lambda conv, h, hop, made: conv(made[hop], h), batches, setting, device)
 
 
 def dgl_accuracy(graph: Graph, setting: SampledSetting, epochs: int) -> float:
@@ -135,7 +124,7 @@ def dgl_accuracy(graph: Graph, setting: SampledSetting, epochs: int) -> float:
     return test
 
 
-def pyg_step(graph: Graph, setting: SampledSetting, device: torch.device) -> tuple["_Sage", TrainBatches]:
+def pyg_step(graph: Graph, setting: SampledSetting, device: torch.device) -> "Trained":
     """PyG's ``NeighborLoader`` and ``SAGEConv``, with what a layer does not need trimmed away."""
     from torch_geometric.data import Data
     from torch_geometric.loader import NeighborLoader
@@ -146,14 +135,7 @@ def pyg_step(graph: Graph, setting: SampledSetting, device: torch.device) -> tup
     rows = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
     edge_index = torch.from_numpy(np.stack([graph.indices.astype(np.int64), rows]))
     data = Data(torch.from_numpy(graph.features), edge_index, y=torch.from_numpy(graph.labels).long())
-    loader = NeighborLoader(
-        data,
-        list(setting.fanouts),
-        input_nodes=_own_part(graph),
-        batch_size=setting.batch_size,
-        shuffle=True,
-        num_workers=setting.workers,
-    )
+    loader = NeighborLoader(data, list(setting.fanouts), input_nodes=_own_part(graph), **_of_loader(setting))
 
     def convolve(conv: torch.nn.Module, h: Tensor, hop: int, batch: Any) -> Tensor:
         if "num_sampled_nodes" not in batch:  # sampled by torch-sparse, which does not tell
@@ -166,14 +148,21 @@ def pyg_step(graph: Graph, setting: SampledSetting, device: torch.device) -> tup
             moved = batch.to(device)
             yield moved, moved.x, moved.y[: batch.batch_size]
 
-    return _trained(_Sage(convs, convolve, setting.dropout), batches, setting, device)
+    return _trained(convs, convolve, batches, setting, device)
 
 
-STEPS: dict[str, dict[str, Callable[[Graph, SampledSetting, torch.device], tuple[torch.nn.Module, TrainBatches]]]] = {
+STEPS: dict[str, dict[str, Callable[[Graph, SampledSetting, torch.device], "Trained"]]] = {
     "pyg": {"PyG": pyg_step},
     "dgl": {"DGL": dgl_step},
 }
 """Library -> method -> its maker of a model and its training."""
+
+
+class Trained(NamedTuple):
+    """A model on the device, and its training."""
+
+    model: torch.nn.Module
+    step: TrainBatches
 
 
 class _Sage(torch.nn.Module):
@@ -200,6 +189,14 @@ def _widths(graph: Graph, setting: SampledSetting) -> list[tuple[int, int]]:
     return list(itertools.pairwise([graph.num_features, *inner, graph.num_classes]))
 
 
+def _of_loader(setting: SampledSetting) -> dict[str, Any]:
+    return {"batch_size": setting.batch_size, "shuffle": True, "num_workers": setting.workers}
+
+
+def _of_loader(setting: SampledSetting) -> dict[str, Any]:
+    return {"batch_size": setting.batch_size, "shuffle": True, "num_workers": setting.workers}
+
+
 def _own_part(graph: Graph) -> Tensor:
     """This rank's training nodes."""
     train = np.flatnonzero(graph.train_mask)
@@ -207,10 +204,15 @@ def _own_part(graph: Graph) -> Tensor:
 
 
 def _trained(
-    model: _Sage, batches: Callable[[], Iterator[Any]], setting: SampledSetting, device: torch.device
-) -> tuple[_Sage, TrainBatches]:
-    """The model on ``device``, and its training."""
-    model = model.to(device)
+    convs: list[torch.nn.Module],
+    convolve: Callable[..., Tensor],
+    batches: Callable[[], Iterator[Any]],
+    setting: SampledSetting,
+    device: torch.device,
+) -> Trained:
+    """The model of ``convs`` and its training, whose epochs are ``batches``: what ``convolve`` takes, the features of
+    the sources, and the labels of the targets."""
+    model = _Sage(convs, convolve, setting.dropout).to(device)
     net: torch.nn.Module = model
     if dist.get_world_size() > 1:
         net = torch.nn.parallel.DistributedDataParallel(model)
@@ -225,4 +227,4 @@ def _trained(
         made = itertools.islice(stream, num_batches)
         return sum(update(functools.partial(loss_of, batch)).item() for batch in made) / num_batches
 
-    return model, step
+    return Trained(model, step)

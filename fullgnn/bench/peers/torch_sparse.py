@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgnn.bench.peers.links import PlainLightGCN
-from fullgnn.bench.peers.training import Models, PeerLayer, stacked
+from fullgnn.bench.peers.training import Models, PeerLayer, PlainLightGCN, stacked
 from fullgnn.bench.problem import Problem
 
 PlainProduct = Callable[[Tensor], Tensor]
@@ -21,7 +20,7 @@ def csr(problem: Problem, values: Tensor) -> Tensor:
     """(n, n) torch CSR of A + I with ``values``, (nnz,)."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse")  # "beta state", "invariant checks"
-        shape = (problem.num_nodes, problem.num_nodes)
+        shape = (problem.graph.num_nodes, problem.graph.num_nodes)
         return torch.sparse_csr_tensor(problem.indptr, problem.indices, values, shape)
 
 

@@ -1,6 +1,6 @@
 """A budget distributes its time, measured by a clock that the test moves."""
 
-from fullgnn.bench.cases import Budget
+from fullgnn.bench.harness import Budget
 
 
 def test_parts_are_of_what_is_left():

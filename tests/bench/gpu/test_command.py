@@ -14,10 +14,9 @@ import torch
 from fullgnn.bench.config import load_bench
 from fullgnn.bench.gpu.__main__ import MINUTES, check_options, parse
 from fullgnn.bench.gpu.checks import NAMED
-from fullgnn.bench.gpu.commands import PARTS, plan_keys
-from fullgnn.bench.gpu.contestants import CONTESTANTS, FIRST
 from fullgnn.bench.gpu.drill import WAYS
-from fullgnn.bench.gpu.parts import NOT_MEASURED, WARMUP, BenchPart, kept
+from fullgnn.bench.gpu.parts import NOT_MEASURED, PARTS, WARMUP, BenchPart, kept, plan_keys
+from fullgnn.bench.gpu.products import CONTESTANTS, FIRST
 from fullgnn.bench.gpu.tunables import TUNING_FILE
 from fullgnn.costs.config import load_plan
 from fullgnn.errors import FullGNNError
@@ -192,38 +191,47 @@ def test_without_hydra_it_says_so(tmp_path):
 @pytest.mark.parametrize("name", PARTS)
 def test_every_command_of_a_part_is_known_and_has_time(tmp_path, monkeypatch, name):
     """The commands are those of a machine with eight GPUs, in order, within the time of their part."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
-    monkeypatch.setattr(BenchPart, "result", lambda self, title: {"problem": {"scale": 0.5}})
     (tmp_path / "tuning.yaml").touch()
     options = parse(["--out", str(tmp_path), "--tuning", str(tmp_path / "tuning.yaml")])
-    commands = list(PARTS[name](BenchPart(name, options, tmp_path)))
-    assert all(0 < command.seconds <= 60 * MINUTES[name] for command in commands)
-    titles = [command.title for command in commands]
-    benchmarks = [command.arguments[3:] for command in commands if command.arguments[2] == "fullgnn.bench"]
-    configurations = [load_bench(*keys) for keys in benchmarks]
+
+    def commands(num_gpus):
+        """The titles, arguments, seconds and folders of the commands, and the part."""
+        ran = []
+
+        def execute(self, title, *arguments):
+            self.add(title)["result"] = {"problem": {"scale": 0.5}}
+            ran.append((title, *arguments))
+
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)
+        monkeypatch.setattr(BenchPart, "execute", execute)
+        part = BenchPart(name, options, tmp_path)
+        part.run()
+        return *zip(*ran), part
+
+    titles, arguments, seconds, folders, _ = commands(8)
+    assert all(0 < most <= 60 * MINUTES[name] for most in seconds)
+    configurations = [load_bench(*words[3:]) for words in arguments if words[2] == "fullgnn.bench"]
     assert all(cfg.device == "cuda" and cfg.limit_s > 5 for cfg in configurations)
-    assert len({command.out for command in commands}) == len(commands)
+    assert len(set(folders)) == len(titles)
     graphs = [title.partition(":")[0] for title in titles if title.partition(":")[0] in LOOKALIKES]
     if name == "checks":
-        assert titles == ["Checks"]
+        assert titles == ("Checks",)
     elif name == "products":
         assert graphs == [graph for graph in LOOKALIKES for _ in range(2)] and titles[0] == "Rates"
         assert configurations[-1].op == "hits" and configurations[-1].scale == 0.5
-        assert configurations[1].rates == str(commands[0].out / "record.json")
+        assert configurations[1].rates == str(folders[0] / "record.json")
     elif name == "epochs":
         assert graphs == [*LOOKALIKES, *LOOKALIKES] and titles[-1] == "Reproduced: fused_fig7"
         assert configurations[0].tuning == str(tmp_path / "tuning.yaml") and configurations[0].presets == PRESETS
-        assert "device=cuda" in commands[-1].arguments and "target=fused_fig7" in commands[-1].arguments
+        assert "device=cuda" in arguments[-1] and "target=fused_fig7" in arguments[-1]
     else:
         assert all(cfg.warmup == WARMUP > 5 for cfg in configurations)
         assert [cfg.nproc for cfg in configurations] == ([1] * 5 if name == "models" else [1, 1, 2, 4, 8, 1, 2, 4, 8])
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    part = BenchPart(name, options, tmp_path)
-    alone = [command.title for command in PARTS[name](part)]
-    assert name != "ranks" or (alone == ["How a job ends"] and "there is one GPU here" in str(part.tree["commands"]))
+    alone, *_, part = commands(1)
+    assert name != "ranks" or (alone == ("How a job ends",) and "there is one GPU here" in str(part.tree["commands"]))
     options.toy = True
-    toys = [command.arguments for command in PARTS[name](BenchPart(name, options, tmp_path))]
-    assert all(load_bench(*words[3:]).device == "cpu" for words in toys if words[2] == "fullgnn.bench")
+    toys = [words for words in commands(1)[1] if words[2] == "fullgnn.bench"]
+    assert all(load_bench(*words[3:]).device == "cpu" for words in toys)
 
 
 @pytest.mark.sample(4)

@@ -26,7 +26,7 @@ def test_launches_are_those_after_their_mark():
 
 
 def test_several_metrics_of_a_launch_are_one_entry():
-    """Values in any multiple become bytes, seconds and per cent, and a mark with two metrics is one mark."""
+    """Values in any multiple become GB/s, ms and per cent, and a mark with two metrics is one mark."""
     head = '"ID","Process ID","Kernel Name","Block Size","Section Name","Metric Name","Metric Unit","Metric Value"'
     read = [
         (0, "mark", METRIC, "%", "1"),
@@ -45,9 +45,9 @@ def test_several_metrics_of_a_launch_are_one_entry():
         "width": 128,
         "launched": "sum_rows",
         "hit_rate_percent": 70.5,
-        "dram_bytes_per_second": pytest.approx(4.1e12),
-        "l2_bytes_per_second": pytest.approx(5.2e12),
-        "duration_seconds": pytest.approx(250e-6),
+        "dram_gb_per_s": pytest.approx(4100),
+        "l2_gb_per_s": pytest.approx(5200),
+        "duration_ms": pytest.approx(0.25),
         "l1_hit_rate_percent": None,
     }
 

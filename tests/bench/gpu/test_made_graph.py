@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from fullgnn.bench.cases import Budget
 from fullgnn.bench.config import load_bench
 from fullgnn.bench.gpu.made_graph import SCALES, MadeGraph, largest_scale, make_graph, make_problem
+from fullgnn.bench.harness import Budget
 from fullgnn.graph.generate_on_device import random_graph
 from fullgnn.graph.lookalikes import LOOKALIKES
 

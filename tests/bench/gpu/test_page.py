@@ -7,7 +7,7 @@ from typing import Any
 
 from fullgnn.bench.gpu.__main__ import parse
 from fullgnn.bench.gpu.page import make_headline, make_page
-from fullgnn.bench.gpu.parts import NOT_MEASURED, BenchPart, Command
+from fullgnn.bench.gpu.parts import NOT_MEASURED, BenchPart
 from fullgnn.bench.harness import Measurement, Method
 from fullgnn.bench.record import results
 from fullgnn.telemetry.timing import Times
@@ -140,7 +140,7 @@ def test_what_a_killed_command_has_measured_is_kept(tmp_path: Path) -> None:
     program = f"import pathlib, time; pathlib.Path({str(out)!r}, 'record.json').write_text({left!r}); time.sleep(600)"
 
     def once(title: str, program: str, seconds: float, folder: Path = tmp_path / "none") -> dict:
-        part.run_once(Command(title, [sys.executable, "-c", program], seconds, folder))
+        part.execute(title, [sys.executable, "-c", program], seconds, folder)
         return part.tree["commands"][-1]
 
     begun = once("slow", program, 16, out)

@@ -5,9 +5,8 @@ from dataclasses import fields
 import pytest
 import torch
 
-from fullgnn.bench.cases import Cases
 from fullgnn.bench.gpu import sweep as sweep_module
-from fullgnn.bench.gpu.contestants import CSR
+from fullgnn.bench.gpu.products import CSR
 from fullgnn.bench.gpu.sweep import DENSE, SECTIONS, WIDTHS, DenseLayer, sweep
 from fullgnn.bench.gpu.tunables import (
     VALUES,
@@ -19,7 +18,7 @@ from fullgnn.bench.gpu.tunables import (
     tuning_text,
     winners,
 )
-from fullgnn.bench.harness import Measurement, Method
+from fullgnn.bench.harness import Cases, Measurement, Method
 from fullgnn.distributed import world_of_one
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.support import tuning
