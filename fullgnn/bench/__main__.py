@@ -17,7 +17,8 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
-from fullgnn.bench.config import DEFAULT_PRESET, OPERATIONS, BenchConfig, load_bench, preset_config, presets, run_config
+from fullgnn.bench import config
+from fullgnn.bench.config import BenchConfig, load_bench, run_config
 from fullgnn.bench.harness import Outcome, Results
 from fullgnn.bench.process import check_threads, restart_unless, variables
 from fullgnn.bench.record import make_record, make_table, write
@@ -47,14 +48,10 @@ def run(arguments: list[str]) -> None:
 def start(cfg: BenchConfig, arguments: list[str]) -> None:
     """Start the ranks on this machine, in an environment that libraries read when Python starts."""
     check_tasks(None)
-    if cfg.op == "epoch":
-        for preset in cfg.presets or presets():
-            preset_config(cfg, preset, hidden=1)  # refuses a user error before anything is started
-    if cfg.op == "minibatch":
-        from fullgnn.bench.sampling import minibatch_config, setting_of
-
-        for preset in cfg.presets or (DEFAULT_PRESET,):
-            minibatch_config(cfg, setting_of(cfg), cfg.nproc, preset)
+    for preset in (cfg.presets or config.presets()) if cfg.op == "epoch" else ():
+        config.preset_config(cfg, preset, hidden=1)  # refuses a user error before anything is started
+    for preset in (cfg.presets or (config.DEFAULT_PRESET,)) if cfg.op == "minibatch" else ():
+        config.minibatch_config(cfg, cfg.nproc, preset)
     kept = [argument for argument in arguments if not argument.startswith("out=")]
     out = cfg.out if re.fullmatch(r"[\w./-]+", cfg.out) else quote(cfg.out)  # records show it: quoted only if needed
     with environment(variables(cfg, cfg.nproc)):
@@ -78,7 +75,7 @@ def run_rank(cfg: BenchConfig) -> None:
 
 def operation(cfg: BenchConfig) -> Callable[[BenchConfig, World], Results]:
     """The function that measures ``cfg.op``."""
-    module, _, function = OPERATIONS[cfg.op].rpartition(".")
+    module, _, function = config.OPERATIONS[cfg.op].rpartition(".")
     return getattr(import_module(f"fullgnn.bench.{module}"), function)
 
 

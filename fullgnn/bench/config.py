@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Optional
 
 from fullgnn.bench.models import ATTENTION, HEADS, MODELS
-from fullgnn.config import Config, conf_dir
+from fullgnn.config import Config, MinibatchConfig, conf_dir
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.keys import check_choices, check_minima, choices, load_keys
 from fullgnn.config.overrides import quote
@@ -38,6 +38,9 @@ OF_JOBS = ("epoch", "collectives", "minibatch")
 
 DEFAULT_PRESET = "default"
 """The preset that is ``conf/config.yaml`` alone, without an experiment."""
+
+BATCH_SIZE, HIDDEN = 1024, 128
+"""Where nothing else is said: training nodes of a batch of one process, and hidden channels."""
 
 LR = 0.01
 TASK = ("optimizer=adam", f"optimizer.lr={LR}", "optimizer.weight_decay=0")
@@ -136,16 +139,36 @@ def preset_config(cfg: BenchConfig, preset: str, hidden: int, bipartite: bool = 
         bipartite: whether the graph has users and items, which a model that finds links then ranks.
         dropout: rate on the hidden layers.
     """
-    name, *own = preset.split()
-    experiment = [] if name == DEFAULT_PRESET else [f"experiment={name}"]
-    model = MODELS[cfg.gnn]
-    task = []
+    experiment, own = preset_keys(preset)
+    model, task = MODELS[cfg.gnn], [f"model.dropout={dropout}"] if dropout else []
     if model.finds_links:
         size = "null" if cfg.batch_size is None else cfg.batch_size
         task = [*(RANKS_LINKS if bipartite else PREDICTS_LINKS), f"task.batch_size={size}"]
-    if dropout:
-        task.append(f"model.dropout={dropout}")
     return run_config(cfg, *experiment, *model.keys(hidden), *task, *TASK, *own)
+
+
+def minibatch_config(cfg: BenchConfig, num_ranks: int, preset: str = DEFAULT_PRESET) -> MinibatchConfig:
+    """The configuration of one preset of op=minibatch: GraphSAGE-mean without dropout, and Adam; its keys come last."""
+    experiment, own = preset_keys(preset)
+    has_sampler = any(key.startswith("sampler=") for key in own)  # which has keys of its own
+    draws = [] if has_sampler else [f"sampler.fanouts={cfg.fanouts}".replace(" ", "")]
+    model = ["model=sage", f"model.num_layers={len(cfg.fanouts)}", f"model.hidden_channels={hidden_of(cfg)}"]
+    size = (cfg.batch_size or BATCH_SIZE) * num_ranks
+    loader = [f"loader.batch_size={size}", f"loader.num_workers={cfg.workers}"]
+    run = run_config(cfg, *experiment, *model, "model.dropout=0", *TASK, *draws, *loader, *own)
+    assert isinstance(run, MinibatchConfig)
+    return run
+
+
+def preset_keys(preset: str) -> tuple[list[str], list[str]]:
+    """The key of a preset's experiment, and the keys behind its name."""
+    name, *own = preset.split()
+    return [] if name == DEFAULT_PRESET else [f"experiment={name}"], own
+
+
+def hidden_of(cfg: BenchConfig) -> int:
+    """The columns between the layers."""
+    return cfg.hidden or (WORKLOADS[cfg.graph].hidden if cfg.graph in WORKLOADS else HIDDEN)
 
 
 def _check(cfg: BenchConfig) -> None:
@@ -172,17 +195,7 @@ def _check(cfg: BenchConfig) -> None:
     check_minima(cfg, {key.name: key.metadata["least"] for key in fields(cfg) if key.metadata})
     check_fanouts(cfg.fanouts)
     check_choices("launches", [cfg.launches] if cfg.launches else (), cfg.presets or [*presets(), DEFAULT_PRESET])
-    for key in (
-        "fanouts",
-        "widths",
-        "sizes_mb",
-        "presets",
-        "kernels",
-        "orders",
-        "alone_threads",
-        "dropouts",
-        "methods",
-    ):
+    for key in "fanouts widths sizes_mb presets kernels orders alone_threads dropouts methods".split():
         if getattr(cfg, key) == []:
             raise ConfigError(f"{key}=[] leaves nothing to measure: give one or more")
     for key, value in vars(cfg).items():

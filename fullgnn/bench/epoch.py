@@ -57,13 +57,15 @@ class Ready:
     def add(self, candidates: Iterable[Method], cfg: BenchConfig, device: torch.device) -> None:
         """Set up what the candidates make, whose ``run`` makes a step. Every rank has the same of ours."""
         made, missing = harness.set_up(candidates, of_ours=FullGNNError)
-        self.methods += [replace(one, run=harness.timed(one.run, device, cfg.at_once)) for one in made]
+        for one in made:
+            run, about = harness.timed(one.run, device, cfg.at_once), harness.training(one.run)
+            self.methods.append(replace(one, run=run, about=about))
         self.missing += missing
         self.steps |= {one.label: one.run for one in made}
 
     def listed(self) -> tuple[list[Method], list[Missing]]:
         """The methods, without what runs them, and what is missing."""
-        return [replace(method, run=None) for method in self.methods], self.missing
+        return [replace(method, run=None, about=None) for method in self.methods], self.missing
 
     def run(self, number: int) -> tuple[float, list[float]]:
         """Run a method once; the process takes the time itself."""
@@ -73,17 +75,12 @@ class Ready:
         """The peak memory of the process since the trainings were set up."""
         return peak_process_bytes()
 
-    def describe(self, measurements: list[Measurement], cfg: BenchConfig, device: torch.device) -> None:
-        """Add what is known after the epochs to the details: settings of ours, and the launches of one epoch."""
+    def profile(self, measurements: list[Measurement], cfg: BenchConfig, device: torch.device) -> None:
+        """Add the launches of one epoch to the details, where ``cfg`` asks for them."""
         for measured in measurements:
-            step, details = self.steps.get(measured.method.label), measured.details
-            details["last_loss"] = measured.values[-1]
-            if isinstance(step, Epochs):
-                settings = step.settings()
-                details |= {"settings": settings, **{key: settings[key] for key in ("kernel", "cuda_graph")}}
-            if step is not None and measured.name == cfg.launches:
+            if measured.name == cfg.launches and (step := self.steps.get(measured.method.label)):
                 launched = profiled(step, device, _PROFILED_EPOCHS)
-                details["launches"] = launch_table(launched, _PROFILED_EPOCHS)
+                measured.details["launches"] = launch_table(launched, _PROFILED_EPOCHS)
 
 
 def run(cfg: BenchConfig, world: World) -> Results:
@@ -96,7 +93,7 @@ def in_rounds(cfg: BenchConfig, world: World) -> Results:
     graph = from_rank0(lambda: load_graph(cfg))
     problem = as_problem(cfg, graph, world.device) if graph is not None else None
     sizes = broadcast_object((problem.widths, problem.is_bipartite) if problem else None)
-    statistics = problem.statistics() if problem else None
+    statistics = problem.statistics() if problem else {}
     ready = Ready()
     if world.size > 1 or not cfg.separate:
         ready.add(ours(cfg, world, graph, *sizes), cfg, world.device)
@@ -106,13 +103,15 @@ def in_rounds(cfg: BenchConfig, world: World) -> Results:
         for worker in from_rank0(lambda: [_start(part) for part in parts_alone(cfg)]) or []:
             methods, missing = worker.call(methodcaller("listed"))
             workers[worker] = [method.label for method in methods]
-            calls = [partial(worker.call, methodcaller("run", number)) for number in range(len(methods))]
-            ready.methods += [replace(method, run=call) for method, call in zip(methods, calls)]
+            for number, method in enumerate(methods):
+                run = partial(worker.call, methodcaller("run", number))
+                ready.methods.append(replace(method, run=run, about=harness.training(None)))
             # Each process reports the same ones.
             ready.missing += [absent for absent in missing if absent not in ready.missing]
     elif problem is not None:
         ready.add(peers(cfg, problem), cfg, world.device)
 
+    yield Outcome([], ready.missing, statistics)
     forget_peak_process_bytes()
     outcome = harness.compared(cfg, world, ready.methods, cfg.epochs - cfg.warmup)
     peak = max(all_gather_objects(peak_process_bytes()))
@@ -122,13 +121,13 @@ def in_rounds(cfg: BenchConfig, world: World) -> Results:
         with suppress(WorkerLost):
             peaks |= dict.fromkeys(labels, worker.call(methodcaller("peak_bytes")))
         worker.close()
-    ready.describe(outcome.measurements, cfg, world.device)
+    ready.profile(outcome.measurements, cfg, world.device)
     base = next((measured for measured in outcome.measurements if measured.method.label == measured.baseline), None)
     for measured in outcome.measurements:
         if cfg.separate and (own_peak := peaks[measured.method.label]) is not None:
             measured.details["peak_mb"] = own_peak / 1e6
         measured.details["loss_error"] = harness.loss_error(measured, base) if base else None
-    yield Outcome(outcome.measurements, ready.missing + outcome.missing, statistics)
+    yield outcome
 
 
 def one_after_the_other(cfg: BenchConfig, world: World) -> Results:
@@ -164,7 +163,7 @@ def _alone(candidate: Method, cfg: BenchConfig, world: World, problem: Problem) 
     peaks["peak_mb"] = device_memory(device)[1]
     for measured in measurements if device.type == "cuda" else ():
         measured.details.update({key: (peak - before + shared) / 1e6 for key, peak in peaks.items()})
-    ready.describe(measurements, cfg, device)
+    ready.profile(measurements, cfg, device)
     return Outcome(measurements, ready.missing + failed)
 
 

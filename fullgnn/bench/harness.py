@@ -47,7 +47,7 @@ class Method:
     threads: int = field(default_factory=torch.get_num_threads)  # of each process
     case: dict[str, Any] = field(default_factory=dict)  # what it is run on: {"width": 64}
     details: dict[str, Any] = field(default_factory=dict)  # for the record
-    work: Mapping[str, float] = field(default_factory=dict)  # what a run does, in millionths a ms: {"gb_per_s": bytes}
+    about: "Callable[[Measurement], dict[str, Any]] | None" = None  # gives the details that are known after the rounds
 
     @property
     def label(self) -> str:
@@ -110,7 +110,7 @@ class Measurement:
         fields = {**vars(self.method), **vars(self), "method": self.name}
         fields |= {"times_ms": self.times.ms, "rounds": self.times.runs}
         fields |= {key: getattr(self.times, key) for key in ("median_ms", "p20_ms", "p80_ms")}
-        return {key: value for key, value in fields.items() if key not in ("name", "run", "work", "times")}
+        return {key: value for key, value in fields.items() if key not in ("name", "run", "about", "times")}
 
 
 @dataclass
@@ -119,14 +119,14 @@ class Outcome:
 
     measurements: list[Measurement] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
-    problem: dict[str, Any] | None = None
+    problem: dict[str, Any] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
 
     def add(self, part: "Outcome") -> None:
         self.measurements += part.measurements
         self.missing += part.missing
         self.checks += part.checks
-        self.problem = self.problem if part.problem is None else {**(self.problem or {}), **part.problem}
+        self.problem = {**self.problem, **part.problem}
 
 
 Results = Iterator[Outcome]
@@ -154,6 +154,16 @@ def timed(step: Callable[[], Any], device: torch.device, at_once: int = 1) -> Ti
     return run
 
 
+def rate(name: str, work: float) -> Callable[[Measurement], dict[str, float]]:
+    """``Method.about`` of runs that do so much ``work``, such as bytes: thousand millions of it in a second."""
+    return lambda measured: {name: work / measured.median_ms / 1e6}
+
+
+def training(step: Any) -> Callable[[Measurement], dict[str, Any]]:
+    """``Method.about`` of a training: its last loss, and the ``details()`` of ``step``, where it has any."""
+    return lambda measured: {"last_loss": measured.values[-1], **getattr(step, "details", dict)()}
+
+
 def attempt(
     make: Callable[[], Any], expected: type[Exception] | tuple[()] = Exception
 ) -> tuple[Any, float, str | None]:
@@ -170,7 +180,9 @@ def attempt(
     return made, time.perf_counter() - begin, None
 
 
-def set_up(candidates: Iterable[Method], of_ours: type[Exception] = Exception) -> tuple[list[Method], list[Missing]]:
+def set_up(
+    candidates: Iterable[Method], of_ours: type[Exception] | tuple[()] = Exception
+) -> tuple[list[Method], list[Missing]]:
     """Call the maker that is the ``run`` of each candidate.
 
     Args:
@@ -233,10 +245,9 @@ def measure(
             ms = [max(one_round) for one_round in zip(*(rank[label] for rank in ranks if label in rank))]
             values = [value for _, returned in rounds_of[label] for value in returned]
             stopped = f"budget_s={budget_s:g} was spent" if len(ms) < warmup + rounds else None
-            times = Times(ms[warmup:])
-            rates = {rate: done / times.median_ms / 1e6 for rate, done in method.work.items()}
-            without_run = replace(method, run=None, details=method.details | rates)
-            measurements.append(Measurement(without_run, ms[:warmup], times, values, stopped))
+            own = replace(method, run=None, about=None, details={**method.details})
+            measurements.append(Measurement(own, ms[:warmup], Times(ms[warmup:]), values, stopped))
+            own.details.update(method.about(measurements[-1]) if method.about else {})
     return measurements, [Missing(mine[label].name, reason, mine[label].case) for label, reason in failed.items()]
 
 

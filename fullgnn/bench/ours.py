@@ -48,10 +48,10 @@ class Epochs:
         launched = self._runner(next(self._numbers))
         return lambda: launched.results.read()[0]
 
-    def settings(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """What the run has decided: its optimizations, its kernel, and whether its epochs are replayed."""
         own = {"kernel": self._run.scheme.kernel_name, "cuda_graph": self._runner.outcome}
-        return {**asdict(self._run.optimizations), "scheme": self._run.cfg.scheme["name"], **own}
+        return {"settings": asdict(self._run.optimizations) | {"scheme": self._run.cfg.scheme["name"], **own}, **own}
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ import torch
 from scipy.sparse import eye_array
 from torch import Tensor
 
-from fullgnn.bench.config import BenchConfig, run_config
+from fullgnn.bench.config import BenchConfig, hidden_of, run_config
 from fullgnn.bench.models import MODELS
 from fullgnn.config import Config, build
 from fullgnn.errors import UnsupportedError
@@ -15,8 +15,6 @@ from fullgnn.graph import Graph, load_dataset
 from fullgnn.graph.workloads import WORKLOADS, load_workload
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.nn import NodeEmbedding
-
-_HIDDEN = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,11 +90,6 @@ def load_graph(cfg: BenchConfig) -> Graph:
 def as_problem(cfg: BenchConfig, graph: Graph, device: torch.device) -> Problem:
     """The problem of ``cfg`` on ``device``."""
     return replace(make_problem(graph, hidden_of(cfg), device), batch_size=cfg.batch_size)
-
-
-def hidden_of(cfg: BenchConfig) -> int:
-    """The columns between the layers."""
-    return cfg.hidden or (WORKLOADS[cfg.graph].hidden if cfg.graph in WORKLOADS else _HIDDEN)
 
 
 def make_problem(graph: Graph, hidden: int, device: torch.device) -> Problem:

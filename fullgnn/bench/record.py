@@ -47,7 +47,7 @@ def make_record(cfg: BenchConfig, world: World, outcome: Outcome) -> dict[str, A
         "op": cfg.op,
         "command": shlex.join(["python", "-m", "fullgnn.bench", *sys.argv[1:]]),
         "config": asdict(cfg),
-        "problem": outcome.problem,
+        "problem": outcome.problem or None,
         "measurements": [measurement.record() for measurement in outcome.measurements],
         "checks": [asdict(check) for check in outcome.checks],
         "missing": [asdict(missing) for missing in outcome.missing],

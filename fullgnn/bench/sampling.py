@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from fullgnn.bench.config import DEFAULT_PRESET, LR, TASK, BenchConfig, run_config
-from fullgnn.bench.harness import Method, Outcome, Results, compared, set_up, timed
+from fullgnn.bench.config import BATCH_SIZE, DEFAULT_PRESET, LR, BenchConfig, hidden_of, minibatch_config
+from fullgnn.bench.harness import Measurement, Method, Outcome, Results, compared, set_up, timed, training
 from fullgnn.bench.peers import candidates
 from fullgnn.bench.peers.sampled import SAMPLERS, STEPS, SampledSetting, TrainBatches
-from fullgnn.bench.problem import hidden_of, load_graph
+from fullgnn.bench.problem import load_graph
 from fullgnn.bench.separate import OperatorTimes, Separate
-from fullgnn.config import MinibatchConfig
 from fullgnn.costs.trace import Operations
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0
 from fullgnn.graph import Graph
@@ -34,7 +33,6 @@ from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.schemes.block import Block
 from fullgnn.telemetry.meter import Cost, Meter
 
-BATCH_SIZE = 1024
 AHEAD = 2
 """Batches that a worker makes ahead: the slots of ours, and the prefetched ones of a torch ``DataLoader``."""
 FUSED, SEPARATE, FAST = "fused", "separate operators", "toBlockFast"
@@ -52,34 +50,31 @@ def run_sampling(cfg: BenchConfig, world: World) -> Results:
             for number in range(count):
                 yield np.sort(batch_of(order, cfg.batch_size or BATCH_SIZE, number)).astype(np.int32), epoch
 
-    def sampled(sampler: Any) -> TrainBatches:
-        """(number of batches) -> the edges that are drawn for the next ones."""
-        own = targets()
+    def sampled(made: Method) -> Method:
+        """Draws the next batches, and returns the number of their edges."""
+        sampler, own, spent = made.run, targets(), OperatorTimes()
+        sampler.sample(*next(targets()))  # compiles, which is no part of what an operator takes
+        if hasattr(sampler, "spent"):
+            sampler.spent = spent
 
         def sample(num: int) -> float:
             hops = itertools.chain.from_iterable(itertools.starmap(sampler.sample, itertools.islice(own, num)))
             return float(sum(hop.num_edges() if callable(hop.num_edges) else hop.num_edges for hop in hops))
 
-        return sample
+        def about(measured: Measurement) -> dict[str, Any]:
+            rounds = zip(measured.values[-measured.times.runs :], measured.times.ms, strict=True)
+            rates = [drawn / cfg.batches / ms / 1e3 for drawn, ms in rounds]
+            return {"m_edges_per_s": float(np.median(rates)), **spent.details()}
+
+        return _method(made, sample, about, cfg, world)
 
     arrays = graph.indptr.astype(np.int64), graph.indices, cfg.fanouts
     makers: dict[str, Any] = {FUSED: partial(NeighborSampler, *arrays, seed=cfg.seed)}
     makers |= {name: partial(Separate, *arrays, cfg.seed, name == FAST) for name in (SEPARATE, FAST)}
     ours = [Method(name, "ours", make) for name, make in makers.items()]
     made, missing = set_up([*ours, *candidates(SAMPLERS, cfg.peers, graph, cfg.fanouts)], of_ours=())
-    for method in made:
-        method.run.sample(*next(targets()))  # compiles, which is no part of what an operator takes
-        if hasattr(method.run, "spent"):
-            method.run.spent = OperatorTimes()
-    outcome = compared(cfg, world, [_method(method, sampled(method.run), cfg, world) for method in made])
-    samplers = {method.name: method.run for method in made}
-    for measured in outcome.measurements:
-        rounds = measured.values[-measured.times.runs :]
-        rates = [drawn / cfg.batches / ms / 1e3 for drawn, ms in zip(rounds, measured.times.ms, strict=True)]
-        spent = getattr(samplers[measured.name], "spent", None)
-        measured.details.update({"m_edges_per_s": float(np.median(rates)), **(spent.details() if spent else {})})
-    outcome.add(Outcome([], missing, _statistics(cfg, graph, count)))
-    yield outcome
+    yield Outcome([], missing, _statistics(cfg, graph, count))
+    yield compared(cfg, world, list(map(sampled, made)))
 
 
 def run_minibatch(cfg: BenchConfig, world: World) -> Results:
@@ -87,18 +82,14 @@ def run_minibatch(cfg: BenchConfig, world: World) -> Results:
     graph = broadcast_object(from_rank0(lambda: load_graph(cfg)))
     setting = setting_of(cfg)
     presets = {"ours": DEFAULT_PRESET} if cfg.presets is None else {preset: preset for preset in cfg.presets}
-    own = [Method(name, "ours", partial(Ours, cfg, setting, world, graph, preset)) for name, preset in presets.items()]
+    own = [Method(name, "ours", partial(Ours, cfg, world, graph, preset)) for name, preset in presets.items()]
     made, missing = set_up([*own, *candidates(STEPS, cfg.peers, graph, setting, world.device)], of_ours=())
-    outcome = compared(cfg, world, [_method(method, method.run.step, cfg, world) for method in made])
-    ours = {method.name: method.run for method in made if method.kind == "ours"}
-    details = {name: training.details() for name, training in ours.items()}  # every rank takes part
-    for measured in outcome.measurements:
-        measured.details.update({"last_loss": measured.values[-1], **details.get(measured.name, {})})
-    for training in ours.values():
-        training.close()
     count = num_batches(int(graph.train_mask.sum()), setting.batch_size * world.size)
-    outcome.add(Outcome([], missing, _statistics(cfg, graph, count)))
-    yield outcome
+    yield Outcome([], missing, _statistics(cfg, graph, count))
+    yield compared(cfg, world, [_method(one, one.run.step, training(one.run), cfg, world) for one in made])
+    for method in made:
+        if method.kind == "ours":
+            method.run.close()
 
 
 def setting_of(cfg: BenchConfig) -> SampledSetting:
@@ -113,11 +104,8 @@ class Ours:
         preset: as ``conf/bench.yaml`` explains.
     """
 
-    def __init__(
-        self, cfg: BenchConfig, setting: SampledSetting, world: World, graph: Graph, preset: str = DEFAULT_PRESET
-    ):
-        self._meter = Meter(world.device)
-        run = minibatch_config(cfg, setting, world.size, preset)
+    def __init__(self, cfg: BenchConfig, world: World, graph: Graph, preset: str = DEFAULT_PRESET):
+        self._meter, run = Meter(world.device), minibatch_config(cfg, world.size, preset)
         self._training = set_up_sampled(run, world, self._meter, graph)
         self._peak, self.num_workers = TensorPeak(world.device), run.loader.num_workers
         self._costs: list[tuple[int, Cost]] = []  # number of batches and what they cost, of each call of ``step``
@@ -177,22 +165,7 @@ def layer_sizes(block: Block) -> dict[str, int]:
     return {"sources": sources, "targets": targets, "edges": max(edges, default=0)}
 
 
-def minibatch_config(
-    cfg: BenchConfig, setting: SampledSetting, num_ranks: int, preset: str = DEFAULT_PRESET
-) -> MinibatchConfig:
-    """The configuration of our run: GraphSAGE-mean without dropout, and Adam; keys of the preset come last."""
-    name, *own = preset.split()
-    experiment = [] if name == DEFAULT_PRESET else [f"experiment={name}"]
-    has_sampler = any(key.startswith("sampler=") for key in own)  # which has keys of its own
-    draws = [] if has_sampler else [f"sampler.fanouts={list(setting.fanouts)}".replace(" ", "")]
-    model = ["model=sage", f"model.num_layers={len(setting.fanouts)}", f"model.hidden_channels={setting.hidden}"]
-    loader = [f"loader.batch_size={setting.batch_size * num_ranks}", f"loader.num_workers={setting.workers}"]
-    run = run_config(cfg, *experiment, *model, "model.dropout=0", *TASK, *draws, *loader, *own)
-    assert isinstance(run, MinibatchConfig)
-    return run
-
-
-def _method(made: Method, step: TrainBatches, cfg: BenchConfig, world: World) -> Method:
+def _method(made: Method, step: TrainBatches, about: Any, cfg: BenchConfig, world: World) -> Method:
     """``step`` as a method. What workers have made while other methods had their turn is taken before its time."""
     workers = getattr(made.run, "num_workers", cfg.workers)  # of each rank
 
@@ -202,7 +175,7 @@ def _method(made: Method, step: TrainBatches, cfg: BenchConfig, world: World) ->
         elapsed_ms, values = timed(lambda: step(cfg.batches), world.device)()
         return elapsed_ms / cfg.batches, values
 
-    return replace(made, run=run, processes=world.size, details={})
+    return replace(made, run=run, processes=world.size, details={}, about=about)
 
 
 def _statistics(cfg: BenchConfig, graph: Graph, count: int) -> dict[str, int | str]:

@@ -63,7 +63,8 @@ class OperatorTimes:
     def details(self) -> dict[str, float]:
         """Shares of ``toBlock`` in the time of both operators, and of its searches that find a node that is known."""
         redundant = {"redundant_share": 1 - self.inserted / self.searches} if self.searches else {}
-        return {"block_share": self.block_s / (self.sample_s + self.block_s), **redundant}
+        whole_s = self.sample_s + self.block_s
+        return {"block_share": self.block_s / whole_s, **redundant} if whole_s else {}
 
 
 @dataclass

@@ -9,7 +9,7 @@ import pytest
 from fullgnn.bench.config import load_bench
 from fullgnn.bench.epoch import parts_alone, single_process
 from fullgnn.bench.problem import load_graph
-from fullgnn.bench.sampling import Ours, setting_of
+from fullgnn.bench.sampling import Ours
 from fullgnn.config.keys import choices
 from fullgnn.distributed import World
 from fullgnn.errors import UnsupportedError
@@ -295,7 +295,7 @@ def edges_of_parts(world: World, *arguments: str) -> float:
     """The median of what this rank draws in a batch, counted by its loader, over the same rounds."""
     cfg = load_bench(*SHORT, *arguments, f"nproc={world.size}")
     graph = load_graph(cfg)
-    job = Ours(cfg, setting_of(cfg), world, graph, "default loader.split=pagraph")
+    job = Ours(cfg, world, graph, "default loader.split=pagraph")
     for _ in range(4):
         job.step(cfg.batches)
     return job._median("counts")["sampled_edges"]

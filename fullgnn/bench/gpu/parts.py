@@ -20,7 +20,7 @@ import torch
 
 from fullgnn.bench.gpu.__main__ import MINUTES
 from fullgnn.bench.gpu.page import make_headline, make_page
-from fullgnn.bench.gpu.tunables import TUNING_FILE, row_of, tuning_text
+from fullgnn.bench.gpu.sweep import TUNING_FILE, row_of, tuning_text
 from fullgnn.bench.harness import Budget
 from fullgnn.bench.process import run_or_raise
 from fullgnn.config.overrides import quote

@@ -4,7 +4,7 @@ An error is that of an element over the sum of the magnitudes of its addends; th
 for some rows.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -14,9 +14,8 @@ from torch import Tensor
 
 from fullgnn.bench.config import BenchConfig
 from fullgnn.bench.gpu.made_graph import densities, make_graph
-from fullgnn.bench.gpu.rates import Rate, gather_rates, rate_at
-from fullgnn.bench.gpu.timing import compile_ahead, is_toy, l2_bytes, rotated, time_on_device
-from fullgnn.bench.harness import Cases, Measurement, Outcome, Results, attempt
+from fullgnn.bench.gpu.rates import compile_ahead, gather_rate, is_toy, l2_bytes, rotated, time_on_device
+from fullgnn.bench.harness import Cases, Measurement, Outcome, Results, attempt, rate
 from fullgnn.distributed import World
 from fullgnn.errors import FullGNNError, message_of
 from fullgnn.kernels.spmm import Kernel, LocalCSR, Packed, Tile32, TorchCSR, TritonCSR
@@ -70,7 +69,7 @@ def run(cfg: BenchConfig, world: World) -> Results:
     """The widths of the graph's model first, then the product of the shuffled graph, the other widths, and the kernel
     that is not exact."""
     device, toy = world.device, is_toy(world.device)
-    cases, rates = Cases(cfg.limit_s, device), list(gather_rates(cfg.rates))
+    cases, base = Cases(cfg.limit_s, device), dict[int, Measurement]()
     able = [contestant for contestant in FIRST if contestant.missing(device) is None]
 
     def prepare_all(block: LocalCSR) -> None:
@@ -86,14 +85,13 @@ def run(cfg: BenchConfig, world: World) -> Results:
     groups = [*((contestant, block, first) for contestant in able), (BASELINE, shuffled, first[:1])]
     groups += [(contestant, block, others) for contestant in able]
     groups += [] if toy or ROUNDED.missing(device) is not None else [(ROUNDED, block, first)]
-    base: dict[int, Measurement] = {}
 
     for contestant, of_graph, widths in groups:
         name = f"{contestant.name}{', shuffled graph' if of_graph is shuffled else ''}"
         product = cache(partial(LookalikeProduct, contestant, of_graph, device, name))
 
         def time(width: int, product: Callable[[], LookalikeProduct] = product) -> Measurement:
-            measured = product().time(width, world, _TOY_S if toy else _SECONDS, rates)
+            measured = product().time(width, world, _TOY_S if toy else _SECONDS, cfg.rates)
             measured.compare_with(base.setdefault(width, measured))
             return measured
 
@@ -127,11 +125,11 @@ class LookalikeProduct:
         """Multiply once."""
         self.multiply(torch.empty(self._block.num_cols, width, device=self._device))
 
-    def time(self, width: int, world: World, seconds: float, rates: Sequence[Rate] = ()) -> Measurement:
+    def time(self, width: int, world: World, seconds: float, rates: str | None = None) -> Measurement:
         """The times, error and rates of the product.
 
         Args:
-            rates: of gathered rows, see ``rates.rate_at``.
+            rates: a ``record.json`` of op=rates, see ``gather_rate``.
         """
         block, rows, inputs = self._block, sample_rows(self._block), rotated(self._block.num_cols, width, self._device)
         out = torch.full((block.num_rows, width), torch.nan, device=self._device)
@@ -143,18 +141,18 @@ class LookalikeProduct:
             # Rows as the users of torch have them, too: the better of the two counts.
             layouts["contiguous"] = [x.contiguous() for x in inputs]
         run, case, num_bytes = partial(self._multiply, out=out), {"width": width}, width * 4
-        work = {"gathered_gb_per_s": block.nnz * num_bytes}
+        about = rate("gathered_gb_per_s", block.nnz * num_bytes)
         times = {
-            layout: time_on_device(self._name, run, xs, world, seconds, case, work) for layout, xs in layouts.items()
+            layout: time_on_device(self._name, run, xs, world, seconds, case, about) for layout, xs in layouts.items()
         }
         layout = min(times, key=lambda layout: times[layout].median_ms)
         details, row_bytes = times[layout].details, inputs[0].stride(0) * 4
         resident = block.num_cols * row_bytes <= l2_bytes(self._device)
         sectors = -(-num_bytes // SECTOR_BYTES) * SECTOR_BYTES  # what a row of X is read as
-        rate = rate_at(rates, sectors, resident)
+        gathers = gather_rate(rates, sectors, resident)
         details |= {"error": error, "correct": error <= self._contestant.tolerance, "x_fits_l2": resident}
         details |= {"rows_of_x": layout, "row_bytes": row_bytes, "num_inputs": len(inputs), **self._setup}
-        details["of_gather_rate_per_s"] = rate and details["gathered_gb_per_s"] * sectors / num_bytes / rate
+        details["of_gather_rate_per_s"] = gathers and details["gathered_gb_per_s"] * sectors / num_bytes / gathers
         return times[layout]
 
 

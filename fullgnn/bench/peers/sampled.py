@@ -8,7 +8,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -88,7 +88,7 @@ SAMPLERS: dict[str, dict[str, Callable[..., Any]]] = {
 """Library -> method -> its maker (graph, fan-outs) -> an object with ``sample``."""
 
 
-def dgl_step(graph: Graph, setting: SampledSetting, device: torch.device) -> "Trained":
+def dgl_step(graph: Graph, setting: SampledSetting, device: torch.device) -> "Sage":
     """DGL's ``DataLoader`` and ``SAGEConv``."""
     from dgl.dataloading import DataLoader, NeighborSampler
     from dgl.nn.pytorch import SAGEConv
@@ -103,17 +103,17 @@ def dgl_step(graph: Graph, setting: SampledSetting, device: torch.device) -> "Tr
             moved = [block.to(device) for block in blocks]
             yield moved, features[inputs].to(device), labels[targets].to(device)
 
-    return _trained(convs, lambda conv, h, hop, made: conv(made[hop], h), batches, setting, device)
+    return Sage(convs, lambda conv, h, hop, made: conv(made[hop], h), batches, setting, device)
 
 
 def dgl_accuracy(graph: Graph, setting: SampledSetting, epochs: int) -> float:
     """Train ``dgl_step`` on a CPU, and return the test accuracy on the full graph at the best validation epoch."""
-    model, step = dgl_step(graph, setting, torch.device("cpu"))
+    model = dgl_step(graph, setting, torch.device("cpu"))
     whole, features = [dgl_graph(graph)] * len(setting.fanouts), torch.from_numpy(graph.features)
     labels, best, test = torch.from_numpy(graph.labels), -1.0, 0.0
     val_mask, test_mask = torch.from_numpy(graph.val_mask), torch.from_numpy(graph.test_mask)
     for _ in range(epochs):
-        step(-(-int(graph.train_mask.sum()) // setting.batch_size))
+        model.step(-(-int(graph.train_mask.sum()) // setting.batch_size))
         model.eval()
         with torch.no_grad():
             right = model(whole, features).argmax(dim=1) == labels
@@ -124,7 +124,7 @@ def dgl_accuracy(graph: Graph, setting: SampledSetting, epochs: int) -> float:
     return test
 
 
-def pyg_step(graph: Graph, setting: SampledSetting, device: torch.device) -> "Trained":
+def pyg_step(graph: Graph, setting: SampledSetting, device: torch.device) -> "Sage":
     """PyG's ``NeighborLoader`` and ``SAGEConv``, with what a layer does not need trimmed away."""
     from torch_geometric.data import Data
     from torch_geometric.loader import NeighborLoader
@@ -148,39 +148,54 @@ def pyg_step(graph: Graph, setting: SampledSetting, device: torch.device) -> "Tr
             moved = batch.to(device)
             yield moved, moved.x, moved.y[: batch.batch_size]
 
-    return _trained(convs, convolve, batches, setting, device)
+    return Sage(convs, convolve, batches, setting, device)
 
 
-STEPS: dict[str, dict[str, Callable[[Graph, SampledSetting, torch.device], "Trained"]]] = {
+STEPS: dict[str, dict[str, Callable[[Graph, SampledSetting, torch.device], "Sage"]]] = {
     "pyg": {"PyG": pyg_step},
     "dgl": {"DGL": dgl_step},
 }
-"""Library -> method -> its maker of a model and its training."""
+"""Library -> method -> its maker of a model with its training."""
 
 
-class Trained(NamedTuple):
-    """A model on the device, and its training."""
-
-    model: torch.nn.Module
-    step: TrainBatches
-
-
-class _Sage(torch.nn.Module):
-    """Convolutions with a ReLU between them, and dropout before each.
+class Sage(torch.nn.Module):
+    """Convolutions with a ReLU between them, and dropout before each; and their training.
 
     Args:
         convolve: (convolution, h, number of the layer, batch) -> the next h.
+        batches: of an epoch: what ``convolve`` takes, the features of the sources, and the labels of the targets.
     """
 
-    def __init__(self, convs: list[torch.nn.Module], convolve: Callable[..., Tensor], dropout: float):
+    def __init__(
+        self,
+        convs: list[torch.nn.Module],
+        convolve: Callable[..., Tensor],
+        batches: Callable[[], Iterator[Any]],
+        setting: SampledSetting,
+        device: torch.device,
+    ):
         super().__init__()
-        self.convs, self._convolve, self._dropout = torch.nn.ModuleList(convs), convolve, dropout
+        self.convs, self._convolve, self._dropout = torch.nn.ModuleList(convs), convolve, setting.dropout
+        self.to(device)
+        net = self if dist.get_world_size() == 1 else torch.nn.parallel.DistributedDataParallel(self)
+        self._update = descent(net, setting.lr, setting.weight_decay)
+        self._stream = itertools.chain.from_iterable(batches() for _ in itertools.count())
 
     def forward(self, batch: Any, h: Tensor) -> Tensor:
         for hop, conv in enumerate(self.convs):
             h = F.dropout(F.relu(h) if hop else h, self._dropout, self.training)
             h = self._convolve(conv, h, hop, batch)
         return h
+
+    def step(self, num_batches: int) -> float:
+        """Train on so many batches; returns the mean of their losses."""
+
+        def loss_of(made: tuple[Any, ...], net: torch.nn.Module) -> Tensor:
+            batch, features, labels = made
+            return F.cross_entropy(net(batch, features)[: len(labels)], labels)
+
+        made = itertools.islice(self._stream, num_batches)
+        return sum(self._update(functools.partial(loss_of, batch)).item() for batch in made) / num_batches
 
 
 def _widths(graph: Graph, setting: SampledSetting) -> list[tuple[int, int]]:
@@ -193,38 +208,7 @@ def _of_loader(setting: SampledSetting) -> dict[str, Any]:
     return {"batch_size": setting.batch_size, "shuffle": True, "num_workers": setting.workers}
 
 
-def _of_loader(setting: SampledSetting) -> dict[str, Any]:
-    return {"batch_size": setting.batch_size, "shuffle": True, "num_workers": setting.workers}
-
-
 def _own_part(graph: Graph) -> Tensor:
     """This rank's training nodes."""
     train = np.flatnonzero(graph.train_mask)
     return torch.from_numpy(train[dist.get_rank() :: dist.get_world_size()])
-
-
-def _trained(
-    convs: list[torch.nn.Module],
-    convolve: Callable[..., Tensor],
-    batches: Callable[[], Iterator[Any]],
-    setting: SampledSetting,
-    device: torch.device,
-) -> Trained:
-    """The model of ``convs`` and its training, whose epochs are ``batches``: what ``convolve`` takes, the features of
-    the sources, and the labels of the targets."""
-    model = _Sage(convs, convolve, setting.dropout).to(device)
-    net: torch.nn.Module = model
-    if dist.get_world_size() > 1:
-        net = torch.nn.parallel.DistributedDataParallel(model)
-    update = descent(net, setting.lr, setting.weight_decay)
-    stream = itertools.chain.from_iterable(batches() for _ in itertools.count())
-
-    def loss_of(made: tuple[Any, ...], net: torch.nn.Module) -> Tensor:
-        batch, features, labels = made
-        return F.cross_entropy(net(batch, features)[: len(labels)], labels)
-
-    def step(num_batches: int) -> float:
-        made = itertools.islice(stream, num_batches)
-        return sum(update(functools.partial(loss_of, batch)).item() for batch in made) / num_batches
-
-    return Trained(model, step)

@@ -17,7 +17,7 @@ from fullgnn.bench.gpu.checks import NAMED
 from fullgnn.bench.gpu.drill import WAYS
 from fullgnn.bench.gpu.parts import NOT_MEASURED, PARTS, WARMUP, BenchPart, kept, plan_keys
 from fullgnn.bench.gpu.products import CONTESTANTS, FIRST
-from fullgnn.bench.gpu.tunables import TUNING_FILE
+from fullgnn.bench.gpu.sweep import TUNING_FILE
 from fullgnn.costs.config import load_plan
 from fullgnn.errors import FullGNNError
 from fullgnn.graph.lookalikes import LOOKALIKES
@@ -199,7 +199,7 @@ def test_every_command_of_a_part_is_known_and_has_time(tmp_path, monkeypatch, na
         ran = []
 
         def execute(self, title, *arguments):
-            self.add(title)["result"] = {"problem": {"scale": 0.5}}
+            self.add(title, state="done")["result"] = {"problem": {"scale": 0.5}}
             ran.append((title, *arguments))
 
         monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)

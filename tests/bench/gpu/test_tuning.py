@@ -7,13 +7,17 @@ import torch
 
 from fullgnn.bench.gpu import sweep as sweep_module
 from fullgnn.bench.gpu.products import CSR
-from fullgnn.bench.gpu.sweep import DENSE, SECTIONS, WIDTHS, DenseLayer, sweep
-from fullgnn.bench.gpu.tunables import (
+from fullgnn.bench.gpu.sweep import (
+    DENSE,
+    SECTIONS,
     VALUES,
+    WIDTHS,
+    DenseLayer,
     defaults,
     descent,
     row_of,
     single_changes,
+    sweep,
     tries,
     tuning_text,
     winners,
