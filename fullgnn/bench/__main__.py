@@ -21,7 +21,7 @@ from fullgnn.bench import config
 from fullgnn.bench.config import BenchConfig, load_bench, run_config
 from fullgnn.bench.harness import Outcome, Results
 from fullgnn.bench.process import check_threads, restart_unless, variables
-from fullgnn.bench.record import make_record, make_table, write
+from fullgnn.bench.record import keep
 from fullgnn.config.keys import help_with_keys
 from fullgnn.config.overrides import quote
 from fullgnn.distributed import World, check_tasks, from_rank0, init_world, launch_workers, under_torchrun
@@ -29,7 +29,7 @@ from fullgnn.distributed.command import run_command
 from fullgnn.distributed.launch import environment
 from fullgnn.kernels.support import tuning
 from fullgnn.kernels.support.tuning import read_tuning
-from fullgnn.storage.folder import make_folder, writing_to
+from fullgnn.storage.folder import make_folder
 from fullgnn.telemetry.machine import warn_if_busy
 
 log = logging.getLogger("fullgnn.bench")
@@ -77,15 +77,6 @@ def operation(cfg: BenchConfig) -> Callable[[BenchConfig, World], Results]:
     """The function that measures ``cfg.op``."""
     module, _, function = config.OPERATIONS[cfg.op].rpartition(".")
     return getattr(import_module(f"fullgnn.bench.{module}"), function)
-
-
-def keep(cfg: BenchConfig, world: World, outcome: Outcome, load: float | None) -> str:
-    """Write what there is so far, and return it as a table."""
-    record = make_record(cfg, world, outcome) | {"load_before": load}
-    table = make_table(record)
-    with writing_to("out", cfg.out):
-        write(Path(cfg.out), record, table)
-    return table
 
 
 if __name__ == "__main__":

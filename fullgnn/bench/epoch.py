@@ -155,7 +155,7 @@ def _alone(candidate: Method, cfg: BenchConfig, world: World, problem: Problem) 
     """Set up one training, time its epochs, and count the bytes that a process would hold that runs it alone."""
     device, ready = world.device, Ready()
     # Ours hold copies of their own; the peers read these tensors, which are there before they start.
-    shared = 0 if candidate.kind == "ours" else problem.features.nbytes + problem.indices.nbytes
+    shared = 0 if candidate.kind == "ours" else problem.features.nbytes + problem.block.indices.nbytes
     before, _ = device_memory(device)
     ready.add([candidate], cfg, device)
     peaks = {"setup_peak_mb": device_memory(device)[1]}

@@ -12,7 +12,7 @@ from fullgnn.bench.config import BenchConfig
 from fullgnn.bench.harness import Outcome
 from fullgnn.bench.process import in_effect
 from fullgnn.distributed import World
-from fullgnn.storage.folder import write_text
+from fullgnn.storage.folder import write_text, writing_to
 from fullgnn.storage.record import strict_json
 from fullgnn.telemetry.machine import git_commit, gpu_facts, hardware, versions
 from fullgnn.telemetry.screen import format_table
@@ -39,6 +39,20 @@ NUMBERS = {"median_ms": "median ms", "p20_ms": "p20", "p80_ms": "p80", "rounds":
 """Key of a measurement -> its head in every table."""
 
 _PEERS = ("triton", "torch_geometric", "torch_sparse", "dgl")
+
+
+def keep(cfg: BenchConfig, world: World, outcome: Outcome, load: float | None = None) -> str:
+    """Write what there is so far to the folder of ``cfg``, and return it as a table.
+
+    Args:
+        load: of the machine before the benchmark, where it was so high that times will not repeat.
+    """
+    record = make_record(cfg, world, outcome) | {"load_before": load}
+    table = make_table(record)
+    with writing_to("out", cfg.out):
+        write_text(Path(cfg.out) / "record.json", strict_json(record, indent=2) + "\n")
+        write_text(Path(cfg.out) / "table.md", table)
+    return table
 
 
 def make_record(cfg: BenchConfig, world: World, outcome: Outcome) -> dict[str, Any]:
@@ -112,12 +126,6 @@ def table(rows: list[dict[str, Any]]) -> str:
         if any(row.get(key) not in (None, "") for row in rows)
     ]
     return format_table(heads, [[cell(row.get(key)) for key in heads] for row in rows]) if rows else ""
-
-
-def write(folder: Path, record: dict[str, Any], table: str) -> None:
-    """Write ``record.json`` and ``table.md`` to ``folder``."""
-    write_text(folder / "record.json", strict_json(record, indent=2) + "\n")
-    write_text(folder / "table.md", table)
 
 
 def words(values: Mapping[str, Any]) -> str:

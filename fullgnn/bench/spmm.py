@@ -49,7 +49,7 @@ def run(cfg: BenchConfig, world: World) -> Results:
             if reason:
                 wrong.append(Missing(product.name, reason, case))
             else:
-                about = harness.rate("gflop_per_s", 2 * problem.nnz * width)
+                about = harness.rate("gflop_per_s", 2 * problem.block.nnz * width)
                 methods.append(replace(of_x(product, x, case, {**product.details, "error": error}), about=about))
         yield Outcome(missing=wrong)
         yield harness.compared(cfg, world, methods)
@@ -89,7 +89,7 @@ def kernels(cfg: BenchConfig, problem: Problem) -> Iterable[Method]:
 
     def make(name: str) -> Callable[[Tensor], Tensor]:
         kernel = Contestant(name, partial(build, run_config(cfg, name).kernel))
-        return LookalikeProduct(kernel, problem.block, problem.indptr.device).multiply
+        return LookalikeProduct(kernel, problem.block, problem.features.device).multiply
 
     for name in cfg.kernels or choices("kernel"):
         yield Method(f"kernel={name}", "ours", partial(make, f"kernel={name}"))
@@ -103,7 +103,7 @@ def of_x(product: Method, x: Tensor, case: dict[str, Any], details: dict[str, An
 def operand(problem: Problem, width: int, seed: int) -> Tensor:
     """(num_nodes, width) float32 random X."""
     x = torch.randn(problem.graph.num_nodes, width, generator=torch.Generator().manual_seed(seed + width))
-    return x.to(problem.indices.device)
+    return x.to(problem.features.device)
 
 
 def order_quality(graph: Graph, num_parts: int) -> dict[str, float | int]:

@@ -75,8 +75,8 @@ def test_the_problem_has_every_self_loop_once() -> None:
     cfg = load_bench("graph=karate")
     graph = load_graph(cfg)
     problem = as_problem(cfg, graph, torch.device("cpu"))
-    assert problem.nnz == graph.num_edges + graph.num_nodes and problem.hidden == 128
+    assert problem.block.nnz == graph.num_edges + graph.num_nodes and problem.hidden == 128
     for node in range(graph.num_nodes):
-        row = problem.indices[problem.indptr[node] : problem.indptr[node + 1]].tolist()
+        row = problem.block.indices[problem.block.indptr[node] : problem.block.indptr[node + 1]].tolist()
         neighbours = graph.indices[graph.indptr[node] : graph.indptr[node + 1]].tolist()
         assert row == sorted([*neighbours, node])

@@ -103,7 +103,7 @@ def make_problem(made: MadeGraph) -> Problem:
     indptr, indices, *of_nodes = (tensor.cpu().numpy() for tensor in tensors)
     graph = Graph(indptr, indices, of_nodes[0], of_nodes[1], of_nodes[2], nobody, nobody, num_classes=len(centre))
     train_index = train_mask.nonzero().squeeze(1)
-    return Problem(graph, shape.hidden, block.indptr, block.indices, features, labels, train_index)
+    return Problem(graph, shape.hidden, block, features, labels, train_index)
 
 
 def prepared(graph: Graph, num_parts: int) -> PreparedGraph:

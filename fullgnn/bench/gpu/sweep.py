@@ -55,7 +55,7 @@ DENSE = "a dense layer"
 SECTIONS = {CSR.name: "csr", PACKED.name: "panels", DENSE: "dense"}
 """What is timed, in this order, to choose the constants of a section of the tuning."""
 
-_SECONDS, _TOY_S = 0.15, 0.01
+_SECONDS = 0.15  # of the runs of a row
 
 WIDTHS: dict[str, tuple[int, ...]] = {
     "reddit-like": (128, 41),
@@ -76,18 +76,14 @@ def run(cfg: BenchConfig, world: World) -> Results:
     made = make_graph(cfg, cases.budget, world.device)
     yield Outcome(problem=made.facts)
     small = made.graph if toy else generate(made.shape, SCALES[-1], 0, world.device)
-    seconds, most = (_TOY_S, 1) if toy else (_SECONDS, None)
-    yield from sweep(made.block, small.csr(small.perm), cases, world, cfg.graph, seconds, most)
+    yield from sweep(made.block, small.csr(small.perm), cases, world, cfg.graph, most=1 if toy else None)
 
 
-def sweep(
-    block: LocalCSR, small: LocalCSR, cases: Cases, world: World, graph: str, seconds: float, most: int | None = None
-) -> Results:
+def sweep(block: LocalCSR, small: LocalCSR, cases: Cases, world: World, graph: str, most: int | None = None) -> Results:
     """The rows of a graph.
 
     Args:
         small: a small graph, with which the kernels are compiled beforehand.
-        seconds: for the runs of one row.
         most: constants that are changed alone; None: all.
     """
 
@@ -97,7 +93,7 @@ def sweep(
 
     def time(kernel: str, changed: Changed, case: dict[str, Any], rows: list[Measurement]) -> Measurement:
         with _changed(kernel, changed):
-            measured = trial(kernel, case["width"], block, world.device).time(case["width"], world, seconds)
+            measured = trial(kernel, case["width"], block, world.device).time(case["width"], world, _SECONDS)
         measured.method.case.update(case)
         measured.details.update(section=SECTIONS[kernel], changed=changed)
         rows.append(measured)

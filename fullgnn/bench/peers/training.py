@@ -179,7 +179,7 @@ def link_launcher(model: torch.nn.Module, problem: Problem) -> Callable[[], Call
     be joined with the owner of the pair: to look that up would take more time. In a graph of users and items the loss
     is that of Bayesian personalised ranking, in others the binary cross-entropy.
     """
-    step, graph, device = descent(model), problem.graph, problem.indices.device
+    step, graph, device = descent(model), problem.graph, problem.features.device
     pairs = torch.from_numpy(train_pairs(graph)[0]).to(device)
     num_pairs, lowest = pairs.shape[1], graph.num_users or 0
     batch_size = problem.batch_size or num_pairs

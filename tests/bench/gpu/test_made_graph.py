@@ -19,7 +19,7 @@ def test_labels_follow_the_nodes():
     assert problem.features.shape == (NUM_NODES, 602) and problem.features.dtype == torch.float32
     assert torch.equal(problem.labels, graph.community[graph.perm])
     assert len(problem.train_index) / NUM_NODES == pytest.approx(0.6, abs=0.03)
-    assert problem.widths == [602, 128, 10] and problem.graph.num_edges == problem.nnz
+    assert problem.widths == [602, 128, 10] and problem.graph.num_edges == problem.block.nnz
 
 
 def test_a_graph_says_how_it_was_made(monkeypatch):
