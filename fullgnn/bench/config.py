@@ -120,50 +120,45 @@ def presets() -> list[str]:
     return [name for name, text in named.items() if "override /dataset" not in text]
 
 
-def run_config(cfg: BenchConfig, *overrides: str) -> Config:
-    """The configuration of a training run on the benchmark's graph, processes and threads."""
+def run_config(cfg: BenchConfig, *overrides: str, preset: str = DEFAULT_PRESET) -> Config:
+    """The configuration of a training run on the benchmark's graph, processes and threads; keys behind the name of the
+    ``preset`` come last."""
+    experiment, *own = preset.split()
+    chosen = [] if experiment == DEFAULT_PRESET else [f"experiment={experiment}"]
     dataset = [] if cfg.graph in (*WORKLOADS, *TOYS) else [f"dataset={cfg.graph}"]
     keys = {key: getattr(cfg, key) for key in ("nproc", "threads", "device", "backend")}
     runtime = [f"runtime.{key}={'null' if value is None else value}" for key, value in keys.items()]
     common = [f"run_dir={quote(cfg.out)}", f"seed={cfg.seed}", "runtime.dtype=float32"]
     name = "minibatch" if cfg.op == "minibatch" else "config"
-    return load_config(compose(*dataset, *cfg.overrides, *overrides, *runtime, *common, name=name))
+    return load_config(compose(*dataset, *cfg.overrides, *chosen, *overrides, *own, *runtime, *common, name=name))
 
 
 def preset_config(cfg: BenchConfig, preset: str, hidden: int, bipartite: bool = False, dropout: float = 0.0) -> Config:
     """The configuration of one preset for the benchmark's task: Adam, learning rate 0.01, no weight decay.
 
-    Keys behind the preset's name come last, also where they change the task: ``loss_error`` then shows it.
+    Keys behind the preset's name may change the task: ``loss_error`` then shows it.
 
     Args:
         bipartite: whether the graph has users and items, which a model that finds links then ranks.
         dropout: rate on the hidden layers.
     """
-    experiment, own = preset_keys(preset)
     model, task = MODELS[cfg.gnn], [f"model.dropout={dropout}"] if dropout else []
     if model.finds_links:
         size = "null" if cfg.batch_size is None else cfg.batch_size
         task = [*(RANKS_LINKS if bipartite else PREDICTS_LINKS), f"task.batch_size={size}"]
-    return run_config(cfg, *experiment, *model.keys(hidden), *task, *TASK, *own)
+    return run_config(cfg, *model.keys(hidden), *task, *TASK, preset=preset)
 
 
 def minibatch_config(cfg: BenchConfig, num_ranks: int, preset: str = DEFAULT_PRESET) -> MinibatchConfig:
     """The configuration of one preset of op=minibatch: GraphSAGE-mean without dropout, and Adam; its keys come last."""
-    experiment, own = preset_keys(preset)
-    has_sampler = any(key.startswith("sampler=") for key in own)  # which has keys of its own
+    has_sampler = any(key.startswith("sampler=") for key in preset.split())  # which has keys of its own
     draws = [] if has_sampler else [f"sampler.fanouts={cfg.fanouts}".replace(" ", "")]
     model = ["model=sage", f"model.num_layers={len(cfg.fanouts)}", f"model.hidden_channels={hidden_of(cfg)}"]
     size = (cfg.batch_size or BATCH_SIZE) * num_ranks
     loader = [f"loader.batch_size={size}", f"loader.num_workers={cfg.workers}"]
-    run = run_config(cfg, *experiment, *model, "model.dropout=0", *TASK, *draws, *loader, *own)
+    run = run_config(cfg, *model, "model.dropout=0", *TASK, *draws, *loader, preset=preset)
     assert isinstance(run, MinibatchConfig)
     return run
-
-
-def preset_keys(preset: str) -> tuple[list[str], list[str]]:
-    """The key of a preset's experiment, and the keys behind its name."""
-    name, *own = preset.split()
-    return [] if name == DEFAULT_PRESET else [f"experiment={name}"], own
 
 
 def hidden_of(cfg: BenchConfig) -> int:

@@ -13,30 +13,36 @@ import gc
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from operator import methodcaller
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fullgnn.bench import harness
 from fullgnn.bench.config import BenchConfig, preset_config, presets, run_config
 from fullgnn.bench.gpu.made_graph import make_graph, make_problem, prepared
 from fullgnn.bench.harness import Cases, Measurement, Method, Missing, Outcome, Results
-from fullgnn.bench.ours import Epochs
 from fullgnn.bench.peers import EPOCH, candidates
 from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph, peer_weights
 from fullgnn.bench.process import variables, worker_with
+from fullgnn.config import Config
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0, world_of_one
 from fullgnn.distributed.launch import environment
 from fullgnn.distributed.worker import Worker, WorkerLost
+from fullgnn.engine.checks import replay_for
+from fullgnn.engine.run import set_up
+from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph
 from fullgnn.graph.lookalikes import TOYS
+from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.schemes.options import num_parts
 from fullgnn.telemetry.launches import launch_table, profiled
 from fullgnn.telemetry.machine import forget_peak_process_bytes, peak_process_bytes
+from fullgnn.telemetry.meter import Meter
 
 LaunchEpoch = Callable[[], Callable[[], float]]
 """Launches one epoch; what it returns waits for the loss before the update, and reads it."""
@@ -44,6 +50,54 @@ LaunchEpoch = Callable[[], Callable[[], float]]
 _PROFILED_EPOCHS = 5
 _HOST_S_PER_ENTRY = 3e-8  # each preset shards the adjacency on the host
 _LEAST_S, _MOST_S = 6.0, 150.0  # of one method on a graph that is made on the device
+
+
+class Epochs:
+    """The training epochs of a run of ``cfg`` from given first weights; every rank of ``world`` makes them.
+
+    A call launches one epoch; what it returns waits for the loss before its update, the same on every rank, and reads
+    it.
+
+    Args:
+        graph: the whole graph on rank 0, which replaces ``cfg.dataset``; None elsewhere.
+        weights: (in, out) first weights of the layers; empty: the model keeps its own.
+        prepared: the graph in its place, ready to be distributed.
+    """
+
+    def __init__(
+        self,
+        cfg: Config,
+        graph: Graph | None,
+        world: World,
+        weights: list[Tensor],
+        prepared: PreparedGraph | None = None,
+    ):
+        self._run = set_up(cfg, world, Meter(world.device), graph, prepared=prepared)
+        self._runner = StepRunner(self._run, replay_for(cfg.runtime.cuda_graph, world))
+        self._numbers = itertools.count(1)
+        if weights:
+            set_weights(self._run.model, weights)
+
+    def __call__(self) -> Callable[[], float]:
+        launched = self._runner(next(self._numbers))
+        return lambda: launched.results.read()[0]
+
+    def details(self) -> dict[str, Any]:
+        """What the run has decided: its optimizations, its kernel, and whether its epochs are replayed."""
+        own = {"kernel": self._run.scheme.kernel_name, "cuda_graph": self._runner.outcome}
+        return {"settings": asdict(self._run.optimizations) | {"scheme": self._run.cfg.scheme["name"], **own}, **own}
+
+
+@torch.no_grad()
+def set_weights(model: torch.nn.Module, weights: list[Tensor]) -> None:
+    """Put ``weights`` into the matrices of ``model``, or of a stack of matrices, in order, and 0 into its biases."""
+    remaining = iter(weights)
+    for parameter in model.parameters():
+        if parameter.dim() < 2:
+            parameter.zero_()
+        for matrix in [parameter] if parameter.dim() == 2 else parameter if parameter.dim() == 3 else []:
+            matrix.copy_(next(remaining))
+    assert next(remaining, None) is None
 
 
 @dataclass

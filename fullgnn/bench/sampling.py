@@ -80,21 +80,17 @@ def run_sampling(cfg: BenchConfig, world: World) -> Results:
 def run_minibatch(cfg: BenchConfig, world: World) -> Results:
     """Time batches of sampled training; called on every rank."""
     graph = broadcast_object(from_rank0(lambda: load_graph(cfg)))
-    setting = setting_of(cfg)
+    size = cfg.batch_size or BATCH_SIZE
+    setting = SampledSetting(cfg.fanouts, size, hidden_of(cfg), LR, cfg.seed, cfg.workers)
     presets = {"ours": DEFAULT_PRESET} if cfg.presets is None else {preset: preset for preset in cfg.presets}
     own = [Method(name, "ours", partial(Ours, cfg, world, graph, preset)) for name, preset in presets.items()]
     made, missing = set_up([*own, *candidates(STEPS, cfg.peers, graph, setting, world.device)], of_ours=())
-    count = num_batches(int(graph.train_mask.sum()), setting.batch_size * world.size)
+    count = num_batches(int(graph.train_mask.sum()), size * world.size)
     yield Outcome([], missing, _statistics(cfg, graph, count))
     yield compared(cfg, world, [_method(one, one.run.step, training(one.run), cfg, world) for one in made])
     for method in made:
         if method.kind == "ours":
             method.run.close()
-
-
-def setting_of(cfg: BenchConfig) -> SampledSetting:
-    """What all methods share."""
-    return SampledSetting(cfg.fanouts, cfg.batch_size or BATCH_SIZE, hidden_of(cfg), LR, cfg.seed, cfg.workers)
 
 
 class Ours:

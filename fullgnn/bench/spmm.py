@@ -25,7 +25,6 @@ from fullgnn.bench.problem import Problem, as_problem, load_graph, whole_graph_o
 from fullgnn.config import build
 from fullgnn.config.keys import choices
 from fullgnn.distributed import World
-from fullgnn.graph import Graph
 from fullgnn.partition import Partition
 from fullgnn.partition.counts import bandwidth, edge_cut
 
@@ -70,7 +69,8 @@ def run_orders(cfg: BenchConfig, world: World) -> Results:
             continue
         ordered = graph.permute(perm)
         problem = as_problem(cfg, ordered, world.device)
-        details = {"order_s": order_s, **order_quality(ordered, cfg.num_parts)}
+        adj, parts = ordered.adjacency(np.int8), Partition.equal(graph.num_nodes, cfg.num_parts)  # consecutive
+        details = {"order_s": order_s, "edge_cut": edge_cut(adj, parts), "bandwidth": bandwidth(adj)}
         peers = [one for one in candidates(SPMM, ["torch"], problem) if one.name == "torch CSR @"]
         products, unable = harness.set_up([*kernels(cfg, problem), *peers])
         missing += [replace(absent, case={"order": order}) for absent in unable]
@@ -104,12 +104,6 @@ def operand(problem: Problem, width: int, seed: int) -> Tensor:
     """(num_nodes, width) float32 random X."""
     x = torch.randn(problem.graph.num_nodes, width, generator=torch.Generator().manual_seed(seed + width))
     return x.to(problem.features.device)
-
-
-def order_quality(graph: Graph, num_parts: int) -> dict[str, float | int]:
-    """Fraction of the edges between ``num_parts`` consecutive parts of equal size, and the bandwidth."""
-    adj = graph.adjacency(np.int8)
-    return {"edge_cut": edge_cut(adj, Partition.equal(graph.num_nodes, num_parts)), "bandwidth": bandwidth(adj)}
 
 
 def relative_error(multiply: Callable[[Tensor], Tensor], x: Tensor, rows: Tensor, expected: Tensor) -> float:
