@@ -128,9 +128,9 @@ class BenchPart:
         seconds = self.budget.left if self.toy else min(seconds, self.budget.left)
         out = self.scratch / str(len(self.tree["commands"]))
         own = [f"device={'cpu' if self.toy else 'cuda'}", f"warmup={WARMUP}"]
-        own += [f"cache_dir={quote(f'{self.scratch}/cache')}", f"out={quote(str(out))}"]
-        own += [f"limit_s={max(0.0, seconds - START_S):.0f}"] if module == "bench" else []
-        self.execute(title, [sys.executable, "-m", f"fullgnn.{module}", *own, *shlex.split(keys), *more], seconds, out)
+        own += [f"cache_dir={quote(f'{self.scratch}/cache')}", f"limit_s={max(0.0, seconds - START_S):.0f}"]
+        all_keys = [*(own if module == "bench" else []), *shlex.split(keys), *more, f"out={quote(str(out))}"]
+        self.execute(title, [sys.executable, "-m", f"fullgnn.{module}", *all_keys], seconds, out)
         return out
 
     def execute(self, title: str, arguments: list[str], seconds: float, out: Path) -> None:

@@ -11,13 +11,14 @@ import time
 import pytest
 import torch
 
-from fullgnn.bench.config import load_bench
+from fullgnn.bench.config import BenchConfig, load_bench
 from fullgnn.bench.gpu.__main__ import MINUTES, check_options, parse
 from fullgnn.bench.gpu.checks import NAMED
 from fullgnn.bench.gpu.drill import WAYS
 from fullgnn.bench.gpu.parts import NOT_MEASURED, PARTS, WARMUP, BenchPart, kept, plan_keys
 from fullgnn.bench.gpu.products import CONTESTANTS, FIRST
 from fullgnn.bench.gpu.sweep import TUNING_FILE
+from fullgnn.bench.papers.config import load_target, split_arguments
 from fullgnn.costs.config import load_plan
 from fullgnn.errors import FullGNNError
 from fullgnn.graph.lookalikes import LOOKALIKES
@@ -185,6 +186,15 @@ def test_without_hydra_it_says_so(tmp_path):
     assert done.stderr.strip() == "error: hydra-core is not installed: pip install hydra-core"
 
 
+def configured(words):
+    """The configuration of a command of fullgnn."""
+    module, keys = words[2], words[3:]
+    if module == "fullgnn.reproduce":
+        (target,), _, own = split_arguments(keys)
+        return load_target(target, *own)
+    return load_bench(*keys) if module == "fullgnn.bench" else load_plan(keys)[0]
+
+
 @pytest.mark.parametrize("name", PARTS)
 def test_every_command_of_a_part_is_known_and_has_time(tmp_path, monkeypatch, name):
     """The commands are those of a machine with eight GPUs, in order, within the time of their part."""
@@ -207,7 +217,7 @@ def test_every_command_of_a_part_is_known_and_has_time(tmp_path, monkeypatch, na
 
     titles, arguments, seconds, folders, _ = commands(8)
     assert all(0 < most <= 60 * MINUTES[name] for most in seconds)
-    configurations = [load_bench(*words[3:]) for words in arguments if words[2] == "fullgnn.bench"]
+    configurations = [cfg for cfg in map(configured, arguments) if isinstance(cfg, BenchConfig)]
     assert all(cfg.device == "cuda" and cfg.limit_s > 5 for cfg in configurations)
     assert len(set(folders)) == len(titles)
     graphs = [title.partition(":")[0] for title in titles if title.partition(":")[0] in LOOKALIKES]
@@ -227,8 +237,7 @@ def test_every_command_of_a_part_is_known_and_has_time(tmp_path, monkeypatch, na
     alone, *_, part = commands(1)
     assert name != "ranks" or (alone == ("How a job ends",) and "there is one GPU here" in str(part.tree["commands"]))
     options.toy = True
-    toys = [words for words in commands(1)[1] if words[2] == "fullgnn.bench"]
-    assert all(load_bench(*words[3:]).device == "cpu" for words in toys)
+    assert all(getattr(configured(words), "device", "cpu") == "cpu" for words in commands(1)[1])
 
 
 @pytest.mark.sample(4)
