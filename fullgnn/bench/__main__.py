@@ -17,10 +17,11 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
-from fullgnn.bench.config import DEFAULT_PRESET, OPERATIONS, BenchConfig, load_bench, preset_config, presets, run_config
-from fullgnn.bench.environment import check_threads, restart_unless, variables
+from fullgnn.bench import config
+from fullgnn.bench.config import BenchConfig, load_bench, run_config
 from fullgnn.bench.harness import Outcome, Results
-from fullgnn.bench.record import make_record, make_table, write
+from fullgnn.bench.process import check_threads, restart_unless, variables
+from fullgnn.bench.record import keep
 from fullgnn.config.keys import help_with_keys
 from fullgnn.config.overrides import quote
 from fullgnn.distributed import World, check_tasks, from_rank0, init_world, launch_workers, under_torchrun
@@ -28,7 +29,7 @@ from fullgnn.distributed.command import run_command
 from fullgnn.distributed.launch import environment
 from fullgnn.kernels.support import tuning
 from fullgnn.kernels.support.tuning import read_tuning
-from fullgnn.storage.folder import make_folder, writing_to
+from fullgnn.storage.folder import make_folder
 from fullgnn.telemetry.machine import warn_if_busy
 
 log = logging.getLogger("fullgnn.bench")
@@ -47,14 +48,10 @@ def run(arguments: list[str]) -> None:
 def start(cfg: BenchConfig, arguments: list[str]) -> None:
     """Start the ranks on this machine, in an environment that libraries read when Python starts."""
     check_tasks(None)
-    if cfg.op == "epoch":
-        for preset in cfg.presets or presets():
-            preset_config(cfg, preset, hidden=1)  # refuses a user error before anything is started
-    if cfg.op == "minibatch":
-        from fullgnn.bench.sampling import minibatch_config, setting_of
-
-        for preset in cfg.presets or (DEFAULT_PRESET,):
-            minibatch_config(cfg, setting_of(cfg), cfg.nproc, preset)
+    for preset in (cfg.presets or config.presets()) if cfg.op == "epoch" else ():
+        config.preset_config(cfg, preset, hidden=1)  # refuses a user error before anything is started
+    for preset in (cfg.presets or (config.DEFAULT_PRESET,)) if cfg.op == "minibatch" else ():
+        config.minibatch_config(cfg, cfg.nproc, preset)
     kept = [argument for argument in arguments if not argument.startswith("out=")]
     out = cfg.out if re.fullmatch(r"[\w./-]+", cfg.out) else quote(cfg.out)  # records show it: quoted only if needed
     with environment(variables(cfg, cfg.nproc)):
@@ -78,17 +75,8 @@ def run_rank(cfg: BenchConfig) -> None:
 
 def operation(cfg: BenchConfig) -> Callable[[BenchConfig, World], Results]:
     """The function that measures ``cfg.op``."""
-    module, _, function = OPERATIONS[cfg.op].rpartition(".")
+    module, _, function = config.OPERATIONS[cfg.op].rpartition(".")
     return getattr(import_module(f"fullgnn.bench.{module}"), function)
-
-
-def keep(cfg: BenchConfig, world: World, outcome: Outcome, load: float | None) -> str:
-    """Write what there is so far, and return it as a table."""
-    record = make_record(cfg, world, outcome) | {"load_before": load}
-    table = make_table(record)
-    with writing_to("out", cfg.out):
-        write(Path(cfg.out), record, table)
-    return table
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fullgnn.bench.config import BenchConfig
-from fullgnn.bench.harness import Method, Outcome, Results, measure, timed
+from fullgnn.bench.harness import Method, Outcome, Results, measure, rate, timed
 from fullgnn.distributed import World
 
 # The collectives on one tensor, which torch 2.13 renamed.
@@ -23,14 +23,12 @@ def run(cfg: BenchConfig, world: World) -> Results:
     """Time every collective at every size of ``cfg.sizes_mb``; called on every rank."""
     for size_mb in cfg.sizes_mb:
         num_floats = max(1, int(size_mb * 2**18) // world.size) * world.size
+        case, about = {"size_mb": size_mb}, rate("gb_per_s", 4 * num_floats)
         methods = [
-            Method(name, "collective", timed(call, world.device), world.size, case={"size_mb": size_mb})
+            Method(name, "collective", timed(call, world.device), world.size, case=case, about=about)
             for name, call in collectives(world, num_floats).items()
         ]
-        measurements, failed = measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
-        for measured in measurements:
-            measured.details["gb_per_s"] = 4 * num_floats / measured.median_ms / 1e6
-        yield Outcome(measurements, failed)
+        yield Outcome(*measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s))
 
 
 def collectives(world: World, num_floats: int) -> dict[str, Callable[[], object]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Optional
 
 from fullgnn.bench.models import ATTENTION, HEADS, MODELS
-from fullgnn.config import Config, conf_dir
+from fullgnn.config import Config, MinibatchConfig, conf_dir
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.keys import check_choices, check_minima, choices, load_keys
 from fullgnn.config.overrides import quote
@@ -38,6 +38,9 @@ OF_JOBS = ("epoch", "collectives", "minibatch")
 
 DEFAULT_PRESET = "default"
 """The preset that is ``conf/config.yaml`` alone, without an experiment."""
+
+BATCH_SIZE, HIDDEN = 1024, 128
+"""Where nothing else is said: training nodes of a batch of one process, and hidden channels."""
 
 LR = 0.01
 TASK = ("optimizer=adam", f"optimizer.lr={LR}", "optimizer.weight_decay=0")
@@ -117,35 +120,50 @@ def presets() -> list[str]:
     return [name for name, text in named.items() if "override /dataset" not in text]
 
 
-def run_config(cfg: BenchConfig, *overrides: str) -> Config:
-    """The configuration of a training run on the benchmark's graph, processes and threads."""
+def run_config(cfg: BenchConfig, *overrides: str, preset: str = DEFAULT_PRESET) -> Config:
+    """The configuration of a training run on the benchmark's graph, processes and threads; keys behind the name of the
+    ``preset`` come last."""
+    experiment, *own = preset.split()
+    chosen = [] if experiment == DEFAULT_PRESET else [f"experiment={experiment}"]
     dataset = [] if cfg.graph in (*WORKLOADS, *TOYS) else [f"dataset={cfg.graph}"]
     keys = {key: getattr(cfg, key) for key in ("nproc", "threads", "device", "backend")}
     runtime = [f"runtime.{key}={'null' if value is None else value}" for key, value in keys.items()]
     common = [f"run_dir={quote(cfg.out)}", f"seed={cfg.seed}", "runtime.dtype=float32"]
     name = "minibatch" if cfg.op == "minibatch" else "config"
-    return load_config(compose(*dataset, *cfg.overrides, *overrides, *runtime, *common, name=name))
+    return load_config(compose(*dataset, *cfg.overrides, *chosen, *overrides, *own, *runtime, *common, name=name))
 
 
 def preset_config(cfg: BenchConfig, preset: str, hidden: int, bipartite: bool = False, dropout: float = 0.0) -> Config:
     """The configuration of one preset for the benchmark's task: Adam, learning rate 0.01, no weight decay.
 
-    Keys behind the preset's name come last, also where they change the task: ``loss_error`` then shows it.
+    Keys behind the preset's name may change the task: ``loss_error`` then shows it.
 
     Args:
         bipartite: whether the graph has users and items, which a model that finds links then ranks.
         dropout: rate on the hidden layers.
     """
-    name, *own = preset.split()
-    experiment = [] if name == DEFAULT_PRESET else [f"experiment={name}"]
-    model = MODELS[cfg.gnn]
-    task = []
+    model, task = MODELS[cfg.gnn], [f"model.dropout={dropout}"] if dropout else []
     if model.finds_links:
         size = "null" if cfg.batch_size is None else cfg.batch_size
         task = [*(RANKS_LINKS if bipartite else PREDICTS_LINKS), f"task.batch_size={size}"]
-    if dropout:
-        task.append(f"model.dropout={dropout}")
-    return run_config(cfg, *experiment, *model.keys(hidden), *task, *TASK, *own)
+    return run_config(cfg, *model.keys(hidden), *task, *TASK, preset=preset)
+
+
+def minibatch_config(cfg: BenchConfig, num_ranks: int, preset: str = DEFAULT_PRESET) -> MinibatchConfig:
+    """The configuration of one preset of op=minibatch: GraphSAGE-mean without dropout, and Adam; its keys come last."""
+    has_sampler = any(key.startswith("sampler=") for key in preset.split())  # which has keys of its own
+    draws = [] if has_sampler else [f"sampler.fanouts={cfg.fanouts}".replace(" ", "")]
+    model = ["model=sage", f"model.num_layers={len(cfg.fanouts)}", f"model.hidden_channels={hidden_of(cfg)}"]
+    size = (cfg.batch_size or BATCH_SIZE) * num_ranks
+    loader = [f"loader.batch_size={size}", f"loader.num_workers={cfg.workers}"]
+    run = run_config(cfg, *model, "model.dropout=0", *TASK, *draws, *loader, preset=preset)
+    assert isinstance(run, MinibatchConfig)
+    return run
+
+
+def hidden_of(cfg: BenchConfig) -> int:
+    """The columns between the layers."""
+    return cfg.hidden or (WORKLOADS[cfg.graph].hidden if cfg.graph in WORKLOADS else HIDDEN)
 
 
 def _check(cfg: BenchConfig) -> None:
@@ -172,17 +190,7 @@ def _check(cfg: BenchConfig) -> None:
     check_minima(cfg, {key.name: key.metadata["least"] for key in fields(cfg) if key.metadata})
     check_fanouts(cfg.fanouts)
     check_choices("launches", [cfg.launches] if cfg.launches else (), cfg.presets or [*presets(), DEFAULT_PRESET])
-    for key in (
-        "fanouts",
-        "widths",
-        "sizes_mb",
-        "presets",
-        "kernels",
-        "orders",
-        "alone_threads",
-        "dropouts",
-        "methods",
-    ):
+    for key in "fanouts widths sizes_mb presets kernels orders alone_threads dropouts methods".split():
         if getattr(cfg, key) == []:
             raise ConfigError(f"{key}=[] leaves nothing to measure: give one or more")
     for key, value in vars(cfg).items():

@@ -13,44 +13,36 @@ import gc
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from operator import methodcaller
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from fullgnn.bench.cases import Cases
+from fullgnn.bench import harness
 from fullgnn.bench.config import BenchConfig, preset_config, presets, run_config
-from fullgnn.bench.environment import variables
 from fullgnn.bench.gpu.made_graph import make_graph, make_problem, prepared
-from fullgnn.bench.harness import (
-    Measurement,
-    Method,
-    Missing,
-    Outcome,
-    Results,
-    attempt,
-    check_baseline,
-    compare,
-    loss_error,
-    measure,
-    timed,
-)
-from fullgnn.bench.ours import Epochs
-from fullgnn.bench.peers import EPOCH, MODULE
+from fullgnn.bench.harness import Cases, Measurement, Method, Missing, Outcome, Results
+from fullgnn.bench.peers import EPOCH, candidates
 from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph, peer_weights
-from fullgnn.bench.process import worker_with
+from fullgnn.bench.process import variables, worker_with
+from fullgnn.config import Config
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0, world_of_one
 from fullgnn.distributed.launch import environment
 from fullgnn.distributed.worker import Worker, WorkerLost
+from fullgnn.engine.checks import replay_for
+from fullgnn.engine.run import set_up
+from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph
 from fullgnn.graph.lookalikes import TOYS
+from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.schemes.options import num_parts
 from fullgnn.telemetry.launches import launch_table, profiled
 from fullgnn.telemetry.machine import forget_peak_process_bytes, peak_process_bytes
+from fullgnn.telemetry.meter import Meter
 
 LaunchEpoch = Callable[[], Callable[[], float]]
 """Launches one epoch; what it returns waits for the loss before the update, and reads it."""
@@ -58,6 +50,54 @@ LaunchEpoch = Callable[[], Callable[[], float]]
 _PROFILED_EPOCHS = 5
 _HOST_S_PER_ENTRY = 3e-8  # each preset shards the adjacency on the host
 _LEAST_S, _MOST_S = 6.0, 150.0  # of one method on a graph that is made on the device
+
+
+class Epochs:
+    """The training epochs of a run of ``cfg`` from given first weights; every rank of ``world`` makes them.
+
+    A call launches one epoch; what it returns waits for the loss before its update, the same on every rank, and reads
+    it.
+
+    Args:
+        graph: the whole graph on rank 0, which replaces ``cfg.dataset``; None elsewhere.
+        weights: (in, out) first weights of the layers; empty: the model keeps its own.
+        prepared: the graph in its place, ready to be distributed.
+    """
+
+    def __init__(
+        self,
+        cfg: Config,
+        graph: Graph | None,
+        world: World,
+        weights: list[Tensor],
+        prepared: PreparedGraph | None = None,
+    ):
+        self._run = set_up(cfg, world, Meter(world.device), graph, prepared=prepared)
+        self._runner = StepRunner(self._run, replay_for(cfg.runtime.cuda_graph, world))
+        self._numbers = itertools.count(1)
+        if weights:
+            set_weights(self._run.model, weights)
+
+    def __call__(self) -> Callable[[], float]:
+        launched = self._runner(next(self._numbers))
+        return lambda: launched.results.read()[0]
+
+    def details(self) -> dict[str, Any]:
+        """What the run has decided: its optimizations, its kernel, and whether its epochs are replayed."""
+        own = {"kernel": self._run.scheme.kernel_name, "cuda_graph": self._runner.outcome}
+        return {"settings": asdict(self._run.optimizations) | {"scheme": self._run.cfg.scheme["name"], **own}, **own}
+
+
+@torch.no_grad()
+def set_weights(model: torch.nn.Module, weights: list[Tensor]) -> None:
+    """Put ``weights`` into the matrices of ``model``, or of a stack of matrices, in order, and 0 into its biases."""
+    remaining = iter(weights)
+    for parameter in model.parameters():
+        if parameter.dim() < 2:
+            parameter.zero_()
+        for matrix in [parameter] if parameter.dim() == 2 else parameter if parameter.dim() == 3 else []:
+            matrix.copy_(next(remaining))
+    assert next(remaining, None) is None
 
 
 @dataclass
@@ -70,38 +110,31 @@ class Ready:
 
     def add(self, candidates: Iterable[Method], cfg: BenchConfig, device: torch.device) -> None:
         """Set up what the candidates make, whose ``run`` makes a step. Every rank has the same of ours."""
-        for candidate in candidates:
-            step, setup_s, reason = attempt(candidate.run, FullGNNError if candidate.kind == "ours" else Exception)
-            if reason:
-                processes = {"processes": candidate.processes} if candidate.processes > 1 else {}
-                self.missing.append(Missing(candidate.name, reason, candidate.case | processes))
-            else:
-                run, self.steps[candidate.label] = timed(step, device, cfg.at_once), step
-                self.methods.append(replace(candidate, run=run, details={"setup_s": setup_s}))
+        made, missing = harness.set_up(candidates, of_ours=FullGNNError)
+        for one in made:
+            run, about = harness.timed(one.run, device, cfg.at_once), harness.training(one.run)
+            self.methods.append(replace(one, run=run, about=about))
+        self.missing += missing
+        self.steps |= {one.label: one.run for one in made}
 
     def listed(self) -> tuple[list[Method], list[Missing]]:
         """The methods, without what runs them, and what is missing."""
-        return [replace(method, run=None) for method in self.methods], self.missing
+        return [replace(method, run=None, about=None) for method in self.methods], self.missing
 
     def run(self, number: int) -> tuple[float, list[float]]:
         """Run a method once; the process takes the time itself."""
         return self.methods[number].run()
 
-    def peak_bytes(self) -> int | None:
+    def peak_bytes(self) -> int:
         """The peak memory of the process since the trainings were set up."""
         return peak_process_bytes()
 
-    def describe(self, measurements: list[Measurement], cfg: BenchConfig, device: torch.device) -> None:
-        """Add what is known after the epochs to the details: settings of ours, and the launches of one epoch."""
+    def profile(self, measurements: list[Measurement], cfg: BenchConfig, device: torch.device) -> None:
+        """Add the launches of one epoch to the details, where ``cfg`` asks for them."""
         for measured in measurements:
-            step, details = self.steps.get(measured.method.label), measured.details
-            details["last_loss"] = measured.values[-1]
-            if isinstance(step, Epochs):
-                settings = step.settings()
-                details |= {"settings": settings, **{key: settings[key] for key in ("kernel", "cuda_graph")}}
-            if step is not None and measured.name == cfg.launches:
+            if measured.name == cfg.launches and (step := self.steps.get(measured.method.label)):
                 launched = profiled(step, device, _PROFILED_EPOCHS)
-                details["launches"] = launch_table(launched, _PROFILED_EPOCHS)
+                measured.details["launches"] = launch_table(launched, _PROFILED_EPOCHS)
 
 
 def run(cfg: BenchConfig, world: World) -> Results:
@@ -114,7 +147,7 @@ def in_rounds(cfg: BenchConfig, world: World) -> Results:
     graph = from_rank0(lambda: load_graph(cfg))
     problem = as_problem(cfg, graph, world.device) if graph is not None else None
     sizes = broadcast_object((problem.widths, problem.is_bipartite) if problem else None)
-    statistics = problem.statistics() if problem else None
+    statistics = problem.statistics() if problem else {}
     ready = Ready()
     if world.size > 1 or not cfg.separate:
         ready.add(ours(cfg, world, graph, *sizes), cfg, world.device)
@@ -124,32 +157,31 @@ def in_rounds(cfg: BenchConfig, world: World) -> Results:
         for worker in from_rank0(lambda: [_start(part) for part in parts_alone(cfg)]) or []:
             methods, missing = worker.call(methodcaller("listed"))
             workers[worker] = [method.label for method in methods]
-            ready.methods += [
-                replace(own, run=partial(worker.call, methodcaller("run", n))) for n, own in enumerate(methods)
-            ]
+            for number, method in enumerate(methods):
+                run = partial(worker.call, methodcaller("run", number))
+                ready.methods.append(replace(method, run=run, about=harness.training(None)))
             # Each process reports the same ones.
             ready.missing += [absent for absent in missing if absent not in ready.missing]
     elif problem is not None:
         ready.add(peers(cfg, problem), cfg, world.device)
-    from_rank0(lambda: check_baseline(ready.methods, cfg.baseline))
 
+    yield Outcome([], ready.missing, statistics)
     forget_peak_process_bytes()
-    measurements, failed = measure(ready.methods, world, cfg.epochs - cfg.warmup, cfg.warmup, cfg.budget_s)
-    peak_bytes: int | None = max(all_gather_objects(peak_process_bytes()))
-    peak_of = dict.fromkeys((method.label for method in ready.methods), peak_bytes)
+    outcome = harness.compared(cfg, world, ready.methods, cfg.epochs - cfg.warmup)
+    peak = max(all_gather_objects(peak_process_bytes()))
+    peaks: dict[str, int | None] = dict.fromkeys((method.label for method in ready.methods), peak)
     for worker, labels in workers.items():
-        peak_bytes = None
+        peaks |= dict.fromkeys(labels)
         with suppress(WorkerLost):
-            peak_bytes = worker.call(methodcaller("peak_bytes"))
+            peaks |= dict.fromkeys(labels, worker.call(methodcaller("peak_bytes")))
         worker.close()
-        peak_of |= dict.fromkeys(labels, peak_bytes)
-    base = compare(measurements, cfg.baseline)
-    ready.describe(measurements, cfg, world.device)
-    for measured in measurements:
-        if cfg.separate and (peak := peak_of[measured.method.label]) is not None:
-            measured.details["peak_mb"] = peak / 1e6
-        measured.details["loss_error"] = loss_error(measured, base) if base else None
-    yield Outcome(measurements, ready.missing + failed, statistics)
+    ready.profile(outcome.measurements, cfg, world.device)
+    base = next((measured for measured in outcome.measurements if measured.method.label == measured.baseline), None)
+    for measured in outcome.measurements:
+        if cfg.separate and (own_peak := peaks[measured.method.label]) is not None:
+            measured.details["peak_mb"] = own_peak / 1e6
+        measured.details["loss_error"] = harness.loss_error(measured, base) if base else None
+    yield outcome
 
 
 def one_after_the_other(cfg: BenchConfig, world: World) -> Results:
@@ -161,48 +193,43 @@ def one_after_the_other(cfg: BenchConfig, world: World) -> Results:
     del made
     first: dict[str, Measurement] = {}  # by the case
     own = replace(cfg, overrides=["scheme.replication=1", "self_loops=false", *cfg.overrides])  # A + I has its loops
-    candidates = [*ours(own, world, None, problem.widths, False, problem.graph), *peers(own, problem)]
-    for candidate in sorted(candidates, key=lambda candidate: candidate.case.get("dropout", 0.0)):
+    every = [*ours(own, world, None, problem.widths, False, problem.graph), *peers(own, problem)]
+    for candidate in sorted(every, key=lambda candidate: candidate.case.get("dropout", 0.0)):
         train, least_s = partial(_alone, candidate, cfg, world, problem), 0.0 if cfg.graph in TOYS else _LEAST_S
         outcome = cases.run(candidate.name, train, candidate.case, least_s, _MOST_S)
         for measured in outcome.measurements:
             base = first.setdefault(str(candidate.case), measured)
             measured.compare_with(base)
             comparable = candidate.kind == "ours" or not any(candidate.case.values())  # peers draw other masks
-            measured.details["loss_error"] = loss_error(measured, base) if comparable else None
+            measured.details["loss_error"] = harness.loss_error(measured, base) if comparable else None
         yield outcome
 
 
 def _alone(candidate: Method, cfg: BenchConfig, world: World, problem: Problem) -> Outcome:
     """Set up one training, time its epochs, and count the bytes that a process would hold that runs it alone."""
     device, ready = world.device, Ready()
-    before = start_memory(device)
     # Ours hold copies of their own; the peers read these tensors, which are there before they start.
-    shared = 0 if candidate.kind == "ours" else problem.features.nbytes + problem.indices.nbytes
-
-    def peak_mb() -> dict[str, float]:
-        peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
-        return {} if peak is None else {"peak_mb": (peak - before + shared) / 1e6}
-
+    shared = 0 if candidate.kind == "ours" else problem.features.nbytes + problem.block.indices.nbytes
+    before, _ = device_memory(device)
     ready.add([candidate], cfg, device)
-    setup = {f"setup_{key}": mb for key, mb in peak_mb().items()}
-    start_memory(device)
-    measurements, failed = measure(ready.methods, world, cfg.epochs - cfg.warmup, cfg.warmup, cfg.budget_s)
-    for measured in measurements:
-        measured.details.update({**setup, **peak_mb()})
-    ready.describe(measurements, cfg, device)
+    peaks = {"setup_peak_mb": device_memory(device)[1]}
+    measurements, failed = harness.measure(ready.methods, world, cfg.epochs - cfg.warmup, cfg.warmup, cfg.budget_s)
+    peaks["peak_mb"] = device_memory(device)[1]
+    for measured in measurements if device.type == "cuda" else ():
+        measured.details.update({key: (peak - before + shared) / 1e6 for key, peak in peaks.items()})
+    ready.profile(measurements, cfg, device)
     return Outcome(measurements, ready.missing + failed)
 
 
-def start_memory(device: torch.device) -> int:
-    """Start to count the peak of memory, and return the bytes of the tensors that are there; 0 on a CPU, which does not
-    count."""
+def device_memory(device: torch.device) -> tuple[int, int]:
+    """Bytes of the tensors that are there, and their peak since the last call; 0 on a CPU, which does not count."""
     if device.type != "cuda":
-        return 0
+        return 0, 0
+    peak = torch.cuda.max_memory_allocated(device)
     gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
-    return torch.cuda.memory_allocated(device)
+    return torch.cuda.memory_allocated(device), peak
 
 
 def parts_alone(cfg: BenchConfig) -> list[BenchConfig]:
@@ -246,15 +273,11 @@ def ours(
 
 def peers(cfg: BenchConfig, problem: Problem) -> list[Method]:
     """The peers of the chosen libraries, on this process."""
-    weights, makers = peer_weights(problem, cfg.seed, cfg.gnn), dict[str, Callable[..., LaunchEpoch]]()
-    for library in cfg.peers:
-        attempt(partial(import_module, MODULE.get(library, library)))  # not a part of any set-up time
-        makers |= EPOCH[cfg.gnn][library]
-    chosen = [name for name in makers if cfg.methods is None or name in cfg.methods]
-    return [
-        Method(name, "peer", partial(makers[name], problem, weights, **case), case=case)
-        for case, name in itertools.product(dropout_cases(cfg), chosen)
+    weights, makers = peer_weights(problem, cfg.seed, cfg.gnn), EPOCH[cfg.gnn]
+    every = [
+        method for case in dropout_cases(cfg) for method in candidates(makers, cfg.peers, problem, weights, **case)
     ]
+    return [method for method in every if cfg.methods is None or method.name in cfg.methods]
 
 
 def dropout_cases(cfg: BenchConfig) -> list[dict[str, float]]:

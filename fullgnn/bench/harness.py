@@ -7,18 +7,23 @@ which the threads of the last one stop spinning.
 In a job of several processes rank 0 sends the order of each round to all ranks. Before each method all ranks meet; a
 rank that takes no part in the method already waits for the next meeting, asleep in a collective. The time of a method
 in a round is that of its slowest rank.
+
+Where methods cannot take turns, as where each needs the whole memory of a device, ``Cases`` runs one after the other.
 """
 
+import math
 import random
+import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from fullgnn.distributed import World, all_gather_objects, broadcast_object, world_of_one
+from fullgnn.bench.config import BenchConfig
+from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0, world_of_one
 from fullgnn.errors import ConfigError, reason_of
 from fullgnn.telemetry.timing import Times, wall_ms
 
@@ -37,11 +42,12 @@ class Method:
 
     name: str
     kind: str  # ours, peer or collective
-    run: Any  # a ``Timed``; None in a measurement, which holds no tensors, and where another process runs it
+    run: Any  # a ``Timed``; before ``set_up``, its maker; None in a measurement, and where another process runs it
     processes: int = 1
     threads: int = field(default_factory=torch.get_num_threads)  # of each process
     case: dict[str, Any] = field(default_factory=dict)  # what it is run on: {"width": 64}
     details: dict[str, Any] = field(default_factory=dict)  # for the record
+    about: "Callable[[Measurement], dict[str, Any]] | None" = None  # gives the details that are known after the rounds
 
     @property
     def label(self) -> str:
@@ -104,7 +110,7 @@ class Measurement:
         fields = {**vars(self.method), **vars(self), "method": self.name}
         fields |= {"times_ms": self.times.ms, "rounds": self.times.runs}
         fields |= {key: getattr(self.times, key) for key in ("median_ms", "p20_ms", "p80_ms")}
-        return {key: value for key, value in fields.items() if key not in ("name", "run", "times")}
+        return {key: value for key, value in fields.items() if key not in ("name", "run", "about", "times")}
 
 
 @dataclass
@@ -113,14 +119,14 @@ class Outcome:
 
     measurements: list[Measurement] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
-    problem: dict[str, Any] | None = None
+    problem: dict[str, Any] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
 
     def add(self, part: "Outcome") -> None:
         self.measurements += part.measurements
         self.missing += part.missing
         self.checks += part.checks
-        self.problem = self.problem if part.problem is None else {**(self.problem or {}), **part.problem}
+        self.problem = {**self.problem, **part.problem}
 
 
 Results = Iterator[Outcome]
@@ -148,6 +154,16 @@ def timed(step: Callable[[], Any], device: torch.device, at_once: int = 1) -> Ti
     return run
 
 
+def rate(name: str, work: float) -> Callable[[Measurement], dict[str, float]]:
+    """``Method.about`` of runs that do so much ``work``, such as bytes: thousand millions of it in a second."""
+    return lambda measured: {name: work / measured.median_ms / 1e6}
+
+
+def training(step: Any) -> Callable[[Measurement], dict[str, Any]]:
+    """``Method.about`` of a training: its last loss, and the ``details()`` of ``step``, where it has any."""
+    return lambda measured: {"last_loss": measured.values[-1], **getattr(step, "details", dict)()}
+
+
 def attempt(
     make: Callable[[], Any], expected: type[Exception] | tuple[()] = Exception
 ) -> tuple[Any, float, str | None]:
@@ -162,6 +178,28 @@ def attempt(
     except expected as error:
         return None, 0.0, reason_of(error)
     return made, time.perf_counter() - begin, None
+
+
+def set_up(
+    candidates: Iterable[Method], of_ours: type[Exception] | tuple[()] = Exception
+) -> tuple[list[Method], list[Missing]]:
+    """Call the maker that is the ``run`` of each candidate.
+
+    Args:
+        of_ours: errors of our own makers that count as a reason; others are raised.
+
+    Returns:
+        the candidates with what was made as their ``run``, and those that failed.
+    """
+    made, missing = list[Method](), list[Missing]()
+    for candidate in candidates:
+        run, setup_s, reason = attempt(candidate.run, of_ours if candidate.kind == "ours" else Exception)
+        if reason:
+            processes = {"processes": candidate.processes} if candidate.processes > 1 else {}
+            missing.append(Missing(candidate.name, reason, candidate.case | processes))
+        else:
+            made.append(replace(candidate, run=run, details={"setup_s": setup_s}))
+    return made, missing
 
 
 def measure(
@@ -207,8 +245,9 @@ def measure(
             ms = [max(one_round) for one_round in zip(*(rank[label] for rank in ranks if label in rank))]
             values = [value for _, returned in rounds_of[label] for value in returned]
             stopped = f"budget_s={budget_s:g} was spent" if len(ms) < warmup + rounds else None
-            without_run = replace(method, run=None)
-            measurements.append(Measurement(without_run, ms[:warmup], Times(ms[warmup:]), values, stopped))
+            own = replace(method, run=None, about=None, details={**method.details})
+            measurements.append(Measurement(own, ms[:warmup], Times(ms[warmup:]), values, stopped))
+            own.details.update(method.about(measurements[-1]) if method.about else {})
     return measurements, [Missing(mine[label].name, reason, mine[label].case) for label, reason in failed.items()]
 
 
@@ -222,15 +261,26 @@ def interleaved(
     return {measured.name: measured for measured in measurements}
 
 
-def check_baseline(methods: list[Method], name: str | None) -> None:
-    """Refuse a ``baseline`` that is the name of no method, before anything is timed.
+def compared(cfg: BenchConfig, world: World, methods: list[Method], rounds: int | None = None) -> Outcome:
+    """Time ``methods`` as ``cfg`` asks, and compare them with its baseline. Called on every rank; see :func:`measure`.
+
+    Args:
+        rounds: None: those of ``cfg``.
 
     Raises:
-        ConfigError: one line with the names to choose from.
+        ConfigError: the baseline is the name of no method; one line with the names to choose from.
     """
     names = dict.fromkeys(method.name for method in methods)
-    if name is not None and name not in names:
-        raise ConfigError(f"baseline={name} is not among the methods: choose one of {', '.join(names)}")
+    from_rank0(lambda: check_baseline(cfg.baseline, list(names), "methods"))
+    measurements, failed = measure(methods, world, rounds or cfg.rounds, cfg.warmup, cfg.budget_s)
+    compare(measurements, cfg.baseline)
+    return Outcome(measurements, failed)
+
+
+def check_baseline(name: str | None, known: list[str], of_what: str) -> None:
+    """Refuse a ``baseline`` that is not known, before anything is timed."""
+    if name is not None and name not in known:
+        raise ConfigError(f"baseline={name} is not among the {of_what}: choose one of {', '.join(known)}")
 
 
 def compare(measurements: list[Measurement], name: str | None) -> Measurement | None:
@@ -250,3 +300,58 @@ def compare(measurements: list[Measurement], name: str | None) -> Measurement | 
 def loss_error(measured: Measurement, base: Measurement) -> float:
     """Largest difference of the losses over the epochs that both ran."""
     return max(abs(a - b) for a, b in zip(measured.values, base.values))
+
+
+class Budget:
+    """Seconds that something may take, from now on: what does not fit is left out, so that a run ends on time."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic):
+        self.seconds, self._clock = seconds, clock
+        self._begin = clock()
+
+    @property
+    def elapsed(self) -> float:
+        return self._clock() - self._begin
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self.seconds - self.elapsed)
+
+    def part(self, share: float, reserved_s: float = 0.0, most_s: float = float("inf")) -> float:
+        """Seconds of a step: a share of what is left beyond ``reserved_s``, at most ``most_s``."""
+        return min(most_s, share * max(0.0, self.left - reserved_s))
+
+
+class Cases:
+    """Runs cases; one that raises an error costs itself alone, one that hangs or faults this process.
+
+    Args:
+        limit_s: seconds for all of them.
+    """
+
+    def __init__(self, limit_s: float, device: torch.device):
+        self.budget, self._device = Budget(limit_s), device
+
+    def run(
+        self, name: str, make: Callable[[], Any], case: dict[str, Any], predicted_s: float = 1.0, limit_s: float = 60.0
+    ) -> Outcome:
+        """What ``make`` returns, an outcome or one of its measurements; or the reason why there is none: it raised an
+        error, or the time that is left is too short.
+
+        Args:
+            predicted_s: what it will take at least.
+            limit_s: time after which SIGALRM ends this process.
+        """
+        if predicted_s > self.budget.left:
+            return Outcome(missing=[Missing(name, f"left out: {self.budget.left:.0f} s are left", case)])
+        signal.alarm(math.ceil(limit_s))
+        try:
+            made, _, reason = attempt(make)
+            if reason and self._device.type == "cuda":
+                torch.cuda.empty_cache()
+                torch.cuda.synchronize()  # raises, and so ends this process, if the GPU can no longer be used
+        finally:
+            signal.alarm(0)
+        if reason:
+            return Outcome(missing=[Missing(name, reason, case)])
+        return made if isinstance(made, Outcome) else Outcome([made])

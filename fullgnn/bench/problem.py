@@ -7,7 +7,7 @@ import torch
 from scipy.sparse import eye_array
 from torch import Tensor
 
-from fullgnn.bench.config import BenchConfig, run_config
+from fullgnn.bench.config import BenchConfig, hidden_of, run_config
 from fullgnn.bench.models import MODELS
 from fullgnn.config import Config, build
 from fullgnn.errors import UnsupportedError
@@ -16,8 +16,6 @@ from fullgnn.graph.workloads import WORKLOADS, load_workload
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.nn import NodeEmbedding
 
-_HIDDEN = 128
-
 
 @dataclass(frozen=True, eq=False)
 class Problem:
@@ -25,16 +23,11 @@ class Problem:
 
     graph: Graph
     hidden: int
-    indptr: Tensor  # (num_nodes + 1,) int32, of A + I
-    indices: Tensor  # (nnz,) int32, sorted within a row
+    block: LocalCSR  # the pattern of A + I
     features: Tensor  # (num_nodes, num_features) float32
     labels: Tensor  # (num_nodes,) int64
     train_index: Tensor  # (num_train_nodes,) int64
     batch_size: int | None = None  # draws of a step of a model that finds links; None: one step an epoch
-
-    @property
-    def num_nodes(self) -> int:
-        return self.graph.num_nodes
 
     @property
     def is_bipartite(self) -> bool:
@@ -42,28 +35,19 @@ class Problem:
         return self.graph.num_users is not None
 
     @property
-    def nnz(self) -> int:
-        return self.indices.numel()
+    def pairs(self) -> Tensor:
+        """(2, nnz) int64: source and target of each entry of A + I, sorted by target."""
+        nodes = torch.arange(self.graph.num_nodes, device=self.features.device)
+        return torch.stack([self.block.indices.long(), nodes.repeat_interleave(self.block.indptr.diff().long())])
 
     @property
-    def targets(self) -> Tensor:
-        """(nnz,) int64, the row of each entry of A + I."""
-        nodes = torch.arange(self.num_nodes, device=self.indptr.device)
-        return nodes.repeat_interleave(self.indptr.diff().long())
+    def shape(self) -> tuple[int, int]:
+        return self.graph.num_nodes, self.graph.num_nodes
 
     @property
     def without_loops(self) -> "Problem":
         """The same problem with the adjacency A of the graph in the place of A + I."""
-        indptr, indices = (
-            torch.from_numpy(array.astype(np.int32)) for array in (self.graph.indptr, self.graph.indices)
-        )
-        device = self.indptr.device
-        return replace(self, indptr=indptr.to(device), indices=indices.to(device))
-
-    @property
-    def block(self) -> LocalCSR:
-        """The pattern of A + I."""
-        return LocalCSR(self.indptr, self.indices, None, self.num_nodes, self.num_nodes)
+        return replace(self, block=pattern(self.graph.indptr, self.graph.indices, self.features.device))
 
     @property
     def widths(self) -> list[int]:
@@ -72,8 +56,9 @@ class Problem:
 
     def statistics(self) -> dict[str, int | str]:
         """The fields of ``problem`` in ``record.json``."""
-        keys = ("name", "num_nodes", "num_edges", "nnz", "num_features", "num_classes", "hidden")
-        return {key: getattr(self if key in ("nnz", "hidden") else self.graph, key) for key in keys}
+        before, after = ("name", "num_nodes", "num_edges"), ("num_features", "num_classes")
+        first, last = ({key: getattr(self.graph, key) for key in keys} for keys in (before, after))
+        return {**first, "nnz": self.block.nnz, **last, "hidden": self.hidden}
 
 
 def load_graph(cfg: BenchConfig) -> Graph:
@@ -97,22 +82,21 @@ def load_graph(cfg: BenchConfig) -> Graph:
 
 def as_problem(cfg: BenchConfig, graph: Graph, device: torch.device) -> Problem:
     """The problem of ``cfg`` on ``device``."""
-    hidden = cfg.hidden or (WORKLOADS[cfg.graph].hidden if cfg.graph in WORKLOADS else _HIDDEN)
-    return replace(make_problem(graph, hidden, device), batch_size=cfg.batch_size)
+    return replace(make_problem(graph, hidden_of(cfg), device), batch_size=cfg.batch_size)
 
 
 def make_problem(graph: Graph, hidden: int, device: torch.device) -> Problem:
     """``graph`` for a model with ``hidden`` columns between its layers."""
     adj = graph.adjacency(bool) + eye_array(graph.num_nodes, dtype=bool, format="csr")  # A + I
-    arrays = (
-        adj.indptr.astype(np.int32),
-        adj.indices.astype(np.int32),
-        graph.features.astype(np.float32),
-        graph.labels.copy(),
-        np.flatnonzero(graph.train_mask),
-    )
-    indptr, indices, features, labels, train_index = (torch.from_numpy(array).to(device) for array in arrays)
-    return Problem(graph, hidden, indptr, indices, features, labels, train_index)
+    of_nodes = graph.features.astype(np.float32), graph.labels.copy(), np.flatnonzero(graph.train_mask)
+    features, labels, train_index = (torch.from_numpy(array).to(device) for array in of_nodes)
+    return Problem(graph, hidden, pattern(adj.indptr, adj.indices, device), features, labels, train_index)
+
+
+def pattern(indptr: np.ndarray, indices: np.ndarray, device: torch.device) -> LocalCSR:
+    """The pattern of a square matrix, with int32 ids."""
+    rows, columns = (torch.from_numpy(array.astype(np.int32)).to(device) for array in (indptr, indices))
+    return LocalCSR(rows, columns, None, len(indptr) - 1, len(indptr) - 1)
 
 
 def whole_graph_order(cfg: Config, graph: Graph) -> np.ndarray:
@@ -126,8 +110,8 @@ def peer_weights(problem: Problem, seed: int, model: str) -> list[Tensor]:
     if not MODELS[model].finds_links:
         return first_weights(problem.widths, seed, model)
     table = NodeEmbedding(problem.hidden, seed, std=0.1)
-    table.place(torch.arange(problem.num_nodes))
-    return [table.weight.detach().to(problem.indices.device)]
+    table.place(torch.arange(problem.graph.num_nodes))
+    return [table.weight.detach().to(problem.features.device)]
 
 
 def first_weights(widths: list[int], seed: int, model: str = "gcn") -> list[Tensor]:

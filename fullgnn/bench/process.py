@@ -1,11 +1,18 @@
-"""Other processes: a worker that answers requests, and a program with a time limit.
+"""Processes: the settings that are equal for all methods, a worker that answers requests, a program with a time limit.
+
+The settings are environment variables that libraries read when a process starts: thread pools and malloc. numba's
+OpenMP layer sets the threads of every library in the process to ``NUMBA_NUM_THREADS`` at its first parallel call, so
+this variable is set beside ``OMP_NUM_THREADS``. glibc's malloc returns large blocks to the system when they are freed,
+and new ones cost page faults; ``malloc=tuned`` keeps them.
 
 What must not disturb the process that measures, or may end with a fault, is in a process of its own.
 """
 
+import logging
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
@@ -13,18 +20,52 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from fullgnn.bench.cases import Budget
-from fullgnn.bench.harness import attempt
+import torch
+
+from fullgnn.bench.config import BenchConfig, run_config
+from fullgnn.bench.harness import Budget, attempt
 from fullgnn.distributed.failure import REASON_FILE
+from fullgnn.distributed.launch import environment
+from fullgnn.distributed.mesh import num_threads
 from fullgnn.distributed.worker import Worker, answer_calls, send
 from fullgnn.errors import UnsupportedError
 from fullgnn.startup import LAUNCHER_PID, STORE_FILE
 from fullgnn.telemetry.log import setup_logging
 
+log = logging.getLogger(__name__)
+
 _LOOK_S = 0.5
+_MALLOC = {"MALLOC_MMAP_THRESHOLD_": "8000000000", "MALLOC_TRIM_THRESHOLD_": "16000000000"}
 _OF_RANK = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", STORE_FILE, REASON_FILE, LAUNCHER_PID,
-            "OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"}  # fmt: skip
+            "OMP_NUM_THREADS", "NUMBA_NUM_THREADS", *_MALLOC}  # fmt: skip
 """Variables that a rank of a benchmark has, and that a command which it starts must not take for its own."""
+
+
+def variables(cfg: BenchConfig, local_size: int) -> dict[str, str | None]:
+    """Environment variables of each of ``local_size`` processes on this machine; None: not set."""
+    threads = str(num_threads(run_config(cfg).runtime, local_size))
+    malloc = _MALLOC if cfg.malloc == "tuned" else dict.fromkeys(_MALLOC)
+    return {"OMP_NUM_THREADS": threads, "NUMBA_NUM_THREADS": threads, "DGLBACKEND": "pytorch", **malloc}
+
+
+def restart_unless(wanted: Mapping[str, str | None]) -> None:
+    """Replace this process by one with the environment ``wanted``, unless it has that; for the ranks of torchrun."""
+    if any(os.environ.get(key) != value for key, value in wanted.items()):
+        with environment(wanted):
+            os.execv(sys.executable, [sys.executable, "-m", "fullgnn.bench", *sys.argv[1:]])
+
+
+def in_effect(cfg: BenchConfig, local_size: int) -> dict[str, str | int | None]:
+    """The variables of this process and the threads of torch, for the record."""
+    keys = (*variables(cfg, local_size), "OMP_WAIT_POLICY")
+    return {**{key: os.environ.get(key) for key in keys}, "torch_threads": torch.get_num_threads()}
+
+
+def check_threads(cfg: BenchConfig, local_size: int) -> None:
+    """Log a warning if a library has changed the number of threads: later methods then had another number."""
+    wanted = variables(cfg, local_size)["OMP_NUM_THREADS"]
+    if str(torch.get_num_threads()) != wanted:
+        log.warning("torch has %d threads at the end, not %s: a library changed it", torch.get_num_threads(), wanted)
 
 
 def worker_with(make: Callable[..., AbstractContextManager[Any]], *args: Any) -> Worker:

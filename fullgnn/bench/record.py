@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from fullgnn.bench.config import BenchConfig
-from fullgnn.bench.environment import in_effect
 from fullgnn.bench.harness import Outcome
+from fullgnn.bench.process import in_effect
 from fullgnn.distributed import World
-from fullgnn.storage.folder import write_text
+from fullgnn.storage.folder import write_text, writing_to
 from fullgnn.storage.record import strict_json
 from fullgnn.telemetry.machine import git_commit, gpu_facts, hardware, versions
 from fullgnn.telemetry.screen import format_table
@@ -41,13 +41,27 @@ NUMBERS = {"median_ms": "median ms", "p20_ms": "p20", "p80_ms": "p80", "rounds":
 _PEERS = ("triton", "torch_geometric", "torch_sparse", "dgl")
 
 
+def keep(cfg: BenchConfig, world: World, outcome: Outcome, load: float | None = None) -> str:
+    """Write what there is so far to the folder of ``cfg``, and return it as a table.
+
+    Args:
+        load: of the machine before the benchmark, where it was so high that times will not repeat.
+    """
+    record = make_record(cfg, world, outcome) | {"load_before": load}
+    table = make_table(record)
+    with writing_to("out", cfg.out):
+        write_text(Path(cfg.out) / "record.json", strict_json(record, indent=2) + "\n")
+        write_text(Path(cfg.out) / "table.md", table)
+    return table
+
+
 def make_record(cfg: BenchConfig, world: World, outcome: Outcome) -> dict[str, Any]:
     """The content of ``record.json``, apart from ``load_before``."""
     return {
         "op": cfg.op,
         "command": shlex.join(["python", "-m", "fullgnn.bench", *sys.argv[1:]]),
         "config": asdict(cfg),
-        "problem": outcome.problem,
+        "problem": outcome.problem or None,
         "measurements": [measurement.record() for measurement in outcome.measurements],
         "checks": [asdict(check) for check in outcome.checks],
         "missing": [asdict(missing) for missing in outcome.missing],
@@ -112,12 +126,6 @@ def table(rows: list[dict[str, Any]]) -> str:
         if any(row.get(key) not in (None, "") for row in rows)
     ]
     return format_table(heads, [[cell(row.get(key)) for key in heads] for row in rows]) if rows else ""
-
-
-def write(folder: Path, record: dict[str, Any], table: str) -> None:
-    """Write ``record.json`` and ``table.md`` to ``folder``."""
-    write_text(folder / "record.json", strict_json(record, indent=2) + "\n")
-    write_text(folder / "table.md", table)
 
 
 def words(values: Mapping[str, Any]) -> str:

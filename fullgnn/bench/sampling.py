@@ -8,21 +8,21 @@ same batches: ``losses`` in the record shows whether they compute the same.
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fullgnn.bench.config import DEFAULT_PRESET, LR, TASK, BenchConfig, run_config
-from fullgnn.bench.harness import Method, Outcome, Results, check_baseline, compare, measure, timed
-from fullgnn.bench.peers import set_up
-from fullgnn.bench.peers.sampled import DGL_SAMPLERS, STEPS, SampledSetting, TrainBatches
+from fullgnn.bench.config import BATCH_SIZE, DEFAULT_PRESET, LR, BenchConfig, hidden_of, minibatch_config
+from fullgnn.bench.harness import Measurement, Method, Outcome, Results, compared, set_up, timed, training
+from fullgnn.bench.peers import candidates
+from fullgnn.bench.peers.sampled import SAMPLERS, STEPS, SampledSetting, TrainBatches
 from fullgnn.bench.problem import load_graph
 from fullgnn.bench.separate import OperatorTimes, Separate
-from fullgnn.config import MinibatchConfig
 from fullgnn.costs.trace import Operations
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0
 from fullgnn.graph import Graph
-from fullgnn.graph.workloads import WORKLOADS
 from fullgnn.kernels.support.trials import TensorPeak
 from fullgnn.nn import set_epoch
 from fullgnn.sampling.batches import batch_of, epoch_order, num_batches
@@ -33,7 +33,6 @@ from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.schemes.block import Block
 from fullgnn.telemetry.meter import Cost, Meter
 
-BATCH_SIZE, HIDDEN = 1024, 128
 AHEAD = 2
 """Batches that a worker makes ahead: the slots of ours, and the prefetched ones of a torch ``DataLoader``."""
 FUSED, SEPARATE, FAST = "fused", "separate operators", "toBlockFast"
@@ -51,67 +50,47 @@ def run_sampling(cfg: BenchConfig, world: World) -> Results:
             for number in range(count):
                 yield np.sort(batch_of(order, cfg.batch_size or BATCH_SIZE, number)).astype(np.int32), epoch
 
-    arrays = graph.indptr.astype(np.int64), graph.indices
-    samplers: dict[str, Any] = {FUSED: NeighborSampler(*arrays, cfg.fanouts, seed=cfg.seed)}
-    samplers |= {name: Separate(*arrays, cfg.fanouts, cfg.seed, name == FAST) for name in (SEPARATE, FAST)}
-    made, missing = set_up({"dgl": DGL_SAMPLERS} if "dgl" in cfg.peers else {}, graph, cfg.fanouts)
-    samplers |= {name: sampler for name, (sampler, _) in made.items()}
-
-    def sampled(sampler: Any) -> TrainBatches:
-        """(number of batches) -> the edges that are drawn for the next ones."""
-        own = targets()
-
-        def sample(num: int) -> float:
-            batches = itertools.starmap(sampler.sample, itertools.islice(own, num))
-            return float(sum(hop.num_edges for hops in batches for hop in hops))
-
-        return sample
-
-    methods = [
-        _method(name, "peer" if name in made else "ours", sampled(sampler), cfg, world)
-        for name, sampler in samplers.items()
-    ]
-    check_baseline(methods, cfg.baseline)
-    for sampler in samplers.values():
+    def sampled(made: Method) -> Method:
+        """Draws the next batches, and returns the number of their edges."""
+        sampler, own, spent = made.run, targets(), OperatorTimes()
         sampler.sample(*next(targets()))  # compiles, which is no part of what an operator takes
         if hasattr(sampler, "spent"):
-            sampler.spent = OperatorTimes()
-    measurements, failed = measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
-    compare(measurements, cfg.baseline)
-    for measured in measurements:
-        rounds = measured.values[-measured.times.runs :]
-        rates = [drawn / cfg.batches / ms / 1e3 for drawn, ms in zip(rounds, measured.times.ms, strict=True)]
-        spent = getattr(samplers[measured.name], "spent", None)
-        measured.details.update({"m_edges_per_s": float(np.median(rates)), **(spent.details() if spent else {})})
-    yield Outcome(measurements, missing + failed, _statistics(cfg, graph, count))
+            sampler.spent = spent
+
+        def sample(num: int) -> float:
+            hops = itertools.chain.from_iterable(itertools.starmap(sampler.sample, itertools.islice(own, num)))
+            return float(sum(hop.num_edges() if callable(hop.num_edges) else hop.num_edges for hop in hops))
+
+        def about(measured: Measurement) -> dict[str, Any]:
+            rounds = zip(measured.values[-measured.times.runs :], measured.times.ms, strict=True)
+            rates = [drawn / cfg.batches / ms / 1e3 for drawn, ms in rounds]
+            return {"m_edges_per_s": float(np.median(rates)), **spent.details()}
+
+        return _method(made, sample, about, cfg, world)
+
+    arrays = graph.indptr.astype(np.int64), graph.indices, cfg.fanouts
+    makers: dict[str, Any] = {FUSED: partial(NeighborSampler, *arrays, seed=cfg.seed)}
+    makers |= {name: partial(Separate, *arrays, cfg.seed, name == FAST) for name in (SEPARATE, FAST)}
+    ours = [Method(name, "ours", make) for name, make in makers.items()]
+    made, missing = set_up([*ours, *candidates(SAMPLERS, cfg.peers, graph, cfg.fanouts)], of_ours=())
+    yield Outcome([], missing, _statistics(cfg, graph, count))
+    yield compared(cfg, world, list(map(sampled, made)))
 
 
 def run_minibatch(cfg: BenchConfig, world: World) -> Results:
     """Time batches of sampled training; called on every rank."""
     graph = broadcast_object(from_rank0(lambda: load_graph(cfg)))
-    setting = setting_of(cfg)
+    size = cfg.batch_size or BATCH_SIZE
+    setting = SampledSetting(cfg.fanouts, size, hidden_of(cfg), LR, cfg.seed, cfg.workers)
     presets = {"ours": DEFAULT_PRESET} if cfg.presets is None else {preset: preset for preset in cfg.presets}
-    ours = {name: Ours(cfg, setting, world, graph, preset) for name, preset in presets.items()}
-    methods = [_method(name, "ours", own.step, cfg, world, own.num_workers) for name, own in ours.items()]
-    makers = {library: STEPS[library] for library in cfg.peers if library in STEPS}
-    made, missing = set_up(makers, graph, setting, world.device)
-    methods += [_method(name, "peer", step, cfg, world) for name, ((_, step), _) in made.items()]
-    from_rank0(lambda: check_baseline(methods, cfg.baseline))
-    measurements, failed = measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
-    compare(measurements, cfg.baseline)
-    details = {name: own.details() for name, own in ours.items()}  # every rank takes part
-    for measured in measurements:
-        measured.details.update({"last_loss": measured.values[-1], **details.get(measured.name, {})})
-    for own in ours.values():
-        own.close()
-    count = num_batches(int(graph.train_mask.sum()), setting.batch_size * world.size)
-    yield Outcome(measurements, missing + failed, _statistics(cfg, graph, count))
-
-
-def setting_of(cfg: BenchConfig) -> SampledSetting:
-    """What all methods share."""
-    hidden = cfg.hidden or (WORKLOADS[cfg.graph].hidden if cfg.graph in WORKLOADS else HIDDEN)
-    return SampledSetting(cfg.fanouts, cfg.batch_size or BATCH_SIZE, hidden, LR, cfg.seed, cfg.workers)
+    own = [Method(name, "ours", partial(Ours, cfg, world, graph, preset)) for name, preset in presets.items()]
+    made, missing = set_up([*own, *candidates(STEPS, cfg.peers, graph, setting, world.device)], of_ours=())
+    count = num_batches(int(graph.train_mask.sum()), size * world.size)
+    yield Outcome([], missing, _statistics(cfg, graph, count))
+    yield compared(cfg, world, [_method(one, one.run.step, training(one.run), cfg, world) for one in made])
+    for method in made:
+        if method.kind == "ours":
+            method.run.close()
 
 
 class Ours:
@@ -121,11 +100,8 @@ class Ours:
         preset: as ``conf/bench.yaml`` explains.
     """
 
-    def __init__(
-        self, cfg: BenchConfig, setting: SampledSetting, world: World, graph: Graph, preset: str = DEFAULT_PRESET
-    ):
-        self._meter = Meter(world.device)
-        run = minibatch_config(cfg, setting, world.size, preset)
+    def __init__(self, cfg: BenchConfig, world: World, graph: Graph, preset: str = DEFAULT_PRESET):
+        self._meter, run = Meter(world.device), minibatch_config(cfg, world.size, preset)
         self._training = set_up_sampled(run, world, self._meter, graph)
         self._peak, self.num_workers = TensorPeak(world.device), run.loader.num_workers
         self._costs: list[tuple[int, Cost]] = []  # number of batches and what they cost, of each call of ``step``
@@ -185,30 +161,9 @@ def layer_sizes(block: Block) -> dict[str, int]:
     return {"sources": sources, "targets": targets, "edges": max(edges, default=0)}
 
 
-def minibatch_config(
-    cfg: BenchConfig, setting: SampledSetting, num_ranks: int, preset: str = DEFAULT_PRESET
-) -> MinibatchConfig:
-    """The configuration of our run: GraphSAGE-mean without dropout, and Adam; keys of the preset come last."""
-    name, *own = preset.split()
-    experiment = [] if name == DEFAULT_PRESET else [f"experiment={name}"]
-    has_sampler = any(key.startswith("sampler=") for key in own)  # which has keys of its own
-    draws = [] if has_sampler else [f"sampler.fanouts={list(setting.fanouts)}".replace(" ", "")]
-    model = ["model=sage", f"model.num_layers={len(setting.fanouts)}", f"model.hidden_channels={setting.hidden}"]
-    loader = [f"loader.batch_size={setting.batch_size * num_ranks}", f"loader.num_workers={setting.workers}"]
-    run = run_config(cfg, *experiment, *model, "model.dropout=0", *TASK, *draws, *loader, *own)
-    assert isinstance(run, MinibatchConfig)
-    return run
-
-
-def _method(
-    name: str, kind: str, step: TrainBatches, cfg: BenchConfig, world: World, workers: int | None = None
-) -> Method:
-    """``step`` as a method. What workers have made while other methods had their turn is taken before its time.
-
-    Args:
-        workers: how many each rank has; None: as many as ``cfg`` says.
-    """
-    workers = cfg.workers if workers is None else workers
+def _method(made: Method, step: TrainBatches, about: Any, cfg: BenchConfig, world: World) -> Method:
+    """``step`` as a method. What workers have made while other methods had their turn is taken before its time."""
+    workers = getattr(made.run, "num_workers", cfg.workers)  # of each rank
 
     def run() -> tuple[float, list[float]]:
         if workers:
@@ -216,7 +171,7 @@ def _method(
         elapsed_ms, values = timed(lambda: step(cfg.batches), world.device)()
         return elapsed_ms / cfg.batches, values
 
-    return Method(name, kind, run, world.size)
+    return replace(made, run=run, processes=world.size, details={}, about=about)
 
 
 def _statistics(cfg: BenchConfig, graph: Graph, count: int) -> dict[str, int | str]:

@@ -63,7 +63,8 @@ class OperatorTimes:
     def details(self) -> dict[str, float]:
         """Shares of ``toBlock`` in the time of both operators, and of its searches that find a node that is known."""
         redundant = {"redundant_share": 1 - self.inserted / self.searches} if self.searches else {}
-        return {"block_share": self.block_s / (self.sample_s + self.block_s), **redundant}
+        whole_s = self.sample_s + self.block_s
+        return {"block_share": self.block_s / whole_s, **redundant} if whole_s else {}
 
 
 @dataclass
@@ -86,9 +87,9 @@ class Separate:
     def __post_init__(self) -> None:
         from fullgnn.bench import _separate_cpu  # imports numba
 
-        self._cpu = _separate_cpu
-        num_words = -(-(len(self.indptr) - 1) // 64)
-        self._bits_1, self._bits_2 = np.zeros(num_words, np.uint64), np.zeros(num_words, np.uint64)
+        self._cpu, num_words = _separate_cpu, -(-(len(self.indptr) - 1) // 64)
+        self._bits = [np.zeros(num_words, np.uint64) for _ in range(2)]  # of the targets, and of all nodes
+        self._table: _Table | None = None  # that of toBlockFast, in a batch
 
     def sample(self, targets: np.ndarray, epoch: int) -> list[Pairs]:
         """Sample the hops of a batch.
@@ -99,18 +100,15 @@ class Separate:
         Returns:
             one ``Pairs`` for each fan-out, from the targets outwards.
         """
-        hops, table = list[Pairs](), None
-        nodes = targets
+        hops, nodes = list[Pairs](), targets
         for hop, fanout in enumerate(self.fanouts):
-            src, dst = self.spent.add("sample_s", self._sample_neighbors, nodes, fanout, hop, epoch)
-            if self.fast:
-                table = table or self.spent.add("block_s", self._table_of, nodes)
-                hops.append(self.spent.add("block_s", self._to_block_fast, table, len(nodes), src, dst))
-            else:
-                hops.append(self.spent.add("block_s", self._to_block, nodes, src, dst))
+            pairs = self.spent.add("sample_s", self._sample_neighbors, nodes, fanout, hop, epoch)
+            hops.append(self.spent.add("block_s", self._to_block_fast if self.fast else self._to_block, nodes, *pairs))
             nodes = hops[-1].sources
-        if table is not None:
-            self._clear(nodes)
+        if self.fast:
+            self._table = None
+            for bits in self._bits:
+                self._cpu.clear_bits(nodes, bits)
         return hops
 
     def _sample_neighbors(self, targets: np.ndarray, fanout: int, hop: int, epoch: int) -> tuple[np.ndarray, ...]:
@@ -128,11 +126,9 @@ class Separate:
         return src, dst
 
     def _to_block(self, targets: np.ndarray, src: np.ndarray, dst: np.ndarray) -> Pairs:
-        of_targets, of_nodes = _Table.of(len(targets)), _Table.of(len(targets) + len(src))
-        nodes = np.empty(len(targets) + len(src), np.int32)
-        num_targets = self._cpu.insert(targets, of_targets.keys, of_targets.values, nodes, 0)
-        count = self._cpu.insert(targets, of_nodes.keys, of_nodes.values, nodes, 0)
-        count = self._cpu.insert(src, of_nodes.keys, of_nodes.values, nodes, count)
+        of_targets, of_nodes = _Table(len(targets)), _Table(len(targets) + len(src))
+        for table, ids in ((of_targets, targets), (of_nodes, targets), (of_nodes, src)):
+            table.count = self._cpu.insert(ids, table.keys, table.values, table.nodes, table.count)
         local_src, local_dst = np.empty_like(src), np.empty_like(dst)
         ends = [(src, of_nodes, local_src), (dst, of_targets, local_dst)]
 
@@ -142,55 +138,45 @@ class Separate:
 
         parallel_for(run, [(edges, *end) for end in ends for edges in _parts(len(src))])
         self.spent.searches += 2 * len(targets) + 3 * len(src)
-        self.spent.inserted += num_targets + count
-        return Pairs(nodes[:count], num_targets, local_src, local_dst)
+        self.spent.inserted += of_targets.count + of_nodes.count
+        return Pairs(of_nodes.nodes[: of_nodes.count], of_targets.count, local_src, local_dst)
 
-    def _table_of(self, targets: np.ndarray) -> "_Table":
-        """The table and the bitmaps of a batch, with its targets."""
-        most, reached = len(targets), float(len(targets))
-        mean = len(self.indices) / max(1, len(self.indptr) - 1)
-        for fanout in self.fanouts:
-            reached *= 1 + (mean if fanout == ALL else fanout)
-            most = int(min(len(self.indptr) - 1, reached))
-        table = _Table.of(most)
-        table.nodes = np.empty(most, np.int32)
-        local = np.empty(len(targets), np.int32)
-        table.count = self._cpu.insert_by_bitmap(targets, table.keys, table.values, self._bits_1, table.nodes, 0, local)
-        self._bits_2[:] = self._bits_1
-        return table
-
-    def _to_block_fast(self, table: "_Table", num_targets: int, src: np.ndarray, dst: np.ndarray) -> Pairs:
-        local_src, local_dst, before = np.empty_like(src), np.empty_like(dst), table.count
-
-        def sources() -> None:
-            table.count = self._cpu.insert_by_bitmap(
-                src, table.keys, table.values, self._bits_2, table.nodes, before, local_src
-            )  # only this one writes to the table, and never to a slot in use
-
-        parallel_for(lambda run: run(), [sources, lambda: self._cpu.look_up(dst, table.keys, table.values, local_dst)])
+    def _to_block_fast(self, targets: np.ndarray, src: np.ndarray, dst: np.ndarray) -> Pairs:
+        if self._table is None:
+            empty = _Table(self._most_nodes(len(targets)))
+            self._table = self._insert(empty, targets, self._bits[0], np.empty_like(targets))
+            self._bits[1][:] = self._bits[0]
+        table, before = self._table, self._table.count
+        local_src, local_dst = np.empty_like(src), np.empty_like(dst)
+        ends = [
+            lambda: self._insert(table, src, self._bits[1], local_src),  # only this one writes, and to free slots alone
+            lambda: self._cpu.look_up(dst, table.keys, table.values, local_dst),
+        ]
+        parallel_for(lambda run: run(), ends)
         self.spent.searches += len(dst) + len(src)
         self.spent.inserted += table.count - before
-        return Pairs(table.nodes[: table.count], num_targets, local_src, local_dst)
+        return Pairs(table.nodes[: table.count], len(targets), local_src, local_dst)
 
-    def _clear(self, nodes: np.ndarray) -> None:
-        self._cpu.clear_bits(nodes, self._bits_1)
-        self._cpu.clear_bits(nodes, self._bits_2)
+    def _insert(self, table: "_Table", ids: np.ndarray, bits: np.ndarray, local: np.ndarray) -> "_Table":
+        table.count = self._cpu.insert_by_bitmap(ids, table.keys, table.values, bits, table.nodes, table.count, local)
+        return table
+
+    def _most_nodes(self, num_targets: int) -> int:
+        """The nodes that a batch reaches, at most."""
+        most, num_nodes = float(num_targets), len(self.indptr) - 1
+        mean = len(self.indices) / max(1, num_nodes)
+        for fanout in self.fanouts:
+            most *= 1 + (mean if fanout == ALL else fanout)
+        return int(min(num_nodes, most))
 
 
-@dataclass
 class _Table:
-    """A hash table, see ``_separate_cpu.py``."""
+    """A hash table for ``most`` keys, see ``_separate_cpu.py``; at most half full."""
 
-    keys: np.ndarray
-    values: np.ndarray
-    nodes: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))  # its keys, in the order of their values
-    count: int = 0
-
-    @classmethod
-    def of(cls, most: int) -> "_Table":
-        """An empty table for ``most`` keys, at most half full."""
+    def __init__(self, most: int):
         size = 1 << max(6, int(2 * most - 1).bit_length())
-        return cls(np.full(size, -1, np.int32), np.empty(size, np.int32))
+        self.keys, self.values = np.full(size, -1, np.int32), np.empty(size, np.int32)
+        self.nodes, self.count = np.empty(most, np.int32), 0  # its keys, in the order of their values
 
 
 def _parts(length: int) -> list[slice]:

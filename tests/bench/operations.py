@@ -6,8 +6,8 @@ from typing import Any
 from fullgnn.bench.__main__ import operation
 from fullgnn.bench.config import load_bench
 from fullgnn.bench.harness import Outcome
-from fullgnn.bench.record import make_record, make_table, write
-from fullgnn.distributed import World
+from fullgnn.bench.record import keep
+from fullgnn.distributed import World, from_rank0
 from fullgnn.storage.folder import make_folder
 
 SHORT = ("graph=tiny", "rounds=3", "epochs=4", "budget_s=1000", "threads=1", "cache_dir=null")
@@ -19,11 +19,8 @@ def operate(world: World, *overrides: str) -> str:
     outcome = Outcome()
     for part in operation(cfg)(cfg, world):
         outcome.add(part)
-    record = make_record(cfg, world, outcome)
-    table = make_table(record)
-    if world.rank == 0:
-        write(make_folder(cfg.out), record, table)
-    return table
+    from_rank0(lambda: make_folder(cfg.out))
+    return from_rank0(lambda: keep(cfg, world, outcome)) or ""
 
 
 def read(folder: Any) -> dict[str, Any]:

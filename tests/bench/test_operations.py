@@ -2,6 +2,7 @@
 
 import importlib.util
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,30 +10,32 @@ import pytest
 from fullgnn.bench.config import load_bench
 from fullgnn.bench.epoch import parts_alone, single_process
 from fullgnn.bench.problem import load_graph
-from fullgnn.bench.sampling import Ours, setting_of
+from fullgnn.bench.sampling import Ours
 from fullgnn.config.keys import choices
 from fullgnn.distributed import World
 from fullgnn.errors import UnsupportedError
 from tests.bench.operations import SHORT, operate, read
 
-RECORD = {
-    "op",
-    "command",
-    "config",
-    "problem",
-    "measurements",
-    "missing",
-    "world_size",
-    "device",
-    "backend",
-    "environment",
-    "hardware",
-    "versions",
-    "git_commit",
-    "finished",
-}
+RECORD = (
+    "op command config problem measurements missing world_size device backend environment hardware versions".split()
+)
+KINDS = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all_single", "broadcast", "isend/irecv pair"}
 
 pytestmark = pytest.mark.parametrize("ranks", ["gloo"], indirect=True)
+
+
+@pytest.fixture
+def operated(ranks, tmp_path: Path) -> Callable[..., dict]:
+    """(overrides) -> the record of an operation, whose times are those of 3 rounds."""
+
+    def operated(*overrides: str, size: int = 1, out: str = "out") -> dict:
+        tables = ranks(size)(operate, *overrides, f"out={tmp_path / out}")
+        assert tables[0] == (tmp_path / out / "table.md").read_text()
+        record = read(tmp_path / out)
+        check_times(record, num_rounds=3)
+        return record
+
+    return operated
 
 
 def check_times(record: dict, num_rounds: int) -> None:
@@ -63,11 +66,9 @@ def check_missing(record: dict, library: str, module: str) -> None:
         assert measured
 
 
-def test_spmm(ranks, tmp_path: Path) -> None:
-    (table,) = ranks(1)(operate, "op=spmm", "widths=[5,16]", f"out={tmp_path}")
-    record = read(tmp_path)
-    assert set(record) >= RECORD
-    check_times(record, num_rounds=3)
+def test_spmm(operated, tmp_path: Path) -> None:
+    record = operated("op=spmm", "widths=[5,16]")
+    assert set(record) >= {*RECORD, "git_commit", "finished"}
     measured = {(one["method"], one["case"]["width"]) for one in record["measurements"]}
     refused = {"csr"} if record["device"] == "cpu" else {"blocked"}
     kernels = {*choices("kernel")} - refused
@@ -75,37 +76,31 @@ def test_spmm(ranks, tmp_path: Path) -> None:
     assert {f"kernel={kernel}" for kernel in refused} <= {one["method"] for one in record["missing"]}
     assert measured >= {("torch CSR @", 5), ("torch.sparse.mm sum", 16)}
     assert all(one["details"]["error"] < 1e-5 for one in record["measurements"])
-    for width in (5, 16):
-        ratios = [
-            one["ratio"] for one in record["measurements"] if one["kind"] == "ours" and one["case"]["width"] == width
-        ]
-        assert min(ratios) == 1
+    ours = [one for one in record["measurements"] if one["kind"] == "ours"]
+    assert all(min(one["ratio"] for one in ours if one["case"]["width"] == width) == 1 for width in (5, 16))
     check_missing(record, "PyG", "torch_geometric")
     check_missing(record, "DGL", "dgl")
     assert record["problem"]["nnz"] == record["problem"]["num_edges"] + record["problem"]["num_nodes"]
-    assert table == (tmp_path / "table.md").read_text()
-    for one in [*record["measurements"], *record["missing"]]:
-        assert one["method"] in table
+    table = (tmp_path / "out/table.md").read_text()
+    assert all(one["method"] in table for one in [*record["measurements"], *record["missing"]])
 
 
-def test_an_order_changes_the_graph_for_everyone_and_no_result(ranks, tmp_path: Path) -> None:
+def test_an_order_changes_the_graph_for_everyone_and_no_result(operated) -> None:
     arguments = ("op=spmm", "widths=[8]", "order=rcm", "kernels=[torch]", "peers=[torch]", "baseline='torch CSR @'")
-    ranks(1)(operate, *arguments, f"out={tmp_path}")
-    record = read(tmp_path)
+    record = operated(*arguments)
     assert all(one["details"]["error"] < 1e-5 for one in record["measurements"])
     assert {one["baseline"] for one in record["measurements"]} == {"torch CSR @ (1 x 1), width=8"}
 
 
-def test_epoch_on_one_process(ranks, tmp_path: Path) -> None:
+def test_epoch_on_one_process(operated) -> None:
     presets = "presets=[default,'default model.num_layers=2 reorder=degree']"
-    ranks(1)(operate, "op=epoch", presets, "peers=[torch,dgl]", "baseline=default", f"out={tmp_path}")
-    record = read(tmp_path)
-    check_times(record, num_rounds=3)
+    record = operated("op=epoch", presets, "peers=[torch,dgl]", "baseline=default")
     ours = [one for one in record["measurements"] if one["kind"] == "ours"]
     assert [one["method"] for one in ours] == ["default", "default model.num_layers=2 reorder=degree"]
+    assert all(one["details"]["kernel"] == one["details"]["settings"]["kernel"] for one in ours)
     for one in record["measurements"]:
         losses = one["values"]
-        assert len(losses) == 4 and losses[-1] < losses[0]
+        assert len(losses) == 4 and losses[-1] < losses[0] and one["details"]["last_loss"] == losses[-1]
         error = max(abs(a - b) for a, b in zip(losses, ours[0]["values"]))
         assert one["details"]["loss_error"] == pytest.approx(error)
         assert error < 1e-5  # float32: sums in another order
@@ -114,11 +109,8 @@ def test_epoch_on_one_process(ranks, tmp_path: Path) -> None:
 
 
 @pytest.mark.sample(3)
-def test_epoch_of_a_gat(ranks, tmp_path: Path) -> None:
-    arguments = ("op=epoch", "gnn=gat", "hidden=64", "presets=[default]", "peers=[torch,pyg,dgl]")
-    ranks(1)(operate, *arguments, f"out={tmp_path}")
-    record = read(tmp_path)
-    check_times(record, num_rounds=3)
+def test_epoch_of_a_gat(operated) -> None:
+    record = operated("op=epoch", "gnn=gat", "hidden=64", "presets=[default]", "peers=[torch,pyg,dgl]")
     check_missing(record, "PyG", "torch_geometric")
     check_missing(record, "DGL", "dgl")
     assert record["measurements"][0]["method"] == "default"
@@ -126,57 +118,32 @@ def test_epoch_of_a_gat(ranks, tmp_path: Path) -> None:
         assert one["details"]["loss_error"] < 1e-5 and one["values"][-1] < one["values"][0]
 
 
-def test_epochs_that_find_links(ranks, tmp_path: Path) -> None:
+def test_epochs_that_find_links(operated) -> None:
     """Every method draws for itself: their losses are similar, not equal."""
-    arguments = (
-        "op=epoch",
-        "gnn=lightgcn",
-        "presets=[default]",
-        "peers=[torch,dgl]",
-        "batch_size=9000",
-    )
-    ranks(1)(operate, *arguments, f"out={tmp_path}")
-    record = read(tmp_path)
-    check_times(record, num_rounds=3)
+    record = operated("op=epoch", "gnn=lightgcn", "presets=[default]", "peers=[torch,dgl]", "batch_size=9000")
     assert [one["method"] for one in record["measurements"]] == ["default", "torch CSR", "torch CSR + own backward"]
     for one in record["measurements"]:
         assert one["details"]["loss_error"] < 0.02 and one["values"][-1] < one["values"][0] < 0.7
 
 
-def test_a_preset_that_does_not_fit_is_named(ranks, tmp_path: Path) -> None:
-    presets = "presets=[default,'default scheme=1.5d scheme.replication=2']"
-    ranks(1)(operate, "op=epoch", presets, "peers=[]", f"out={tmp_path}")
-    record = read(tmp_path)
+def test_a_preset_that_does_not_fit_is_named(operated) -> None:
+    record = operated("op=epoch", "presets=[default,'default scheme=1.5d scheme.replication=2']", "peers=[]")
     (missing,) = record["missing"]
-    assert missing["method"].startswith("default scheme=1.5d")
-    assert missing["reason"].startswith("ConfigError: ")
+    assert missing["method"].startswith("default scheme=1.5d") and missing["reason"].startswith("ConfigError: ")
     assert [one["method"] for one in record["measurements"]] == ["default"]
 
 
-def test_collectives(ranks, tmp_path: Path) -> None:
-    ranks(2)(operate, "op=collectives", "sizes_mb=[0.01,0.1]", f"out={tmp_path}")
-    record = read(tmp_path)
-    check_times(record, num_rounds=3)
+def test_collectives(operated) -> None:
+    record = operated("op=collectives", "sizes_mb=[0.01,0.1]", size=2)
     assert record["world_size"] == 2 and record["problem"] is None
-    methods = {one["method"] for one in record["measurements"]}
-    assert methods == {
-        "broadcast",
-        "all_reduce",
-        "all_gather",
-        "reduce_scatter",
-        "all_to_all_single",
-        "isend/irecv pair",
-    }
+    assert {one["method"] for one in record["measurements"]} == KINDS
     for one in record["measurements"]:
         num_bytes = 4 * (int(one["case"]["size_mb"] * 2**18) // 2 * 2)
         assert one["details"]["gb_per_s"] == pytest.approx(num_bytes / one["median_ms"] / 1e6)
 
 
-def test_reorder(ranks, tmp_path: Path) -> None:
-    orders = "orders=[none,rcm,shuffle]"
-    ranks(1)(operate, "op=reorder", orders, "widths=[8]", "kernels=[torch]", f"out={tmp_path}")
-    record = read(tmp_path)
-    check_times(record, num_rounds=3)
+def test_reorder(operated) -> None:
+    record = operated("op=reorder", "orders=[none,rcm,shuffle]", "widths=[8]", "kernels=[torch]")
     found = {(one["method"], one["case"]["order"]): one for one in record["measurements"]}
     assert set(found) == {(m, o) for m in ("kernel=torch", "torch CSR @") for o in ("none", "rcm", "shuffle")}
     assert found["torch CSR @", "none"]["ratio"] == 1
@@ -188,17 +155,14 @@ def test_reorder(ranks, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["op=spmm", "baseline=torch", "widths=[2]", "peers=[]", "kernels=[torch]"], "baseline=torch is not among"),
-        (["op=reorder", "baseline=rcm", "orders=[none]"], "baseline=rcm is not among the orders: choose one of none"),
-        (
-            ["op=spmm", "graph=rmat", "overrides=['dataset.num_nodes=50','dataset.num_edges=90']"],
-            "graph=rmat is directed",
-        ),
+        ("op=spmm baseline=torch widths=[2] peers=[] kernels=[torch]", "baseline=torch is not among"),
+        ("op=reorder baseline=rcm orders=[none]", "baseline=rcm is not among the orders: choose one of none"),
+        ("op=spmm graph=rmat overrides=['dataset.num_nodes=50','dataset.num_edges=90']", "graph=rmat is directed"),
     ],
 )
-def test_mistakes_that_only_the_run_can_see(ranks, tmp_path: Path, overrides: list[str], message: str) -> None:
+def test_mistakes_that_only_the_run_can_see(operated, overrides: str, message: str) -> None:
     with pytest.raises(AssertionError, match=message):
-        ranks(1)(operate, *overrides, f"out={tmp_path}")
+        operated(*overrides.split())
 
 
 def test_parts_of_separate_processes(ranks) -> None:
@@ -224,11 +188,8 @@ def test_which_presets_run_alone(ranks, alone: str, methods: list[str]) -> None:
 
 
 @pytest.mark.sample(2)
-def test_sampling(ranks, tmp_path: Path) -> None:
-    arguments = ("op=sampling", "fanouts=[4,3]", "batch_size=50", "batches=2", "peers=[dgl]")
-    ranks(1)(operate, *arguments, f"out={tmp_path}")
-    record = read(tmp_path)
-    check_times(record, num_rounds=3)
+def test_sampling(operated) -> None:
+    record = operated("op=sampling", "fanouts=[4,3]", "batch_size=50", "batches=2", "peers=[dgl]")
     check_missing(record, "DGL", "dgl")
     fused, separate, fast = record["measurements"][:3]
     assert [one["method"] for one in (fused, separate, fast)] == ["fused", "separate operators", "toBlockFast"]
@@ -241,33 +202,31 @@ def test_sampling(ranks, tmp_path: Path) -> None:
     assert record["problem"]["num_batches"] == -(-1223 // 50)
 
 
+MINIBATCH = ("op=minibatch", "fanouts=[4,3]", "batch_size=50", "hidden=16")
+
+
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("size", [1, 2])
-def test_minibatch(ranks, tmp_path: Path, size: int) -> None:
-    arguments = ("op=minibatch", "fanouts=[4,3]", "batch_size=50", "batches=20", "hidden=16", "peers=[dgl,pyg]")
-    ranks(size)(operate, *arguments, f"out={tmp_path}")
-    record = read(tmp_path)
-    check_times(record, num_rounds=3)
+def test_minibatch(operated, size: int) -> None:
+    arguments = (*MINIBATCH, "batches=20", "peers=[dgl,pyg]")
+    record = operated(*arguments, size=size)
     check_missing(record, "DGL", "dgl")
     ours = record["measurements"][0]
     assert ours["method"] == "ours" and ours["values"][-1] < ours["values"][0]
     assert sum(ours["details"]["steps_ms"][step] for step in ("sample", "forward", "backward")) > 0
     assert ours["details"]["parameter_bytes"] == 4 * (2 * 32 * 16 + 16 + 2 * 16 * 7 + 7)
     assert record["problem"]["num_batches"] == -(-1223 // (50 * size))
-    ranks(size)(operate, *arguments, f"out={tmp_path / 'cached'}", "overrides=['cache=exact','cache.horizon=2']")
-    cached = read(tmp_path / "cached")["measurements"][0]
+    cached = operated(*arguments, "overrides=['cache=exact','cache.horizon=2']", size=size, out="cached")[
+        "measurements"
+    ][0]
     assert cached["values"] == pytest.approx(ours["values"]) and cached["details"]["steps_ms"]["cache"] > 0
 
 
-def test_presets_of_minibatch(ranks, tmp_path: Path) -> None:
+def test_presets_of_minibatch(operated) -> None:
     every = "default sampler.fanouts=[-1,-1]"
     cached = f"{every} cache=degree cache.megabytes=0.128 loader.num_workers=1"  # 1000 rows of 32 float32
     layers = "default model=gcn normalization=none self_loops=false sampler=layer sampler.sizes=[9,9]"
-    presets = f"presets=[{every!r},{cached!r},{layers!r}]"
-    arguments = ("op=minibatch", "fanouts=[4,3]", "batch_size=50", "batches=4", "hidden=16", "peers=[]", presets)
-    ranks(1)(operate, *arguments, f"out={tmp_path}")
-    record = read(tmp_path)
-    check_times(record, num_rounds=3)
+    record = operated(*MINIBATCH, "batches=4", "peers=[]", f"presets=[{every!r},{cached!r},{layers!r}]")
     plain, other, drawn = (one["details"] for one in record["measurements"])
     assert [one["method"] for one in record["measurements"]] == [every, cached, layers]
     count = len(plain["losses"])
@@ -280,13 +239,12 @@ def test_presets_of_minibatch(ranks, tmp_path: Path) -> None:
     assert 50 <= drawn["layers"][1]["sources"] < 90 and "steps_ms" in drawn  # about 9 nodes besides the targets
 
 
-def test_the_rank_that_draws_most_is_described(ranks, tmp_path: Path) -> None:
+def test_the_rank_that_draws_most_is_described(ranks, operated) -> None:
     """Parts of two ranks draw differently; the record has the counts of the busier one, which rank 0 need not be."""
     arguments = ["op=minibatch", "graph=rmat", "fanouts=[3,2]", "batch_size=60", "batches=2", "hidden=4", "peers=[]"]
-    arguments += ["overrides=['dataset.num_nodes=300','dataset.num_edges=900']", f"out={tmp_path}"]
+    arguments += ["overrides=['dataset.num_nodes=300','dataset.num_edges=900']"]
     arguments += ["presets=['default','default loader.split=pagraph']"]
-    ranks(2)(operate, *arguments)
-    found = [one["details"]["counts"]["sampled_edges"] for one in read(tmp_path)["measurements"]]
+    found = [one["details"]["counts"]["sampled_edges"] for one in operated(*arguments, size=2)["measurements"]]
     drawn = ranks(2)(edges_of_parts, *arguments)
     assert len({*drawn}) == 2 and found[1] == max(drawn)
 
@@ -295,16 +253,15 @@ def edges_of_parts(world: World, *arguments: str) -> float:
     """The median of what this rank draws in a batch, counted by its loader, over the same rounds."""
     cfg = load_bench(*SHORT, *arguments, f"nproc={world.size}")
     graph = load_graph(cfg)
-    job = Ours(cfg, setting_of(cfg), world, graph, "default loader.split=pagraph")
+    job = Ours(cfg, world, graph, "default loader.split=pagraph")
     for _ in range(4):
         job.step(cfg.batches)
     return job._median("counts")["sampled_edges"]
 
 
-def test_a_directed_graph_without_peers(ranks, tmp_path: Path) -> None:
+def test_a_directed_graph_without_peers(operated) -> None:
     directed = ["graph=rmat", "overrides=['dataset.num_nodes=300','dataset.num_edges=2000']"]
-    arguments = ["op=minibatch", "fanouts=[2]", "batch_size=50", "batches=1", f"out={tmp_path}", *directed]
-    ranks(1)(operate, *arguments, "peers=[]")
-    assert read(tmp_path)["problem"]["num_edges"] <= 2000
+    arguments = ["op=minibatch", "fanouts=[2]", "batch_size=50", "batches=1", *directed]
+    assert operated(*arguments, "peers=[]")["problem"]["num_edges"] <= 2000
     with pytest.raises(UnsupportedError, match="graph=rmat is directed or weighted, and the peers do not agree"):
         load_graph(load_bench(*SHORT, *arguments, "peers=[dgl]"))

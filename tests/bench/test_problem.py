@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from fullgnn.bench.config import load_bench
-from fullgnn.bench.peers import EPOCH, links, pyg, set_up, torch_sparse
-from fullgnn.bench.peers.training import PeerLayer, launcher, stacked, trainer
+from fullgnn.bench.harness import set_up
+from fullgnn.bench.peers import EPOCH, candidates, pyg, torch_sparse
+from fullgnn.bench.peers.training import PeerLayer, launcher, link_launcher, stacked, trainer
 from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph, peer_weights
 from fullgnn.graph import Graph
 
@@ -22,7 +23,7 @@ def problem() -> Problem:
 
 def test_every_torch_training_and_two_modules_have_the_same_losses(problem: Problem) -> None:
     weights = first_weights(problem.widths, seed=0)
-    steps, missing = set_up({"torch": EPOCH["gcn"]["torch"]}, problem, weights)
+    steps, missing = set_up(candidates(EPOCH["gcn"], ["torch"], problem, weights))
     assert not missing
     adj = torch_sparse.normalized(problem)
     layer = PeerLayer(lambda library, weight: library.Linear(*weight.shape), ["weight.T"])
@@ -30,8 +31,8 @@ def test_every_torch_training_and_two_modules_have_the_same_losses(problem: Prob
     step = trainer(model, problem)
     expected = [step() for _ in range(4)]
     assert expected[-1] < expected[0]
-    for step, _ in steps.values():
-        assert [step()() for _ in range(4)] == pytest.approx(expected, abs=1e-5)
+    for method in steps:
+        assert [method.run()() for _ in range(4)] == pytest.approx(expected, abs=1e-5)
 
 
 def test_dropout_on_the_hidden_layer_alone(problem: Problem) -> None:
@@ -65,7 +66,7 @@ def test_lightgcn_of_every_peer(num_users: int | None) -> None:
         for batch_size in (None, 20):
             model = make(problem, weights)
             torch.testing.assert_close(model(), expected, rtol=1e-5, atol=1e-6)
-            step = links.launcher(model, dataclasses.replace(problem, batch_size=batch_size))
+            step = link_launcher(model, dataclasses.replace(problem, batch_size=batch_size))
             losses = [step()() for _ in range(30)]
             assert losses[0] == pytest.approx(math.log(2), abs=0.03) and losses[-1] < losses[0] - 0.03
 
@@ -74,8 +75,8 @@ def test_the_problem_has_every_self_loop_once() -> None:
     cfg = load_bench("graph=karate")
     graph = load_graph(cfg)
     problem = as_problem(cfg, graph, torch.device("cpu"))
-    assert problem.nnz == graph.num_edges + graph.num_nodes and problem.hidden == 128
+    assert problem.block.nnz == graph.num_edges + graph.num_nodes and problem.hidden == 128
     for node in range(graph.num_nodes):
-        row = problem.indices[problem.indptr[node] : problem.indptr[node + 1]].tolist()
+        row = problem.block.indices[problem.block.indptr[node] : problem.block.indptr[node + 1]].tolist()
         neighbours = graph.indices[graph.indptr[node] : graph.indptr[node + 1]].tolist()
         assert row == sorted([*neighbours, node])

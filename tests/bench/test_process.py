@@ -4,17 +4,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from operator import methodcaller
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from fullgnn.bench.cases import Cases
-from fullgnn.bench.harness import Measurement, Method, Missing, Outcome
+from fullgnn.bench.harness import Budget, Cases, Measurement, Method, Missing, Outcome
 from fullgnn.bench.process import finished, run_or_raise, worker_with
 from fullgnn.distributed.worker import WorkerLost
 from fullgnn.errors import UnsupportedError
@@ -55,6 +54,17 @@ def test_a_worker_answers_until_it_dies() -> None:
         worker_with(answering, True)
 
 
+def test_parts_of_a_budget_are_of_what_is_left() -> None:
+    now = [0.0]
+    budget = Budget(100, clock=lambda: now[0])
+    now[0] = 20
+    assert budget.left == 80 and budget.elapsed == 20
+    assert budget.part(0.5, reserved_s=20) == 30
+    assert budget.part(0.5, most_s=7) == 7
+    now[0] = 130
+    assert budget.left == 0 == budget.part(1.0)
+
+
 def test_a_case_costs_itself_alone() -> None:
     cases = Cases(100, CPU)
     measured = Measurement(Method("works", "ours", None), [], Times([1.0]), [])
@@ -67,31 +77,25 @@ def test_a_case_costs_itself_alone() -> None:
 
 
 def test_a_case_that_hangs_ends_its_process() -> None:
-    program = "import time, torch; from fullgnn.bench.cases import Cases; "
+    program = "import time, torch; from fullgnn.bench.harness import Cases; "
     program += "Cases(100, torch.device('cpu')).run('hangs', lambda: time.sleep(600), {}, limit_s=1)"
     assert finished([sys.executable, "-c", program], 100)[2] == -signal.SIGALRM
 
 
-def test_a_command_over_its_time_is_ended_with_its_children(tmp_path: Path) -> None:
+def test_a_command_over_its_time_is_ended_with_its_children(tmp_path: Path, monkeypatch: Any) -> None:
     """It is looked at meanwhile, and has not the variables of a rank."""
-    looks: list[float] = []
+    looks: list[int] = []
     program = "import os, subprocess; print('RANK' in os.environ)\n"
     program += "print(subprocess.Popen(['sleep', '600']).pid, file=open('pid', 'w'), flush=True); os.wait()"
     command = [sys.executable, "-c", program]
 
-    def look() -> None:
-        looks.append(time.monotonic())
-
     with pytest.raises(subprocess.TimeoutExpired):
-        finished(command, 3, folder=tmp_path, look=look)
+        finished(command, 3, folder=tmp_path, look=lambda: looks.append(1))
     assert len(looks) >= 3
     sleeper = int((tmp_path / "pid").read_text())
     wait(lambda: not is_running(sleeper), 10)  # it has been killed, which may take a moment
-    os.environ["RANK"] = "3"
-    try:
-        assert finished([sys.executable, "-c", "import os; print('RANK' in os.environ)"], 60)[0] == "False\n"
-    finally:
-        del os.environ["RANK"]
+    monkeypatch.setenv("RANK", "3")
+    assert finished([sys.executable, "-c", "import os; print('RANK' in os.environ)"], 60)[0] == "False\n"
 
 
 def test_a_command_that_fails_says_why() -> None:

@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fullgnn.bench.exact import error_of
-from fullgnn.bench.gpu.contestants import FLOAT32
+from fullgnn.bench.gpu.products import FLOAT32, error_of
 from fullgnn.kernels.dense.dense import activation_gradients, linear_gradients, matmul, matmul_aligned
 from fullgnn.kernels.dropout.philox import Mask, drop_
 from fullgnn.kernels.epilogue.epilogue import apply_epilogue_

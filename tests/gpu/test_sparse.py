@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fullgnn.bench.exact import error_of
-from fullgnn.bench.gpu.contestants import BASELINE, CONTESTANTS, CSR, FIRST, FLOAT32, PACKED, TILE32, Contestant
+from fullgnn.bench.gpu.products import BASELINE, CONTESTANTS, CSR, FIRST, FLOAT32, PACKED, TILE32, Contestant, error_of
 from fullgnn.kernels.dropout.philox import Mask
 from fullgnn.kernels.spmm import NO_EPILOGUE, AutoKernel, Epilogue, LocalCSR
 from fullgnn.kernels.support.aligned import empty_aligned

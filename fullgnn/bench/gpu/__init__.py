@@ -5,8 +5,7 @@ The operations are a file each: ``rates.py``, ``products.py``, ``sweep.py``, ``h
 
 The benchmark is one command for a machine with a GPU and little else installed. It checks the kernels, measures what
 the GPU can do, and times products and epochs on graphs as large as the known ones, inside a few minutes. The command
-itself never touches the GPU. Each of its parts is a list of commands (``commands.py``), of which each runs in a
-process with a time limit (``parts.py``), so that a kernel that faults or hangs costs one command. What a command has
-measured is in its own record; the part joins these records into one, and into one page (``page.py``), whenever there
-are new results.
+itself never touches the GPU. Each of its parts (``parts.py``) runs one command after the other, in a process with a
+time limit, so that a kernel that faults or hangs costs one command. What a command has measured is in its own record;
+the part joins these records into one, and into one page (``page.py``), whenever there are new results.
 """

@@ -29,10 +29,8 @@ MINUTES = {"checks": 2.5, "products": 9.3, "epochs": 9.3, "models": 8.0, "ranks"
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The arguments of the command line, checked."""
-    parser = argparse.ArgumentParser(
-        prog="gpu_bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    times = ", ".join(f"{name} {minutes:g}" for name, minutes in MINUTES.items())
+    formatter, times = argparse.RawTextHelpFormatter, ", ".join(f"{name} {time:g}" for name, time in MINUTES.items())
+    parser = argparse.ArgumentParser(prog="gpu_bench", description=__doc__, formatter_class=formatter)
     parser.add_argument("--part", nargs="+", action="extend", choices=[*MINUTES, "all"], help="default: all")
     parser.add_argument("--minutes", type=float, help=f"time for each part ({times})")
     parser.add_argument("--out", type=Path, default=Path("gpu_bench"), help="folder of the results (gpu_bench)")
@@ -74,7 +72,7 @@ def main() -> None:
     options = parse(sys.argv[1:])
     try:
         check_options(options)
-        from fullgnn.bench.gpu.commands import run  # imports Hydra
+        from fullgnn.bench.gpu.parts import run  # imports Hydra
 
         run(options)
     except FullGNNError as error:

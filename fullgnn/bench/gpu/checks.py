@@ -15,9 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree
 
-from fullgnn.bench.cases import Budget
 from fullgnn.bench.config import BenchConfig
-from fullgnn.bench.harness import Check, Missing, Outcome, Results, attempt
+from fullgnn.bench.harness import Budget, Check, Missing, Outcome, Results, attempt
 from fullgnn.bench.process import finished
 from fullgnn.distributed import World
 from fullgnn.storage.folder import temporary_folder
@@ -47,41 +46,34 @@ _END_S = 8.0  # for pytest to write its results after an interrupt
 def run(cfg: BenchConfig, world: World) -> Results:
     """All tests as they are; then the tools, side by side."""
     budget, toy = Budget(cfg.limit_s), world.device.type == "cpu"
+    pytest = [sys.executable, "-m", "pytest"]
+    parallel = ["-n", str(min(len(os.sched_getaffinity(0)), _MOST_PROCESSES))] if find_spec("xdist") else []
+    chosen = TOY_TESTS if toy else ("--all", *parallel, *NOT, *TESTS)
+
+    def outcome(name: str, command: list[str], tool: str | None = None) -> Outcome:
+        """The checks of a command of pytest, and of the ``tool`` that watches it."""
+        made, _, reason = attempt(lambda: run_tests(command, budget.left - _END_S, tool))
+        return Outcome(missing=[Missing(name, reason)]) if reason else made
+
+    def watched(tool: str) -> Outcome:
+        command = ["compute-sanitizer", "--tool", tool, "--target-processes", "all", *pytest, *SANITIZED]
+        return outcome(f"pytest under {tool}", command, tool)
+
     if find_spec("pytest") is None or not (ROOT / "tests").is_dir():
         reason = "pytest is not installed" if find_spec("pytest") is None else "this installation has no tests"
         yield Outcome(missing=[Missing("pytest", reason)])
         return
-    pytest = [sys.executable, "-m", "pytest"]
-    parallel = ["-n", str(min(len(os.sched_getaffinity(0)), _MOST_PROCESSES))] if find_spec("xdist") else []
-    chosen = TOY_TESTS if toy else ("--all", *parallel, *NOT, *TESTS)
-    yield _outcome("pytest", [*pytest, *chosen], budget)
+    yield outcome("pytest", [*pytest, *chosen])
     if toy or shutil.which("compute-sanitizer") is None:
         reason = "a toy has no GPU" if toy else "it is not on the PATH"
         yield Outcome(missing=[Missing("compute-sanitizer", reason)])
         return
-
-    def watched(tool: str) -> Outcome:
-        command = ["compute-sanitizer", "--tool", tool, "--target-processes", "all", *pytest, *SANITIZED]
-        return _outcome(f"pytest under {tool}", command, budget, tool)
-
     with ThreadPoolExecutor() as threads:
         yield from threads.map(watched, TOOLS)
 
 
-def _outcome(name: str, command: list[str], budget: Budget, tool: str | None = None) -> Outcome:
-    """The checks of a command of pytest, and of the ``tool`` that has watched it."""
-
-    def check() -> Outcome:
-        checks, skipped, output = tested(command, budget.left - _END_S)
-        checks += [verdict(tool, output)] if tool else []
-        return Outcome(checks=checks, missing=[Missing(test, said) for test, said in skipped.items()])
-
-    outcome, _, reason = attempt(check)
-    return Outcome(missing=[Missing(name, reason)]) if reason else outcome
-
-
-def tested(command: list[str], seconds: float) -> tuple[list[Check], dict[str, str], str]:
-    """Run a command of pytest for at most ``seconds``: what :func:`summary` returns, and all that was printed.
+def run_tests(command: list[str], seconds: float, tool: str | None = None) -> Outcome:
+    """Run a command of pytest for at most ``seconds``; see :func:`summary`, and :func:`verdict` of a ``tool``.
 
     Raises:
         RuntimeError: pytest left no results; the message has its last words.
@@ -94,37 +86,34 @@ def tested(command: list[str], seconds: float) -> tuple[list[Check], dict[str, s
             output, errors, in_time = "", f"it was interrupted after {seconds:.0f} s", False
         if not results.exists():
             raise RuntimeError(f"pytest left no results: {' '.join((output + errors).split())[-300:]}")
-        return *summary(results.read_text(), in_time), output + errors
+        outcome = summary(results.read_text(), in_time)
+    outcome.checks += [verdict(tool, output + errors)] if tool else []
+    return outcome
 
 
-def summary(junit_xml: str, in_time: bool) -> tuple[list[Check], dict[str, str]]:
-    """The outcome of a run of pytest.
-
-    Returns:
-        a check for all tests, with their counts, and one for each test that failed or that ``NAMED`` asks for; and the
-        reasons of the skipped tests that ``NAMED`` asks for, by name.
-    """
-    counts: Counter[str] = Counter()
-    checks: list[Check] = []
-    skipped: dict[str, str] = {}
+def summary(junit_xml: str, in_time: bool) -> Outcome:
+    """The outcome of a run of pytest: a check for all tests, with their counts, and one for each test that failed or
+    that ``NAMED`` asks for; of the latter those that were skipped are missing."""
+    counts, outcome = Counter[str](), Outcome()
     for case in ElementTree.fromstring(junit_xml).iter("testcase"):
         name = ".".join(filter(None, (case.get("classname"), case.get("name"))))  # a skipped module has no class name
-        outcome = next((child for child in case if child.tag in _STATES), ElementTree.Element("passed"))
+        found = next((child for child in case if child.tag in _STATES), ElementTree.Element("passed"))
         over = not in_time and not float(case.get("time", 0))
-        state = _STATES.get(outcome.tag) or ("interrupted" if over else "passed")
+        state = _STATES.get(found.tag) or ("interrupted" if over else "passed")
         counts[state] += 1
-        said = outcome.get("message") or ""
+        said = found.get("message") or ""
         if said == "collection skipped":  # a whole module; the text has the reason
-            said = outcome.text or ""
+            said = found.text or ""
         said = " ".join(said.split())[:300]
         if state == "failed" or (state == "passed" and name.startswith(NAMED)):
-            checks.append(Check(name, "test", passed=state == "passed", said=said))
+            outcome.checks.append(Check(name, "test", passed=state == "passed", said=said))
         elif state == "skipped" and name.startswith(NAMED):
-            skipped[name] = said
+            outcome.missing.append(Missing(name, said))
     counted = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
     counted += "" if in_time else "; then time was over"
     passed = counts["failed"] == 0 and counts["passed"] > 0
-    return [Check("pytest", "all tests", counted, passed=passed), *checks], skipped
+    outcome.checks.insert(0, Check("pytest", "all tests", counted, passed=passed))
+    return outcome
 
 
 def verdict(tool: str, output: str) -> Check:

@@ -17,9 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgnn.bench.cases import Cases
 from fullgnn.bench.config import BenchConfig
-from fullgnn.bench.harness import Check, Outcome, Results
+from fullgnn.bench.harness import Cases, Check, Outcome, Results
 from fullgnn.bench.process import finished
 from fullgnn.distributed import World
 from fullgnn.models.gcn import GCN
@@ -93,15 +92,14 @@ def verdict(way: str, num_ranks: int, words: str, output: str, status: int, ende
         words: what the output must have.
         output: all that the command has written; status: its exit status; ended: when it had ended, ``time.time()``.
     """
-    begun = re.search(rf"{SAYS} ([\d.]+)", output)
-    took_s = ended - float(begun[1]) if begun else None
-    reasons = [
-        "the drill did not take place" if took_s is None else "",
-        f"it ended after {took_s:.0f} s" if took_s is not None and took_s > ENDS_WITHIN_S else "",
-        "its status is 0" if status == 0 else "",
-        "the reason is not in its output" if words not in output else "",
-    ]
-    said = "; ".join(filter(None, reasons))
-    said += f": {' '.join(output.split())[-200:]}" if said else ""
-    case = f"{num_ranks} ranks" + ("" if took_s is None else f", ended after {took_s:.1f} s with status {status}")
+    begun, reasons, case = re.search(rf"{SAYS} ([\d.]+)", output), list[str](), f"{num_ranks} ranks"
+    if begun is None:
+        reasons.append("the drill did not take place")
+    else:
+        took_s = ended - float(begun[1])
+        reasons += [f"it ended after {took_s:.0f} s"] if took_s > ENDS_WITHIN_S else []
+        case += f", ended after {took_s:.1f} s with status {status}"
+    reasons += ["its status is 0"] if status == 0 else []
+    reasons += ["the reason is not in its output"] if words not in output else []
+    said = f"{'; '.join(reasons)}: {' '.join(output.split())[-200:]}" if reasons else ""
     return Check("ranks", f"one {way}", case, passed=not said, said=said)

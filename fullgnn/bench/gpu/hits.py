@@ -14,14 +14,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import torch
 
 from fullgnn.bench.config import BenchConfig
-from fullgnn.bench.gpu.contestants import FIRST
-from fullgnn.bench.gpu.products import LookalikeProduct
+from fullgnn.bench.gpu.products import FIRST, LookalikeProduct
 from fullgnn.bench.harness import Measurement, Method, Missing, Outcome, Results, attempt
 from fullgnn.bench.process import finished
 from fullgnn.distributed import World
@@ -30,14 +30,14 @@ from fullgnn.telemetry.timing import Times
 
 METRIC = "lts__t_sector_hit_rate.pct"
 METRICS = {
-    METRIC: "hit_rate_percent",
-    "l1tex__t_sector_hit_rate.pct": "l1_hit_rate_percent",
-    "dram__bytes.sum.per_second": "dram_bytes_per_second",
-    "lts__t_bytes.sum.per_second": "l2_bytes_per_second",
-    "l1tex__t_bytes.sum.per_second": "l1_bytes_per_second",
-    "gpu__time_duration.sum": "duration_seconds",
+    METRIC: ("hit_rate_percent", 1.0),
+    "l1tex__t_sector_hit_rate.pct": ("l1_hit_rate_percent", 1.0),
+    "dram__bytes.sum.per_second": ("dram_gb_per_s", 1e-9),
+    "lts__t_bytes.sum.per_second": ("l2_gb_per_s", 1e-9),
+    "l1tex__t_bytes.sum.per_second": ("l1_gb_per_s", 1e-9),
+    "gpu__time_duration.sum": ("duration_ms", 1e3),
 }
-"""By ncu's name, the key in the record."""
+"""By ncu's name, the key in the record and its unit, in bytes, seconds or per cent."""
 
 WIDTHS = (128, 41)
 _SCALE, _START_S = 0.1, 12.0
@@ -52,23 +52,17 @@ def run(cfg: BenchConfig, world: World) -> Results:
     def count() -> list[Measurement]:
         if world.device.type != "cuda" or ncu is None:
             raise ValueError("there is no GPU" if world.device.type != "cuda" else "ncu is not on the PATH")
-        return list(
-            map(_row, counted(command(ncu, arguments, metrics=tuple(METRICS)), max(5.0, cfg.limit_s - _START_S)))
-        )
+        found = counted(command(ncu, arguments, metrics=tuple(METRICS)), max(5.0, cfg.limit_s - _START_S))
+        return [measurement(**launch) for launch in found]
 
     rows, _, reason = attempt(count, ValueError)
     yield Outcome(rows or [], [Missing("ncu", reason)] if reason else [], arguments)
 
 
-def _row(launch: dict[str, Any]) -> Measurement:
-    """The measurement of a launch; bytes a second become GB/s."""
-    details = {key: value for key, value in launch.items() if key.endswith("percent")}
-    for key, value in launch.items():
-        if key.endswith("bytes_per_second"):
-            details[key.replace("bytes_per_second", "gb_per_s")] = value and value / 1e9
-    case = {key: launch[key] for key in ("width", "launched")}
-    ms = Times([1e3 * (launch.get("duration_seconds") or math.nan)])
-    return Measurement(Method(launch["kernel"], "kernel", None, case=case, details=details), [], ms, [])
+def measurement(kernel: str, width: int, launched: str, duration_ms: float | None = None, **counts: Any) -> Measurement:
+    """The measurement of a launch."""
+    method = Method(kernel, "kernel", None, case={"width": width, "launched": launched}, details=counts)
+    return Measurement(method, [], Times([duration_ms or math.nan]), [])
 
 
 def command(
@@ -94,7 +88,7 @@ def counted(command: list[str], seconds: float) -> list[dict[str, Any]]:
 
 
 def launches(output: str, cases: list[tuple[str, int]]) -> list[dict[str, Any]]:
-    """The counts of every launch, from ncu's table: bytes, seconds and per cent.
+    """The counts of every launch, from ncu's table, by their keys in the record; None where ncu printed no number.
 
     Args:
         cases: kernel and width after each mark, in order.
@@ -108,25 +102,20 @@ def launches(output: str, cases: list[tuple[str, int]]) -> list[dict[str, Any]]:
     counts: dict[str, dict[str, Any]] = {}  # by the launch
     marks: set[str] = set()
     for row in csv.DictReader(io.StringIO(output[begin:])):
-        key = METRICS.get(row.get("Metric Name") or "")
-        if key is not None and row["Kernel Name"].startswith("mark"):
+        key, unit = METRICS.get(row.get("Metric Name") or "", ("", 0.0))
+        if key and row["Kernel Name"].startswith("mark"):
             marks.add(row["ID"])
-        elif key is not None and 0 < len(marks) <= len(cases):
+        elif key and 0 < len(marks) <= len(cases):
             kernel, width = cases[len(marks) - 1]
             about = {"kernel": kernel, "width": width, "launched": row["Kernel Name"][:60]}
-            counts.setdefault(row["ID"], about)[key] = _value(row["Metric Value"], row.get("Metric Unit") or "")
+            prefix = _UNIT.match(row.get("Metric Unit") or "")
+            value: float | None = None
+            with suppress(ValueError):  # there may be no number
+                value = float(row["Metric Value"].replace(",", "")) * (_PREFIX[prefix[1]] if prefix else 1.0) * unit
+            counts.setdefault(row["ID"], about)[key] = value
     if not counts:
         raise ValueError("ncu counted no launch")
     return list(counts.values())
-
-
-def _value(text: str, unit: str) -> float | None:
-    """A number of ncu in bytes, seconds or per cent, whatever multiple of these ncu printed; None where it is none."""
-    prefix = _UNIT.match(unit)
-    try:
-        return float(text.replace(",", "")) * (_PREFIX[prefix[1]] if prefix else 1.0)
-    except ValueError:
-        return None
 
 
 def watched(cases: Iterable[tuple[str, int, Callable[[], object]]]) -> None:

@@ -10,9 +10,8 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from fullgnn.bench.cases import Budget
 from fullgnn.bench.config import BenchConfig
-from fullgnn.bench.harness import attempt
+from fullgnn.bench.harness import Budget, attempt
 from fullgnn.bench.problem import Problem
 from fullgnn.graph import Graph
 from fullgnn.graph.generate_on_device import RandomGraph
@@ -64,11 +63,7 @@ def make_graph(
         prepare: prepares a small block as often as the operation does; its time counts where the size is chosen.
         host_s_per_entry: seconds that the operation spends on the host for each entry of the graph.
     """
-    shape = {**LOOKALIKES, **TOYS}[cfg.graph]
-    facts: dict[str, Any] = {"name": cfg.graph}
-
-    def fits_memory(scale: float) -> bool:
-        return num_bytes(shape, scale) <= _MEMORY_SHARE * available_memory(device)
+    shape, facts = {**LOOKALIKES, **TOYS}[cfg.graph], dict[str, Any](name=cfg.graph)
 
     def set_up() -> None:
         small = generate(shape, PROBE_SCALE, 1, device)
@@ -78,18 +73,15 @@ def make_graph(
     if scale is None:
         set_up()  # compiles the kernels
         whole_s = wall_ms(set_up, device) / 1e3 / PROBE_SCALE + host_s_per_entry * shape.num_edges
-        allowed_s = _SCALE_SHARE * budget.left
-        scale = largest_scale(lambda scale: scale * whole_s <= allowed_s and fits_memory(scale))
+        allowed_s, memory = _SCALE_SHARE * budget.left, _MEMORY_SHARE * available_memory(device)
+        scale = largest_scale(lambda scale: scale * whole_s <= allowed_s and num_bytes(shape, scale) <= memory)
         facts["scale_reason"] = f"{scale * whole_s:.0f} s predicted for set-up, {allowed_s:.0f} s allowed"
     graphs = list[RandomGraph]()
-    facts |= {
-        "scale": scale,
-        "generate_s": wall_ms(lambda: graphs.append(generate(shape, scale, 0, device)), device) / 1e3,
-    }
+    generate_s = wall_ms(lambda: graphs.append(generate(shape, scale, 0, device)), device) / 1e3
     graph = graphs.pop()
     perm, ordered = _order(graph, _METIS_SHARE * budget.left)
     block = graph.csr(perm)
-    facts |= {**ordered, "num_nodes": block.num_rows, "nnz": block.nnz}
+    facts |= {"scale": scale, "generate_s": generate_s, **ordered, "num_nodes": block.num_rows, "nnz": block.nnz}
     facts |= {"longest_row": int(block.indptr.diff().max()), "tile_density": densities(block)}
     return MadeGraph(shape, graph, perm, block, facts)
 
@@ -111,7 +103,7 @@ def make_problem(made: MadeGraph) -> Problem:
     indptr, indices, *of_nodes = (tensor.cpu().numpy() for tensor in tensors)
     graph = Graph(indptr, indices, of_nodes[0], of_nodes[1], of_nodes[2], nobody, nobody, num_classes=len(centre))
     train_index = train_mask.nonzero().squeeze(1)
-    return Problem(graph, shape.hidden, block.indptr, block.indices, features, labels, train_index)
+    return Problem(graph, shape.hidden, block, features, labels, train_index)
 
 
 def prepared(graph: Graph, num_parts: int) -> PreparedGraph:
@@ -139,23 +131,23 @@ def num_bytes(shape: Lookalike, scale: float) -> float:
 
 def _order(graph: RandomGraph, allowed_s: float) -> tuple[Tensor, dict[str, Any]]:
     """METIS where it is there and quick enough; otherwise the order in which the communities were made."""
-    reason: str | None
     predicted_s = METIS_S_PER_ENTRY * 2 * len(graph.pairs)
+
+    def metis_order() -> Tensor:
+        """What ``reorder=metis`` finds in a run with the seed 0."""
+        from fullgnn.reorder import metis
+
+        block = graph.csr()
+        indptr, indices = block.indptr.cpu().numpy(), block.indices.cpu().numpy()
+        adj = csr_array((np.ones(block.nnz, np.int8), indices, indptr), shape=(block.num_rows,) * 2)
+        return torch.from_numpy(metis(adj, 0)).to(block.indptr.device)
+
+    perm: Tensor | None = None
+    reason: str | None = f"METIS would take about {predicted_s:.0f} s, and {allowed_s:.0f} s are allowed"
     if find_spec("pymetis") is None:
         reason = "METIS (pymetis) is not installed"
-    elif predicted_s > allowed_s:
-        reason = f"METIS would take about {predicted_s:.0f} s, and {allowed_s:.0f} s are allowed"
-    else:
-        perm, metis_s, reason = attempt(lambda: _metis_order(graph.csr()))
-        if perm is not None:
-            return perm, {"order": "metis", "metis_s": metis_s}
+    elif predicted_s <= allowed_s:
+        perm, metis_s, reason = attempt(metis_order)
+    if perm is not None:
+        return perm, {"order": "metis", "metis_s": metis_s}
     return graph.perm, {"order": "the generator's communities", "order_reason": reason}
-
-
-def _metis_order(block: LocalCSR) -> Tensor:
-    """The order that ``reorder=metis`` finds in a run with the seed 0."""
-    from fullgnn.reorder import metis
-
-    indptr, indices = block.indptr.cpu().numpy(), block.indices.cpu().numpy()
-    adj = csr_array((np.ones(block.nnz, np.int8), indices, indptr), shape=(block.num_rows,) * 2)
-    return torch.from_numpy(metis(adj, 0)).to(block.indptr.device)

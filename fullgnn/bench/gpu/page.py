@@ -34,12 +34,10 @@ def _sections(tree: dict[str, Any]) -> dict[str, str]:
     for title, left in by_title.items():
         records = [result for result in left if "op" in result]
         texts = [words(records[0]["problem"] or {}), results(records)] if records else []
-        texts += ["\n".join(f"> {line}".rstrip() for line in result.get("page", "").splitlines()) for result in left]
-        graph = title.partition(":")[0]
-        texts += [
-            table([_beside(row, by_title.get(f"{graph}: epochs", [])) for row in result.get("plan", [])])
-            for result in left
-        ]
+        epochs = by_title.get(f"{title.partition(':')[0]}: epochs", [])
+        for result in left:
+            texts.append("\n".join(f"> {line}".rstrip() for line in result.get("page", "").splitlines()))
+            texts.append(table([_beside(row, epochs) for row in result.get("plan", [])]))
         if any(texts):
             sections[title] = "\n\n".join([f"## {title}", *filter(None, texts)])
     return sections

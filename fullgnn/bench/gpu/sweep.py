@@ -1,44 +1,61 @@
 """The sweep of the kernels' constants on a look-alike: one at a time from the defaults, then the gains together.
 
-A row of the sweep is the time of one kernel at one width with some constants changed; ``tunables.py`` says which values
-are tried, and which win.
+A row of the sweep is the time of one kernel at one width with some constants changed. ``VALUES`` names values for the
+fields of ``kernels/support/tuning.py`` that deserve better ones than half and twice the default. A field that is not
+named there is tried by its type, so that a new constant is swept as soon as it exists.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import torch
+import yaml
 from torch import Tensor
 
-from fullgnn.bench.cases import Cases
 from fullgnn.bench.config import BenchConfig
-from fullgnn.bench.exact import error_of
-from fullgnn.bench.gpu.contestants import CONTESTANTS, CSR, FLOAT32, PACKED
 from fullgnn.bench.gpu.made_graph import SCALES, make_graph
-from fullgnn.bench.gpu.products import LookalikeProduct
-from fullgnn.bench.gpu.timing import compile_ahead, is_toy, rotated, time_on_device
-from fullgnn.bench.gpu.tunables import Changed, descent, row_of, single_changes
-from fullgnn.bench.harness import Measurement, Outcome, Results
+from fullgnn.bench.gpu.products import CONTESTANTS, CSR, FLOAT32, PACKED, LookalikeProduct, error_of
+from fullgnn.bench.gpu.rates import compile_ahead, is_toy, rotated, time_on_device
+from fullgnn.bench.harness import Cases, Measurement, Outcome, Results
 from fullgnn.distributed import World
 from fullgnn.graph.lookalikes import generate
 from fullgnn.kernels.dense.dense import linear_gradients, matmul
 from fullgnn.kernels.spmm import Epilogue, LocalCSR
 from fullgnn.kernels.support import tuning
-from fullgnn.kernels.support.tuning import tuning_of
+from fullgnn.kernels.support.tuning import Tuning, file_name, tuning_of
+
+TUNING_FILE = "tuning.yaml"
+
+Changed = dict[str, Any]
+"""Constants of one kernel that differ from their defaults."""
+
+Row = Mapping[str, Any]
+"""One time: ``section``, ``kernel`` (that was timed), ``graph``, ``width``, ``changed``, ``median_ms``, ``correct``."""
+
+VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
+    "csr": {},
+    "panels": {"planes_stages": (3, 4, 6)},
+    "dense": {
+        "gradient_stages": (2, 4, 5),
+        "gradient_steps": (8, 16),  # more would add too many numbers one after the other
+        "gradient_shared_bytes": (),  # the stages are what it bounds
+    },
+}
+
+GAIN = 0.98
+"""What a time must fall to, over that of the defaults, for a constant to be changed: less is noise."""
 
 DENSE = "a dense layer"
 
-SECTIONS = {
-    CSR.name: "csr",
-    PACKED.name: "panels",
-    DENSE: "dense",
-}
+SECTIONS = {CSR.name: "csr", PACKED.name: "panels", DENSE: "dense"}
 """What is timed, in this order, to choose the constants of a section of the tuning."""
 
-_SECONDS, _TOY_S = 0.15, 0.01
+_SECONDS = 0.15  # of the runs of a row
 
 WIDTHS: dict[str, tuple[int, ...]] = {
     "reddit-like": (128, 41),
@@ -59,18 +76,14 @@ def run(cfg: BenchConfig, world: World) -> Results:
     made = make_graph(cfg, cases.budget, world.device)
     yield Outcome(problem=made.facts)
     small = made.graph if toy else generate(made.shape, SCALES[-1], 0, world.device)
-    seconds, most = (_TOY_S, 1) if toy else (_SECONDS, None)
-    yield from sweep(made.block, small.csr(small.perm), cases, world, cfg.graph, seconds, most)
+    yield from sweep(made.block, small.csr(small.perm), cases, world, cfg.graph, most=1 if toy else None)
 
 
-def sweep(
-    block: LocalCSR, small: LocalCSR, cases: Cases, world: World, graph: str, seconds: float, most: int | None = None
-) -> Results:
+def sweep(block: LocalCSR, small: LocalCSR, cases: Cases, world: World, graph: str, most: int | None = None) -> Results:
     """The rows of a graph.
 
     Args:
         small: a small graph, with which the kernels are compiled beforehand.
-        seconds: for the runs of one row.
         most: constants that are changed alone; None: all.
     """
 
@@ -80,28 +93,27 @@ def sweep(
 
     def time(kernel: str, changed: Changed, case: dict[str, Any], rows: list[Measurement]) -> Measurement:
         with _changed(kernel, changed):
-            measured = trial(kernel, case["width"], block, world.device).time(case["width"], world, seconds)
+            measured = trial(kernel, case["width"], block, world.device).time(case["width"], world, _SECONDS)
         measured.method.case.update(case)
         measured.details.update(section=SECTIONS[kernel], changed=changed)
         rows.append(measured)
         measured.compare_with(rows[0])
         return measured
 
+    def to_try(single: list[Changed], rows: list[Measurement]) -> Iterator[Changed]:
+        """Every single change, and then what their ``rows`` promise."""
+        yield from single
+        yield from descent([row_of(measured.record()) for measured in rows])
+
     for width, (kernel, section) in itertools.product(WIDTHS[graph], SECTIONS.items()):
         if kernel != DENSE and CONTESTANTS[kernel].missing(world.device) is not None:
             continue
         single, rows = [{}, *single_changes(section)[:most]], list[Measurement]()
         compile_ahead([partial(launch, kernel, width, changed) for changed in single], world.device)
-        for changed in _to_try(single, rows):
+        for changed in to_try(single, rows):
             what = ", ".join(f"{name}={value}" for name, value in changed.items()) or "defaults"
             case = {"graph": graph, "width": width, "constants": f"{section}: {what}"}
             yield cases.run(kernel, partial(time, kernel, changed, case, rows), case, 1.5, 40)
-
-
-def _to_try(single: list[Changed], rows: list[Measurement]) -> Iterator[Changed]:
-    """Every single change, and then what their ``rows`` promise."""
-    yield from single
-    yield from descent([row_of(measured.record()) for measured in rows])
 
 
 def trial(kernel: str, width: int, block: LocalCSR, device: torch.device) -> "LookalikeProduct | DenseLayer":
@@ -150,3 +162,82 @@ class DenseLayer:
         measured = time_on_device(DENSE, self.run, self._inputs, world, seconds)
         measured.details["correct"] = error <= FLOAT32
         return measured
+
+
+def row_of(measurement: Mapping[str, Any]) -> Row:
+    """The row of a measurement of op=sweep, as a record has it."""
+    about = {**measurement["case"], "kernel": measurement["method"], "median_ms": measurement["median_ms"]}
+    return about | {key: measurement["details"][key] for key in ("section", "changed", "correct")}
+
+
+def defaults(section: str) -> dict[str, Any]:
+    """The constants of a kernel by name."""
+    return asdict(getattr(Tuning(), section).general)
+
+
+def tries(section: str, name: str) -> list[Any]:
+    """Other values than the default of the constant ``name``."""
+    default = defaults(section)[name]
+    if name in VALUES[section]:
+        return [value for value in VALUES[section][name] if value != default]
+    if isinstance(default, bool):
+        return [not default]
+    return [value for value in (default // 2, default * 2) if value not in (0, default)]
+
+
+def single_changes(section: str) -> list[Changed]:
+    """Each constant at each of its values, the others at their defaults."""
+    return [{name: value} for name in defaults(section) for value in tries(section, name)]
+
+
+def descent(rows: Sequence[Row]) -> list[Changed]:
+    """What to try after every single change was: the gains of the constants, added one after the other, the largest
+    first; each combination once.
+
+    Args:
+        rows: of one kernel and width on one graph.
+    """
+    right = sorted(filter(_counts, rows), key=lambda row: row["median_ms"])
+    base, together = _base_ms(right) or 0.0, Changed()
+    for row in right:
+        if row["median_ms"] <= GAIN * base:
+            together = {**together, **row["changed"], **together}  # the value of the fastest row holds
+    return [dict(list(together.items())[:count]) for count in range(2, len(together) + 1)]
+
+
+def winners(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
+    """The constants that were fastest, as the tree of a tuning file; what does not gain stays out of it.
+
+    Where a width was swept on several graphs, the first counts. A width that keeps its defaults is there too, beside
+    one that does not: the constants of a wider one would hold for it otherwise.
+    """
+    cases: dict[tuple[str, str, str, int], list[Row]] = defaultdict(list)
+    for row in filter(_counts, rows):
+        cases[row["section"], row["kernel"], row["graph"], row["width"]].append(row)
+    tree: dict[str, dict[int, Changed]] = defaultdict(dict)
+    for (section, _, _, width), of_case in cases.items():
+        if base := _base_ms(of_case):
+            best = min(of_case, key=lambda row: row["median_ms"])
+            tree[section].setdefault(width, best["changed"] if best["median_ms"] <= GAIN * base else {})
+    return {key: {"widths": dict(sorted(widths.items()))} for key, widths in tree.items() if any(widths.values())}
+
+
+def tuning_text(rows: Iterable[Row], gpu_name: str | None) -> str:
+    """The winners as a file that ``tuning.read_tuning`` reads; ``gpu_name`` None: there was no GPU."""
+    lines = ["# No GPU has measured anything: the defaults hold."]
+    if gpu_name is not None:
+        lines = [f"# Constants of the GPU kernels on {gpu_name}, found by ./launch/gpu_bench --part products."]
+        lines += [f"# As conf/tuning/{file_name(gpu_name)} they hold on every such GPU."]
+    if tree := winners(rows):
+        lines.append(yaml.safe_dump(tree, default_flow_style=None, sort_keys=False, width=1000).rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def _base_ms(rows: Iterable[Row]) -> float | None:
+    """The time of the defaults."""
+    return next((row["median_ms"] for row in rows if not row["changed"]), None)
+
+
+def _counts(row: Row) -> bool:
+    """Whether a row has a time, which one of an interpreter has not, and a right result."""
+    return row["correct"] and isinstance(row["median_ms"], (int, float)) and row["median_ms"] > 0

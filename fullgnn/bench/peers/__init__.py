@@ -1,12 +1,12 @@
 """Other libraries, one file each: their products (``SPMM``) and models (``MODELS``), by the method's name.
 
-``training.py`` has what the models share, and ``links.py`` what those share that find links. Libraries are imported
-where they are used, so that only those are missing that are not installed. A maker may raise ``UnsupportedError`` for
-what its library cannot do: the benchmark then lists the method as missing, with that reason.
+``training.py`` has what the models share, and ``sampled.py`` sampled training. Libraries are imported where they are
+used, so that only those are missing that are not installed. A maker may raise ``UnsupportedError`` for what its library
+cannot do: the benchmark then lists the method as missing, with that reason.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -14,22 +14,19 @@ import torch
 from torch import Tensor
 
 from fullgnn.bench import models
-from fullgnn.bench.harness import Missing, attempt
-from fullgnn.bench.peers import dgl, links, pyg, torch_sparse, training
+from fullgnn.bench.harness import Method, attempt
+from fullgnn.bench.peers import dgl, pyg, torch_sparse, training
 from fullgnn.bench.problem import Problem
 
 Makers = Mapping[str, Mapping[str, Callable[..., Any]]]
 """Library -> method -> its maker."""
-
-MadeMethod = tuple[Any, float]
-"""What a maker returned, and the seconds that it took."""
 
 
 def _training(
     make: Callable[..., torch.nn.Module], finds_links: bool, problem: Problem, weights: list[Tensor], **options: Any
 ) -> Callable[[], Callable[[], float]]:
     """The epochs of the model that ``make`` makes."""
-    return (links if finds_links else training).launcher(make(problem, weights, **options), problem)
+    return (training.link_launcher if finds_links else training.launcher)(make(problem, weights, **options), problem)
 
 
 _LIBRARIES = {"torch": torch_sparse, "pyg": pyg, "dgl": dgl}
@@ -52,16 +49,13 @@ MODULE = {"pyg": "torch_geometric"}
 """The module of a library, where its name is another one."""
 
 
-def set_up(makers: Makers, *arguments: Any) -> tuple[dict[str, MadeMethod], list[Missing]]:
-    """Call all ``makers`` with ``arguments``; the method of a maker that fails is missing."""
-    made: dict[str, MadeMethod] = {}
-    missing = []
-    for library, methods in makers.items():
+def candidates(makers: Makers, libraries: Iterable[str], *arguments: Any, **case: Any) -> list[Method]:
+    """The methods of some ``libraries``, whose ``run`` makes what is timed, of ``arguments`` and the ``case``."""
+    known = {library: makers.get(library, {}) for library in libraries}
+    for library in filter(known.get, known):
         attempt(functools.partial(import_module, MODULE.get(library, library)))  # not a part of any set-up time
-        for name, maker in methods.items():
-            result, setup_s, reason = attempt(functools.partial(maker, *arguments))
-            if reason:
-                missing.append(Missing(name, reason))
-            else:
-                made[name] = result, setup_s
-    return made, missing
+    return [
+        Method(name, "peer", functools.partial(make, *arguments, **case), case=case)
+        for methods in known.values()
+        for name, make in methods.items()
+    ]

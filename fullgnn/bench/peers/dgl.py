@@ -23,11 +23,11 @@ def dgl_graph(problem: Problem) -> Any:
     """A + I as a DGLGraph on the device of ``problem``."""
     import dgl
 
-    indptr, indices = problem.indptr.cpu(), problem.indices.cpu()
+    indptr, indices = problem.block.indptr.cpu(), problem.block.indices.cpu()
     edges = ("csc", (indptr, indices, torch.empty(0, dtype=torch.int32)))
-    graph = dgl.graph(edges, num_nodes=problem.num_nodes, idtype=torch.int32).formats(["csc", "csr"])
+    graph = dgl.graph(edges, num_nodes=problem.graph.num_nodes, idtype=torch.int32).formats(["csc", "csr"])
     graph.create_formats_()
-    device = problem.indptr.device
+    device = problem.features.device
     return graph if device.type == "cpu" else graph.to(device)
 
 
@@ -56,7 +56,7 @@ def graph_with_edge_ids(problem: Problem) -> Any:
     """A + I as a DGLGraph with edge ids, without which its product with edge values fails."""
     import dgl
 
-    graph = dgl.graph((problem.indices, problem.targets.int()), num_nodes=problem.num_nodes, idtype=torch.int32)
+    graph = dgl.graph(tuple(problem.pairs.int()), num_nodes=problem.graph.num_nodes, idtype=torch.int32)
     graph.create_formats_()
     return graph
 
@@ -73,7 +73,7 @@ def model(
     import dgl.nn.pytorch as library
 
     for weight in weights:
-        refuse_wide(width(weight.shape), problem.indptr.device)
+        refuse_wide(width(weight.shape), problem.features.device)
     # The results of several heads come in a dimension of their own.
     return layer.model(layer, library, problem, weights, lambda conv, *h: conv(graph, *h).flatten(1))
 

@@ -28,8 +28,8 @@ def sparse_tensor(problem: Problem) -> Any:
     """A + I as a ``torch_sparse.SparseTensor``."""
     from torch_sparse import SparseTensor
 
-    shape = (problem.num_nodes, problem.num_nodes)
-    return SparseTensor(rowptr=problem.indptr.long(), col=problem.indices.long(), sparse_sizes=shape, is_sorted=True)
+    rows, columns = problem.block.indptr.long(), problem.block.indices.long()
+    return SparseTensor(rowptr=rows, col=columns, sparse_sizes=problem.shape, is_sorted=True)
 
 
 def edge_index(problem: Problem, gathers_features: bool = False) -> Tensor:
@@ -40,25 +40,20 @@ def edge_index(problem: Problem, gathers_features: bool = False) -> Tensor:
             multiplied by weights.
     """
     columns = problem.widths if gathers_features else problem.widths[1:]
-    messages = 4 * problem.nnz * max(columns)  # bytes, of one layer
+    messages = 4 * problem.block.nnz * max(columns)  # bytes, of one layer
     if 4 * messages > available_memory(problem.features.device):
         raise UnsupportedError(
             f"its messages of {messages / 1e9:.1f} GB a layer, held four times, do not fit in memory"
         )
-    return _pairs(problem)
+    return problem.pairs
 
 
 def sorted_edge_index(problem: Problem) -> Any:
     """PyG's ``EdgeIndex``, which knows its order and multiplies without messages."""
     from torch_geometric import EdgeIndex
 
-    shape = (problem.num_nodes, problem.num_nodes)
-    return EdgeIndex(_pairs(problem), sparse_size=shape, sort_order="col", is_undirected=True).fill_cache_()
-
-
-def _pairs(problem: Problem) -> Tensor:
-    """(2, nnz) int64: source and target of each edge, sorted by target."""
-    return torch.stack([problem.indices.long(), problem.targets])
+    pairs = EdgeIndex(problem.pairs, sparse_size=problem.shape, sort_order="col", is_undirected=True)
+    return pairs.fill_cache_()
 
 
 def spmm(problem: Problem, form: Form) -> PlainProduct:

@@ -8,7 +8,6 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -55,12 +54,9 @@ class DglSampler:
 
         self._graph, self._sampler = dgl_graph(graph), NeighborSampler(list(fanouts)[::-1], fused=True)
 
-    def sample(self, targets: np.ndarray, epoch: int) -> list[SimpleNamespace]:
+    def sample(self, targets: np.ndarray, epoch: int) -> list[Any]:
         """The blocks of a batch; ``epoch`` changes nothing."""
-        return [
-            SimpleNamespace(num_edges=block.num_edges())
-            for block in self._sampler.sample_blocks(self._graph, torch.from_numpy(targets.astype(np.int64)))[2]
-        ]
+        return self._sampler.sample_blocks(self._graph, torch.from_numpy(targets.astype(np.int64)))[2]
 
 
 class DglOperators:
@@ -72,59 +68,52 @@ class DglOperators:
         self._dgl, self._graph, self._fanouts, self._dtype = dgl, dgl_graph(graph, dtype), fanouts, dtype
         self.spent = OperatorTimes()
 
-    def sample(self, targets: np.ndarray, epoch: int) -> list[SimpleNamespace]:
+    def sample(self, targets: np.ndarray, epoch: int) -> list[Any]:
         """The blocks of a batch; ``epoch`` changes nothing."""
-        nodes, made = torch.tensor(targets, dtype=self._dtype), list[SimpleNamespace]()
+        nodes, blocks = torch.tensor(targets, dtype=self._dtype), list[Any]()
         for fanout in self._fanouts:
             drawn = self.spent.add("sample_s", self._dgl.sampling.sample_neighbors, self._graph, nodes, fanout)
-            block = self.spent.add("block_s", self._dgl.to_block, drawn, nodes)
-            nodes = block.srcdata[self._dgl.NID]
-            made.append(SimpleNamespace(num_edges=block.num_edges()))
-        return made
+            blocks.append(self.spent.add("block_s", self._dgl.to_block, drawn, nodes))
+            nodes = blocks[-1].srcdata[self._dgl.NID]
+        return blocks
 
 
-DGL_SAMPLERS: dict[str, Callable[..., Any]] = {
-    "DGL, fused": DglSampler,
-    "DGL": DglOperators,
-    "DGL, int32": functools.partial(DglOperators, dtype=torch.int32),
+SAMPLERS: dict[str, dict[str, Callable[..., Any]]] = {
+    "dgl": {
+        "DGL, fused": DglSampler,
+        "DGL": DglOperators,
+        "DGL, int32": functools.partial(DglOperators, dtype=torch.int32),
+    }
 }
-"""Method -> its maker (graph, fan-outs) -> an object with ``sample``."""
+"""Library -> method -> its maker (graph, fan-outs) -> an object with ``sample``."""
 
 
-def dgl_step(graph: Graph, setting: SampledSetting, device: torch.device) -> tuple["_Sage", TrainBatches]:
+def dgl_step(graph: Graph, setting: SampledSetting, device: torch.device) -> "Sage":
     """DGL's ``DataLoader`` and ``SAGEConv``."""
     from dgl.dataloading import DataLoader, NeighborSampler
     from dgl.nn.pytorch import SAGEConv
 
     convs = [SAGEConv(*widths, "mean") for widths in _widths(graph, setting)]
     features, labels = torch.from_numpy(graph.features), torch.from_numpy(graph.labels).long()
-    loader = DataLoader(
-        dgl_graph(graph),
-        _own_part(graph),
-        NeighborSampler(list(setting.fanouts)[::-1], fused=True),
-        batch_size=setting.batch_size,
-        shuffle=True,
-        num_workers=setting.workers,
-    )
+    sampler = NeighborSampler(list(setting.fanouts)[::-1], fused=True)
+    loader = DataLoader(dgl_graph(graph), _own_part(graph), sampler, **_of_loader(setting))
 
     def batches() -> Iterator[tuple[Any, ...]]:
         for inputs, targets, blocks in loader:
             moved = [block.to(device) for block in blocks]
             yield moved, features[inputs].to(device), labels[targets].to(device)
 
-    return _trained(
-        _Sage(convs, lambda conv, h, hop, made: conv(made[hop], h), setting.dropout), batches, setting, device
-    )
+    return Sage(convs, lambda conv, h, hop, made: conv(made[hop], h), batches, setting, device)
 
 
 def dgl_accuracy(graph: Graph, setting: SampledSetting, epochs: int) -> float:
     """Train ``dgl_step`` on a CPU, and return the test accuracy on the full graph at the best validation epoch."""
-    model, step = dgl_step(graph, setting, torch.device("cpu"))
+    model = dgl_step(graph, setting, torch.device("cpu"))
     whole, features = [dgl_graph(graph)] * len(setting.fanouts), torch.from_numpy(graph.features)
     labels, best, test = torch.from_numpy(graph.labels), -1.0, 0.0
     val_mask, test_mask = torch.from_numpy(graph.val_mask), torch.from_numpy(graph.test_mask)
     for _ in range(epochs):
-        step(-(-int(graph.train_mask.sum()) // setting.batch_size))
+        model.step(-(-int(graph.train_mask.sum()) // setting.batch_size))
         model.eval()
         with torch.no_grad():
             right = model(whole, features).argmax(dim=1) == labels
@@ -135,7 +124,7 @@ def dgl_accuracy(graph: Graph, setting: SampledSetting, epochs: int) -> float:
     return test
 
 
-def pyg_step(graph: Graph, setting: SampledSetting, device: torch.device) -> tuple["_Sage", TrainBatches]:
+def pyg_step(graph: Graph, setting: SampledSetting, device: torch.device) -> "Sage":
     """PyG's ``NeighborLoader`` and ``SAGEConv``, with what a layer does not need trimmed away."""
     from torch_geometric.data import Data
     from torch_geometric.loader import NeighborLoader
@@ -146,14 +135,7 @@ def pyg_step(graph: Graph, setting: SampledSetting, device: torch.device) -> tup
     rows = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
     edge_index = torch.from_numpy(np.stack([graph.indices.astype(np.int64), rows]))
     data = Data(torch.from_numpy(graph.features), edge_index, y=torch.from_numpy(graph.labels).long())
-    loader = NeighborLoader(
-        data,
-        list(setting.fanouts),
-        input_nodes=_own_part(graph),
-        batch_size=setting.batch_size,
-        shuffle=True,
-        num_workers=setting.workers,
-    )
+    loader = NeighborLoader(data, list(setting.fanouts), input_nodes=_own_part(graph), **_of_loader(setting))
 
     def convolve(conv: torch.nn.Module, h: Tensor, hop: int, batch: Any) -> Tensor:
         if "num_sampled_nodes" not in batch:  # sampled by torch-sparse, which does not tell
@@ -166,32 +148,54 @@ def pyg_step(graph: Graph, setting: SampledSetting, device: torch.device) -> tup
             moved = batch.to(device)
             yield moved, moved.x, moved.y[: batch.batch_size]
 
-    return _trained(_Sage(convs, convolve, setting.dropout), batches, setting, device)
+    return Sage(convs, convolve, batches, setting, device)
 
 
-STEPS: dict[str, dict[str, Callable[[Graph, SampledSetting, torch.device], tuple[torch.nn.Module, TrainBatches]]]] = {
+STEPS: dict[str, dict[str, Callable[[Graph, SampledSetting, torch.device], "Sage"]]] = {
     "pyg": {"PyG": pyg_step},
     "dgl": {"DGL": dgl_step},
 }
-"""Library -> method -> its maker of a model and its training."""
+"""Library -> method -> its maker of a model with its training."""
 
 
-class _Sage(torch.nn.Module):
-    """Convolutions with a ReLU between them, and dropout before each.
+class Sage(torch.nn.Module):
+    """Convolutions with a ReLU between them, and dropout before each; and their training.
 
     Args:
         convolve: (convolution, h, number of the layer, batch) -> the next h.
+        batches: of an epoch: what ``convolve`` takes, the features of the sources, and the labels of the targets.
     """
 
-    def __init__(self, convs: list[torch.nn.Module], convolve: Callable[..., Tensor], dropout: float):
+    def __init__(
+        self,
+        convs: list[torch.nn.Module],
+        convolve: Callable[..., Tensor],
+        batches: Callable[[], Iterator[Any]],
+        setting: SampledSetting,
+        device: torch.device,
+    ):
         super().__init__()
-        self.convs, self._convolve, self._dropout = torch.nn.ModuleList(convs), convolve, dropout
+        self.convs, self._convolve, self._dropout = torch.nn.ModuleList(convs), convolve, setting.dropout
+        self.to(device)
+        net = self if dist.get_world_size() == 1 else torch.nn.parallel.DistributedDataParallel(self)
+        self._update = descent(net, setting.lr, setting.weight_decay)
+        self._stream = itertools.chain.from_iterable(batches() for _ in itertools.count())
 
     def forward(self, batch: Any, h: Tensor) -> Tensor:
         for hop, conv in enumerate(self.convs):
             h = F.dropout(F.relu(h) if hop else h, self._dropout, self.training)
             h = self._convolve(conv, h, hop, batch)
         return h
+
+    def step(self, num_batches: int) -> float:
+        """Train on so many batches; returns the mean of their losses."""
+
+        def loss_of(made: tuple[Any, ...], net: torch.nn.Module) -> Tensor:
+            batch, features, labels = made
+            return F.cross_entropy(net(batch, features)[: len(labels)], labels)
+
+        made = itertools.islice(self._stream, num_batches)
+        return sum(self._update(functools.partial(loss_of, batch)).item() for batch in made) / num_batches
 
 
 def _widths(graph: Graph, setting: SampledSetting) -> list[tuple[int, int]]:
@@ -200,29 +204,11 @@ def _widths(graph: Graph, setting: SampledSetting) -> list[tuple[int, int]]:
     return list(itertools.pairwise([graph.num_features, *inner, graph.num_classes]))
 
 
+def _of_loader(setting: SampledSetting) -> dict[str, Any]:
+    return {"batch_size": setting.batch_size, "shuffle": True, "num_workers": setting.workers}
+
+
 def _own_part(graph: Graph) -> Tensor:
     """This rank's training nodes."""
     train = np.flatnonzero(graph.train_mask)
     return torch.from_numpy(train[dist.get_rank() :: dist.get_world_size()])
-
-
-def _trained(
-    model: _Sage, batches: Callable[[], Iterator[Any]], setting: SampledSetting, device: torch.device
-) -> tuple[_Sage, TrainBatches]:
-    """The model on ``device``, and its training."""
-    model = model.to(device)
-    net: torch.nn.Module = model
-    if dist.get_world_size() > 1:
-        net = torch.nn.parallel.DistributedDataParallel(model)
-    update = descent(net, setting.lr, setting.weight_decay)
-    stream = itertools.chain.from_iterable(batches() for _ in itertools.count())
-
-    def loss_of(made: tuple[Any, ...], net: torch.nn.Module) -> Tensor:
-        batch, features, labels = made
-        return F.cross_entropy(net(batch, features)[: len(labels)], labels)
-
-    def step(num_batches: int) -> float:
-        made = itertools.islice(stream, num_batches)
-        return sum(update(functools.partial(loss_of, batch)).item() for batch in made) / num_batches
-
-    return model, step

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgnn.bench.peers.links import PlainLightGCN
-from fullgnn.bench.peers.training import Models, PeerLayer, stacked
+from fullgnn.bench.peers.training import Models, PeerLayer, PlainLightGCN, stacked
 from fullgnn.bench.problem import Problem
 
 PlainProduct = Callable[[Tensor], Tensor]
@@ -21,30 +20,24 @@ def csr(problem: Problem, values: Tensor) -> Tensor:
     """(n, n) torch CSR of A + I with ``values``, (nnz,)."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse")  # "beta state", "invariant checks"
-        shape = (problem.num_nodes, problem.num_nodes)
-        return torch.sparse_csr_tensor(problem.indptr, problem.indices, values, shape)
+        return torch.sparse_csr_tensor(problem.block.indptr, problem.block.indices, values, problem.shape)
 
 
 def unweighted(problem: Problem) -> Tensor:
     """A + I, all entries 1."""
-    return csr(problem, torch.ones(problem.nnz, device=problem.indices.device))
+    return csr(problem, torch.ones(problem.block.nnz, device=problem.features.device))
 
 
 def normalized(problem: Problem) -> Tensor:
     """D^-1/2 (A + I) D^-1/2."""
-    degree = problem.indptr.diff()
+    degree = problem.block.indptr.diff()
     scale = degree.float().rsqrt()
-    return csr(problem, scale.repeat_interleave(degree.long()) * scale[problem.indices.long()])
+    return csr(problem, scale.repeat_interleave(degree.long()) * scale[problem.block.indices.long()])
 
 
 def product(problem: Problem, multiply: Multiply) -> PlainProduct:
     """``multiply`` as the product (A + I) X."""
     return functools.partial(multiply, unweighted(problem))
-
-
-def reduce(adj: Tensor, x: Tensor) -> Tensor:
-    """``adj @ x`` by ``torch.sparse.mm`` with a sum as its reduction."""
-    return torch.sparse.mm(adj, x, "sum")
 
 
 def symmetric(adj: Tensor, x: Tensor) -> Tensor:
@@ -108,15 +101,16 @@ def light_gcn(problem: Problem, weights: list[Tensor], multiply: Multiply) -> to
     return PlainLightGCN(weights[0], functools.partial(multiply, normalized(problem.without_loops)))
 
 
+REDUCE = functools.partial(torch.sparse.mm, reduce="sum")
 SPMM = {
     "torch CSR @": functools.partial(product, multiply=torch.matmul),
-    "torch.sparse.mm sum": functools.partial(product, multiply=reduce),
+    "torch.sparse.mm sum": functools.partial(product, multiply=REDUCE),
 }
 MODELS: Models = {
     "gcn": {
         "torch CSR (AH)W": functools.partial(gcn, multiply=torch.matmul, order="(AH)W"),
         "torch CSR A(HW)": functools.partial(gcn, multiply=torch.matmul, order="A(HW)"),
-        "torch.sparse.mm sum A(HW)": functools.partial(gcn, multiply=reduce, order="A(HW)"),
+        "torch.sparse.mm sum A(HW)": functools.partial(gcn, multiply=REDUCE, order="A(HW)"),
         "torch CSR (AH)W + own backward": functools.partial(gcn, multiply=symmetric, order="(AH)W"),
         "torch CSR A(HW) + own backward": functools.partial(gcn, multiply=symmetric, order="A(HW)"),
         "torch CSR (AX)W A(HW) + own backward": functools.partial(gcn, multiply=symmetric, order="(AX)W A(HW)"),

@@ -22,7 +22,7 @@ def test_elsewhere(): pass
 
 def run_tests(folder: Path, text: str, seconds: float) -> list[Check]:
     (folder / "test_some.py").write_text(text)
-    return checks_module.tested([sys.executable, "-m", "pytest", str(folder / "test_some.py")], seconds)[0]
+    return checks_module.run_tests([sys.executable, "-m", "pytest", str(folder / "test_some.py")], seconds).checks
 
 
 @pytest.mark.sample(3)
@@ -41,8 +41,10 @@ def test_some_tests_are_named_whatever_their_outcome(tmp_path: Path, monkeypatch
     (tmp_path / "test_some.py").write_text(SOME)
     (tmp_path / "test_absent.py").write_text("import pytest\npytest.importorskip('no_such_library')\n")
     command = [sys.executable, "-m", "pytest", f"--rootdir={tmp_path}", str(tmp_path)]
-    (_, *named), skipped, _ = checks_module.tested(command, 100)
-    assert {check.subject: check.passed for check in named} == {names[0]: True, "test_some.test_wrong": False}
+    outcome = checks_module.run_tests(command, 100)
+    passed = {check.subject: check.passed for check in outcome.checks[1:]}
+    skipped = {missing.method: missing.reason for missing in outcome.missing}
+    assert passed == {names[0]: True, "test_some.test_wrong": False}
     assert "No module named" in skipped.pop("test_absent") and skipped == {names[1]: "no CUDA device is visible"}
 
 
@@ -54,7 +56,7 @@ def test_what_has_run_counts_when_time_is_over(tmp_path: Path) -> None:
 
 def test_no_results() -> None:
     with pytest.raises(RuntimeError, match="no results: .*No module named nothing"):
-        checks_module.tested([sys.executable, "-m", "nothing"], 100)
+        checks_module.run_tests([sys.executable, "-m", "nothing"], 100)
 
 
 def test_the_tests_are_there() -> None:

@@ -11,14 +11,14 @@ import time
 import pytest
 import torch
 
-from fullgnn.bench.config import load_bench
+from fullgnn.bench.config import BenchConfig, load_bench
 from fullgnn.bench.gpu.__main__ import MINUTES, check_options, parse
 from fullgnn.bench.gpu.checks import NAMED
-from fullgnn.bench.gpu.commands import PARTS, plan_keys
-from fullgnn.bench.gpu.contestants import CONTESTANTS, FIRST
 from fullgnn.bench.gpu.drill import WAYS
-from fullgnn.bench.gpu.parts import NOT_MEASURED, WARMUP, BenchPart, kept
-from fullgnn.bench.gpu.tunables import TUNING_FILE
+from fullgnn.bench.gpu.parts import NOT_MEASURED, PARTS, WARMUP, BenchPart, kept, plan_keys
+from fullgnn.bench.gpu.products import CONTESTANTS, FIRST
+from fullgnn.bench.gpu.sweep import TUNING_FILE
+from fullgnn.bench.papers.config import load_target, split_arguments
 from fullgnn.costs.config import load_plan
 from fullgnn.errors import FullGNNError
 from fullgnn.graph.lookalikes import LOOKALIKES
@@ -34,15 +34,20 @@ PRESETS = ["full", "hetu", "full runtime.cuda_graph=never", "full optimizations.
 NAIVE = "torch CSR (AH)W + own backward"
 
 
-def bare_environment(tmp_path, absent=ABSENT, name="bare"):
+SITE = """
+import importlib.util, sys
+absent, find_spec = {absent!r}, importlib.util.find_spec
+sys.modules.update(dict.fromkeys(absent))
+importlib.util.find_spec = lambda name, *rest: None if name in absent else find_spec(name, *rest)
+"""
+
+
+def bare_environment(tmp_path, absent=ABSENT, name="bare", interpret="1"):
     """Environment variables with which Python behaves as if the modules ``absent`` were not installed."""
-    folder = tmp_path / name
-    folder.mkdir()
-    lines = ["import sys", "import importlib.util", f"absent = {absent!r}", "sys.modules.update(dict.fromkeys(absent))"]
-    lines += ["find_spec = importlib.util.find_spec"]
-    lines += ["importlib.util.find_spec = lambda name, *rest: None if name in absent else find_spec(name, *rest)"]
-    (folder / "sitecustomize.py").write_text("\n".join(lines) + "\n")
-    return {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(folder)}
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "sitecustomize.py").write_text(SITE.format(absent=absent))
+    own = {"PYTHON": sys.executable, "PYTHONPATH": str(tmp_path / name), "TRITON_INTERPRET": interpret}
+    return {**os.environ, **own}
 
 
 def read(folder, part):
@@ -65,58 +70,50 @@ def parts(request):
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory, parts):
-    """The folder of a toy run of ``parts``, and its output. The part products runs without the modules ``ABSENT``."""
+    """The folder of a toy run of ``parts``. The part products runs without the modules ``ABSENT``."""
     tmp_path = tmp_path_factory.mktemp("toy")
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     full = bare_environment(tmp_path, (), "full")
     tuned = ["epochs", "--tuning", str(tmp_path / "found" / TUNING_FILE)]
     # Commands at the same time take less; the part epochs reads the constants that products found.
     first = [(["checks"], full), (["products"], bare_environment(tmp_path))]
-    outputs = []
     for every in (first, [(tuned, full), (["models"], full), (["ranks"], full)]):
-        runs = [(own, env) for own, env in every if own[0] in parts]
         running = [
-            subprocess.Popen(
-                [*COMMAND, "--toy", "--out", "found", "--part", *own],
-                env={**env, "TRITON_INTERPRET": "1"},
-                cwd=tmp_path,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            for own, env in runs
+            subprocess.Popen([*COMMAND, *"--toy --out found --part".split(), *own], env=env, cwd=tmp_path, **output)
+            for own, env in every
+            if own[0] in parts
         ]
-        outputs += [process.communicate(timeout=600)[0] for process in running]
+        outputs = [process.communicate(timeout=600)[0] for process in running]
         assert not any(process.returncode for process in running), "\n".join(outputs)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bare", "found", "full"]
-    return tmp_path / "found", "\n".join(outputs)
+    return tmp_path / "found"
 
 
 @pytest.mark.sample(4)
 def test_a_toy_run_leaves_a_few_small_files(toy, parts):
-    folder, _ = toy
     names = [f"{part}.{kind}" for part in parts for kind in ("json", "md")]
-    assert sorted(path.name for path in folder.iterdir()) == sorted([*names, "tuning.yaml"])
+    assert sorted(path.name for path in toy.iterdir()) == sorted([*names, "tuning.yaml"])
     for part in parts:
-        record = read(folder, part)
+        record = read(toy, part)
         assert record["finished"] and record["run"]["times"] == NOT_MEASURED and record["run"]["part"] == part
-        assert NOT_MEASURED in (folder / f"{part}.md").read_text()
+        assert NOT_MEASURED in (toy / f"{part}.md").read_text()
         left_out = [entry["title"] for entry in record["commands"] if entry["state"] != "done"]
         assert left_out == (["Reproduced"] if part == "epochs" else [])
         missing = [one for entry in record["commands"] for one in entry["result"].get("missing", [])]
         assert all(one["method"].startswith(("PyG", "ncu", "compute-sanitizer", *NAMED)) for one in missing), missing
-    assert max(path.stat().st_size for path in folder.iterdir()) < 300_000
-    assert read_tuning(folder / "tuning.yaml") == Tuning()  # nothing was measured, so every constant keeps its default
+    assert max(path.stat().st_size for path in toy.iterdir()) < 300_000
+    assert read_tuning(toy / "tuning.yaml") == Tuning()  # nothing was measured, so every constant keeps its default
 
 
 @pytest.mark.sample(0)
 def test_a_toy_run_checks_ranks_and_says_what_is_missing(toy):
     """The record and the page list every module of ``NAMED``, as passed or as missing."""
-    record = results(read(toy[0], "checks"))["Checks"]
+    record = results(read(toy, "checks"))["Checks"]
     assert all(check["passed"] for check in record["checks"])
     missing = [one["method"] for one in record["missing"]]
     passed = [check["subject"] for check in record["checks"]]
     assert passed[0] == "pytest" and any(name.startswith("tests.gpu.test_ranks") for name in passed)
-    page = (toy[0] / "checks.md").read_text()
+    page = (toy / "checks.md").read_text()
     assert all(any(name.startswith(module) for name in passed + missing) for module in NAMED)
     assert all(name in page for name in passed + missing)
 
@@ -124,7 +121,7 @@ def test_a_toy_run_checks_ranks_and_says_what_is_missing(toy):
 @pytest.mark.sample(4)
 def test_a_toy_run_multiplies_and_sweeps(toy, monkeypatch):
     monkeypatch.setattr(gpu, "INTERPRETED", True)
-    left = results(read(toy[0], "products"))
+    left = results(read(toy, "products"))
     assert [row["method"] for row in left["Rates"]["measurements"]] == ["copy", *["gather"] * 4, *["gemm"] * 3]
     assert left["Rates"]["measurements"][0]["details"]["gb_per_s"] == NOT_MEASURED
     graph, rows = left["toy: products"]["problem"], left["toy: products"]["measurements"]
@@ -148,7 +145,7 @@ def test_a_toy_run_multiplies_and_sweeps(toy, monkeypatch):
 
 @pytest.mark.sample(0)
 def test_a_toy_run_trains(toy):
-    record = read(toy[0], "epochs")
+    record = read(toy, "epochs")
     assert "No GPU has measured" in record["run"]["tuning"]  # epochs used the file that products wrote
     left = results(record)
     rows = {(row["method"], row["case"]["dropout"]): row for row in left["toy: epochs"]["measurements"]}
@@ -168,7 +165,7 @@ def test_a_toy_run_trains(toy):
 @pytest.mark.sample(0)
 def test_a_toy_run_measures_models_and_ranks(toy):
     """Every method has a row; a job ends whose rank raises or is killed, and its losses do not depend on its ranks."""
-    models, ranks = results(read(toy[0], "models")), results(read(toy[0], "ranks"))
+    models, ranks = results(read(toy, "models")), results(read(toy, "ranks"))
     assert models["GAT"]["measurements"][0]["method"] == "default"
     assert [row["method"] for row in models["sampled GraphSAGE"]["measurements"]] == ["ours"]
     checks = ranks["How a job ends"]["checks"]
@@ -177,61 +174,77 @@ def test_a_toy_run_measures_models_and_ranks(toy):
     rows = [row for result in ranks[title] for row in result["measurements"]]
     losses = [row["details"]["last_loss"] for row in rows]
     assert [row["processes"] for row in rows] == [1, 1, 2, 2] and max(losses) < 1.001 * min(losses)
-    page = (toy[0] / "ranks.md").read_text()
+    page = (toy / "ranks.md").read_text()
     assert page.count(f"## {title}") == 1
 
 
 def test_without_hydra_it_says_so(tmp_path):
     """The reason is one line, before anything begins."""
-    env = {**bare_environment(tmp_path, ("hydra", "omegaconf")), "TRITON_INTERPRET": "1"}
+    env = bare_environment(tmp_path, ("hydra", "omegaconf"))
     done = subprocess.run([*COMMAND, "--toy"], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.strip() == "error: hydra-core is not installed: pip install hydra-core"
 
 
+def configured(words):
+    """The configuration of a command of fullgnn."""
+    module, keys = words[2], words[3:]
+    if module == "fullgnn.reproduce":
+        (target,), _, own = split_arguments(keys)
+        return load_target(target, *own)
+    return load_bench(*keys) if module == "fullgnn.bench" else load_plan(keys)[0]
+
+
 @pytest.mark.parametrize("name", PARTS)
 def test_every_command_of_a_part_is_known_and_has_time(tmp_path, monkeypatch, name):
     """The commands are those of a machine with eight GPUs, in order, within the time of their part."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
-    monkeypatch.setattr(BenchPart, "result", lambda self, title: {"problem": {"scale": 0.5}})
     (tmp_path / "tuning.yaml").touch()
     options = parse(["--out", str(tmp_path), "--tuning", str(tmp_path / "tuning.yaml")])
-    commands = list(PARTS[name](BenchPart(name, options, tmp_path)))
-    assert all(0 < command.seconds <= 60 * MINUTES[name] for command in commands)
-    titles = [command.title for command in commands]
-    benchmarks = [command.arguments[3:] for command in commands if command.arguments[2] == "fullgnn.bench"]
-    configurations = [load_bench(*keys) for keys in benchmarks]
+
+    def commands(num_gpus):
+        """The titles, arguments, seconds and folders of the commands, and the part."""
+        ran = []
+
+        def execute(self, title, *arguments):
+            self.add(title, state="done")["result"] = {"problem": {"scale": 0.5}}
+            ran.append((title, *arguments))
+
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)
+        monkeypatch.setattr(BenchPart, "execute", execute)
+        part = BenchPart(name, options, tmp_path)
+        part.run()
+        return *zip(*ran), part
+
+    titles, arguments, seconds, folders, _ = commands(8)
+    assert all(0 < most <= 60 * MINUTES[name] for most in seconds)
+    configurations = [cfg for cfg in map(configured, arguments) if isinstance(cfg, BenchConfig)]
     assert all(cfg.device == "cuda" and cfg.limit_s > 5 for cfg in configurations)
-    assert len({command.out for command in commands}) == len(commands)
+    assert len(set(folders)) == len(titles)
     graphs = [title.partition(":")[0] for title in titles if title.partition(":")[0] in LOOKALIKES]
     if name == "checks":
-        assert titles == ["Checks"]
+        assert titles == ("Checks",)
     elif name == "products":
         assert graphs == [graph for graph in LOOKALIKES for _ in range(2)] and titles[0] == "Rates"
         assert configurations[-1].op == "hits" and configurations[-1].scale == 0.5
-        assert configurations[1].rates == str(commands[0].out / "record.json")
+        assert configurations[1].rates == str(folders[0] / "record.json")
     elif name == "epochs":
         assert graphs == [*LOOKALIKES, *LOOKALIKES] and titles[-1] == "Reproduced: fused_fig7"
         assert configurations[0].tuning == str(tmp_path / "tuning.yaml") and configurations[0].presets == PRESETS
-        assert "device=cuda" in commands[-1].arguments and "target=fused_fig7" in commands[-1].arguments
+        assert "device=cuda" in arguments[-1] and "target=fused_fig7" in arguments[-1]
     else:
         assert all(cfg.warmup == WARMUP > 5 for cfg in configurations)
         assert [cfg.nproc for cfg in configurations] == ([1] * 5 if name == "models" else [1, 1, 2, 4, 8, 1, 2, 4, 8])
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    part = BenchPart(name, options, tmp_path)
-    alone = [command.title for command in PARTS[name](part)]
-    assert name != "ranks" or (alone == ["How a job ends"] and "there is one GPU here" in str(part.tree["commands"]))
+    alone, *_, part = commands(1)
+    assert name != "ranks" or (alone == ("How a job ends",) and "there is one GPU here" in str(part.tree["commands"]))
     options.toy = True
-    toys = [command.arguments for command in PARTS[name](BenchPart(name, options, tmp_path))]
-    assert all(load_bench(*words[3:]).device == "cpu" for words in toys if words[2] == "fullgnn.bench")
+    assert all(getattr(configured(words), "device", "cpu") == "cpu" for words in commands(1)[1])
 
 
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("stop", ["kill", "terminate"])
 def test_what_was_found_outlives_the_run(tmp_path, stop):
     """The test stops the process after the first rate, while the process measures others."""
-    env = {**bare_environment(tmp_path), "TRITON_INTERPRET": "1"}
-    command = [*COMMAND, "--toy", "--part", "products", "--out", "found"]
+    command, env = [*COMMAND, *"--toy --part products --out found".split()], bare_environment(tmp_path)
     process = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.DEVNULL)
     found, page = tmp_path / "found", tmp_path / "found/products.md"
     begin = time.monotonic()
@@ -261,28 +274,25 @@ def test_the_plan_is_asked_and_read(tmp_path):
     assert plan.nproc == [1, 2, 4, 8] and graph.num_nodes == 232_965 and runs
 
 
-@pytest.mark.parametrize(
-    ("arguments", "interpret", "message"),
-    [
-        (["--toy"], "0", "--toy runs Triton's kernels on the CPU: set TRITON_INTERPRET=1"),
-        ([], "1", "TRITON_INTERPRET=1 measures nothing: unset it, or give --toy"),
-        (
-            ["--toy", "--tuning", "no.yaml"],
-            "1",
-            "no.yaml cannot be read: [Errno 2] No such file or directory: 'no.yaml'",
-        ),
-    ],
-)
+UNREAD = "no.yaml cannot be read: [Errno 2] No such file or directory: 'no.yaml'"
+REFUSED = [
+    ("--toy", "0", "--toy runs Triton's kernels on the CPU: set TRITON_INTERPRET=1"),
+    ("", "1", "TRITON_INTERPRET=1 measures nothing: unset it, or give --toy"),
+    ("--toy --tuning no.yaml", "1", UNREAD),
+]
+
+
+@pytest.mark.parametrize(("arguments", "interpret", "message"), REFUSED)
 def test_it_refuses_before_anything_begins(monkeypatch, arguments, interpret, message):
     monkeypatch.setenv("TRITON_INTERPRET", interpret)
     with pytest.raises(FullGNNError, match=re.escape(message)):
-        check_options(parse(arguments))
+        check_options(parse(arguments.split()))
 
 
 def test_it_refuses_with_one_line(tmp_path):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    env = {**bare_environment(tmp_path), "TRITON_INTERPRET": "0"}
+    env = bare_environment(tmp_path, interpret="0")
     done = subprocess.run(COMMAND, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=100)
     message = "error: no GPU is visible here, and there is nothing to measure without one"
     assert (done.returncode, done.stdout, done.stderr.strip()) == (1, "", message)
@@ -290,29 +300,20 @@ def test_it_refuses_with_one_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        ([], ["checks", "products", "epochs", "models", "ranks"]),
-        (["--part", "ranks", "--part", "checks"], ["checks", "ranks"]),
-        (["--part", "all", "products"], ["checks", "products", "epochs", "models", "ranks"]),
-    ],
+    ("arguments", "names"),
+    [("", [*MINUTES]), ("--part ranks --part checks", ["checks", "ranks"]), ("--part all products", [*MINUTES])],
 )
-def test_parts_come_in_their_order(arguments, parts):
-    assert parse(arguments).part == parts
+def test_parts_come_in_their_order(arguments, names):
+    assert parse(arguments.split()).part == names
+    assert [*MINUTES] == [*PARTS] == ["checks", "products", "epochs", "models", "ranks"]
     assert max(MINUTES.values()) < 10
 
 
 def test_nothing_that_may_be_absent_is_imported():
     """The list includes numba, which only kernels for CPUs need; Triton and Hydra are there."""
     rooms = {path.stem for path in (ROOT / "fullgnn" / "bench" / "gpu").glob("*.py")} - {"__init__", "_gather_gpu"}
-    program = "\n".join(
-        [
-            "import sys",
-            f"absent = {(*ABSENT, 'numba', 'torch_geometric')!r}",
-            "sys.modules.update(dict.fromkeys(absent))",
-            *(f"import fullgnn.bench.gpu.{room}" for room in sorted(rooms)),
-        ]
-    )
+    program = f"import sys; sys.modules.update(dict.fromkeys({(*ABSENT, 'numba', 'torch_geometric')!r}))\n"
+    program += "\n".join(f"import fullgnn.bench.gpu.{room}" for room in sorted(rooms))
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

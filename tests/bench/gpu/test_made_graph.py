@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from fullgnn.bench.cases import Budget
 from fullgnn.bench.config import load_bench
 from fullgnn.bench.gpu.made_graph import SCALES, MadeGraph, largest_scale, make_graph, make_problem
+from fullgnn.bench.harness import Budget
 from fullgnn.graph.generate_on_device import random_graph
 from fullgnn.graph.lookalikes import LOOKALIKES
 
@@ -19,7 +19,7 @@ def test_labels_follow_the_nodes():
     assert problem.features.shape == (NUM_NODES, 602) and problem.features.dtype == torch.float32
     assert torch.equal(problem.labels, graph.community[graph.perm])
     assert len(problem.train_index) / NUM_NODES == pytest.approx(0.6, abs=0.03)
-    assert problem.widths == [602, 128, 10] and problem.graph.num_edges == problem.nnz
+    assert problem.widths == [602, 128, 10] and problem.graph.num_edges == problem.block.nnz
 
 
 def test_a_graph_says_how_it_was_made(monkeypatch):

@@ -10,8 +10,8 @@ from typing import Any, Optional
 
 import torch
 
+from fullgnn.bench.epoch import Epochs
 from fullgnn.bench.harness import Method, attempt, loss_error, measure, timed
-from fullgnn.bench.ours import Epochs
 from fullgnn.bench.papers import trainings
 from fullgnn.bench.papers.batches import why_missing
 from fullgnn.bench.papers.config import JobShape, Keys, published

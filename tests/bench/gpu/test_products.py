@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from fullgnn.bench.exact import error_of, exact_rows, sample_rows
-from fullgnn.bench.gpu.contestants import CONTESTANTS, FIRST
+from fullgnn.bench.gpu.products import CONTESTANTS, FIRST, error_of, exact_rows, sample_rows
 from fullgnn.kernels.spmm import TorchCSR
 from tests.gpu.blocks import DEVICE, corner, exact, ragged
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fullgnn.bench.gpu.timing import L2_MULTIPLE, l2_bytes, num_inputs, rotated, time_on_device
+from fullgnn.bench.gpu.rates import L2_MULTIPLE, l2_bytes, num_inputs, rotated, time_on_device
 from fullgnn.distributed import world_of_one
 
 CPU = torch.device("cpu")

@@ -5,21 +5,9 @@ from dataclasses import fields
 import pytest
 import torch
 
-from fullgnn.bench.cases import Cases
-from fullgnn.bench.gpu import sweep as sweep_module
-from fullgnn.bench.gpu.contestants import CSR
-from fullgnn.bench.gpu.sweep import DENSE, SECTIONS, WIDTHS, DenseLayer, sweep
-from fullgnn.bench.gpu.tunables import (
-    VALUES,
-    defaults,
-    descent,
-    row_of,
-    single_changes,
-    tries,
-    tuning_text,
-    winners,
-)
-from fullgnn.bench.harness import Measurement, Method
+from fullgnn.bench.gpu import sweep
+from fullgnn.bench.gpu.products import CSR
+from fullgnn.bench.harness import Cases, Measurement, Method
 from fullgnn.distributed import world_of_one
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.support import tuning
@@ -47,34 +35,36 @@ SWEPT = [
 
 def test_every_constant_is_tried_and_the_tables_name_no_other():
     for section in NAMES:
-        for name, default in defaults(section).items():
-            values = tries(section, name)
+        for name, default in sweep.defaults(section).items():
+            values = sweep.tries(section, name)
             assert default not in values and len(set(map(str, values))) == len(values)
-            assert values or name in VALUES[section], f"{section}.{name} is never tried"
-    known = {section: set(defaults(section)) for section in NAMES}
-    assert all(set(names) <= known[section] for section, names in VALUES.items())
-    assert set(NAMES) == set(VALUES) == set(SECTIONS.values()), "a table lacks a section"
-    assert len(set(WIDTHS)) == len(WIDTHS) and set(sum(WIDTHS.values(), ())) >= {128, 64, 47, 41, 8}
+            assert values or name in sweep.VALUES[section], f"{section}.{name} is never tried"
+    known = {section: set(sweep.defaults(section)) for section in NAMES}
+    assert all(set(names) <= known[section] for section, names in sweep.VALUES.items())
+    assert set(NAMES) == set(sweep.VALUES) == set(sweep.SECTIONS.values()), "a table lacks a section"
+    assert len(set(sweep.WIDTHS)) == len(sweep.WIDTHS) and set(sum(sweep.WIDTHS.values(), ())) >= {128, 64, 47, 41, 8}
 
 
 def test_winners_gain_and_are_right():
-    found = winners(SWEPT)
+    found = sweep.winners(SWEPT)
     assert found["csr"] == {"widths": {128: {"elements": 8192, "elements_per_warp": 512}, 8: {}}}
     assert found["dense"] == {"widths": {128: {"mask_tiles": 8}}} and "panels" not in found
-    assert winners([]) == winners([row("not measured"), row("not measured", elements=8192)]) == {}
+    assert sweep.winners([]) == sweep.winners([row("not measured"), row("not measured", elements=8192)]) == {}
 
 
 def test_gains_are_added_up_one_after_the_other():
     rows = [one for one in SWEPT if one["section"] == "csr" and one["width"] == 128]
-    assert descent(rows) == [{"elements": 8192, "elements_per_warp": 512}]
+    assert sweep.descent(rows) == [{"elements": 8192, "elements_per_warp": 512}]
     rows.append(row(7.5, elements_per_warp=256))
-    assert descent(rows) == [{"elements": 8192, "elements_per_warp": 512}], "one value of each, of the fastest row"
-    assert descent(rows[1:2]) == [] == descent([row(10.0)])
+    assert sweep.descent(rows) == [
+        {"elements": 8192, "elements_per_warp": 512}
+    ]  # one value of each, of the fastest row
+    assert sweep.descent(rows[1:2]) == [] == sweep.descent([row(10.0)])
 
 
 def test_what_the_sweep_wrote_is_read_back_and_used(tmp_path):
     path = tmp_path / "tuning.yaml"
-    path.write_text(tuning_text(SWEPT, "NVIDIA H200"))
+    path.write_text(sweep.tuning_text(SWEPT, "NVIDIA H200"))
     assert "nvidia-h200.yaml" in path.read_text()
     found = read_tuning(path)
     assert (found.csr.at(128).elements, found.csr.at(128).elements_per_warp) == (8192, 512)
@@ -84,7 +74,7 @@ def test_what_the_sweep_wrote_is_read_back_and_used(tmp_path):
         assert tuning_for(CPU) is found
     finally:
         tuning.use(None)
-    path.write_text(tuning_text([], None))
+    path.write_text(sweep.tuning_text([], None))
     assert read_tuning(path) == Tuning()
 
 
@@ -99,25 +89,25 @@ class Product:
 
 def test_the_sweep_gives_the_kernels_its_constants(monkeypatch, triton_on_cpu, every_case):
     """The sweep finds the constants with the lowest times, and restores the defaults."""
-    monkeypatch.setattr(sweep_module, "SECTIONS", {CSR.name: "csr"} | ({DENSE: "dense"} if every_case else {}))
-    trial, seen = sweep_module.trial, []
+    monkeypatch.setattr(sweep, "SECTIONS", {CSR.name: "csr"} | ({sweep.DENSE: "dense"} if every_case else {}))
+    trial, seen = sweep.trial, []
 
     def stand_in(kernel, width, block, device):
         seen.append(tuning_for(CPU))
-        return trial(kernel, width, block, device) if kernel == DENSE else Product()
+        return trial(kernel, width, block, device) if kernel == sweep.DENSE else Product()
 
-    monkeypatch.setattr(sweep_module, "trial", stand_in)
+    monkeypatch.setattr(sweep, "trial", stand_in)
     with world_of_one(CPU) as world:
-        parts = list(sweep(ragged(), ragged(), Cases(600, CPU), world, "toy", 0.0))
+        parts = list(sweep.sweep(ragged(), ragged(), Cases(600, CPU), world, "toy"))
     assert tuning_for(CPU) == Tuning() and not any(part.missing for part in parts)
-    rows = [row_of(measured.record()) for part in parts for measured in part.measurements]
+    rows = [sweep.row_of(measured.record()) for part in parts for measured in part.measurements]
     csr = [one for one in rows if one["section"] == "csr"]
-    assert len(csr) >= 1 + len(single_changes("csr")) and csr[0]["changed"] == {}
+    assert len(csr) >= 1 + len(sweep.single_changes("csr")) and csr[0]["changed"] == {}
     for constants, row in zip(seen, rows, strict=True):  # the changed ones held, and the others were the defaults
         own = getattr(constants, row["section"]).at(8)
         assert all(getattr(own, name) == value for name, value in row["changed"].items())
         assert row["changed"] or constants == Tuning()
-    found = winners(csr)["csr"]["widths"][8]
+    found = sweep.winners(csr)["csr"]["widths"][8]
     assert found["elements"] == 8192 and found["elements_per_warp"] in (512, 2048)
     assert len({str(one["changed"]) for one in csr}) == len(csr)
     assert all(one["correct"] for one in rows if one["section"] == "dense")
@@ -125,7 +115,7 @@ def test_the_sweep_gives_the_kernels_its_constants(monkeypatch, triton_on_cpu, e
 
 
 def test_a_layer_knows_its_gradient(monkeypatch):
-    layer = DenseLayer(60, 20, 8, CPU)
+    layer = sweep.DenseLayer(60, 20, 8, CPU)
     run = layer.run
     with world_of_one(CPU) as world:
         assert layer.time(8, world, 0.0).details["correct"]
