@@ -6,10 +6,9 @@ from typing import Any, NoReturn
 
 from fullgnn.config import Config
 from fullgnn.config.options import takes_options
-from fullgnn.costs.effort import needed_part_of_dataset
 from fullgnn.costs.gpu_memory import MemoryNeed, advise, device_bytes, memory_need
 from fullgnn.costs.hardware import Hardware, load_hardware
-from fullgnn.costs.measure import measured_hardware
+from fullgnn.costs.measure import measured_hardware, needed_part_of_dataset
 from fullgnn.costs.predict import predict
 from fullgnn.costs.search import Option, Search, best, locality
 from fullgnn.costs.statistics import check_plannable, counted_job, why_unplannable
@@ -75,11 +74,9 @@ class CostPlanner(Planner):
         available = [num_bytes for num_bytes in all_gather_objects(device_bytes(world)) if num_bytes is not None]
         if available:
             return self._within_memory(run, prepared, min(available))
-        if cfg.scheme["fetch"] != "auto":
-            return cfg
-        decided = world.size == 1 or cfg.runtime.deterministic or cfg.scheme["stage_order"] == "broadcast"
+        in_stages = world.size == 1 or cfg.runtime.deterministic or cfg.scheme["stage_order"] == "broadcast"
         hardware = self._hardware
-        if decided or hardware is None or why_unplannable(cfg) != "":
+        if hardware is None or cfg.scheme["fetch"] != "auto" or in_stages or why_unplannable(cfg):
             return cfg
 
         def choice() -> str:

@@ -35,7 +35,7 @@ DEFAULT_CACHE = "~/.cache/fullgnn"
 
 WHOLE, SMALL = "", "small"
 """What is measured of this machine: all of it, or, as the beginning of a name, the part that a small graph needs; see
-``effort.py``."""
+``measure.needed_part``."""
 
 EDGE_ROW_BYTES = 4 * (64 + 8)
 """Bytes of a row in the passes over edges that are measured: 8 heads of 8 float32, and their logits."""
@@ -111,16 +111,12 @@ class Hardware:
         return min(self.gather)
 
     def gather_rate(self, table_bytes: float) -> float:
-        """``gather`` for a table of any size: on straight lines between the logarithms, level beyond the ends."""
-        return _interpolated(self.gather, table_bytes)
+        """``gather`` for a table of any size."""
+        return interpolated(self.gather, table_bytes)
 
     def gather_s_per_byte(self, table_bytes: float, locality: float) -> float:
         """Seconds for a byte of rows that are gathered from a table, in an order that has this ``locality``."""
         return locality / self.gather_rate(1) + (1 - locality) / self.gather_rate(table_bytes)
-
-    def edge_rate(self, table_bytes: float) -> float:
-        """``edge_gather`` for a table of any size, as ``gather_rate``."""
-        return _interpolated(self.edge_gather, table_bytes)
 
     def link(self, collective: str, world_size: int) -> Link:
         """The link of a ``collective``, as the meter names it, in a job of ``world_size`` ranks.
@@ -142,17 +138,12 @@ class Hardware:
         return link
 
 
-def whole_machine() -> str:
-    """``WHOLE``, for callers that have no graph."""
-    return WHOLE
-
-
 def load_hardware(
     name: str,
     runtime: RuntimeConfig,
     nproc: int = 1,
     remeasure: bool = False,
-    needed_part: Callable[[], str] = whole_machine,
+    needed_part: Callable[[], str] = lambda: WHOLE,
 ) -> Hardware:
     """Read the profile ``name``: a choice of ``conf/hardware/``, a file ``*.yaml`` of the same keys, or ``auto``.
 
@@ -301,6 +292,8 @@ def _check_positive(numbers: Mapping[str, float]) -> None:
             raise ConfigError(f"{key}={value} is not possible: it takes a positive number")
 
 
-def _interpolated(rates: Mapping[int, float], table_bytes: float) -> float:
+def interpolated(rates: Mapping[int, float], table_bytes: float) -> float:
+    """One of the ``rates`` by bytes, for any number of bytes: on straight lines between the logarithms, level beyond
+    the ends."""
     sizes, known = zip(*sorted(rates.items()))
     return math.exp(np.interp(math.log(max(table_bytes, 1)), np.log(sizes), np.log(known)))

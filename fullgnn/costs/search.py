@@ -10,10 +10,9 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.costs.hardware import Hardware
-from fullgnn.costs.kept import kept_or_counted_job
 from fullgnn.costs.predict import Prediction, predict
 from fullgnn.costs.simulate import predict_own_scheme
-from fullgnn.costs.statistics import GraphStatistics, estimated_job
+from fullgnn.costs.statistics import GraphStatistics, estimated_job, kept_or_counted_job
 from fullgnn.graph import Graph
 from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.prepare.source import Preparation
@@ -100,11 +99,9 @@ class Search:
     def scaling(self) -> list[Option]:
         """The exchange that the run asks for on 1 to 1024 ranks, with each replication that leaves every replica a
         stage."""
-        exchange = next(iter(self.runs.values())).scheme["exchange"]
-        options: list[Option] = []
-        for size in SCALING_SIZES:
-            options += self.options([size], [exchange], [r for r in SCALING_REPLICATIONS if r * r <= size])
-        return options
+        exchanges = [next(iter(self.runs.values())).scheme["exchange"]]
+        grids = (([size], [r for r in SCALING_REPLICATIONS if r * r <= size]) for size in SCALING_SIZES)
+        return [option for sizes, replicas in grids for option in self.options(sizes, exchanges, replicas)]
 
     def smallest_that_fits(self, beyond: int) -> Option | None:
         """The best option on the first number of ranks that has one, among twice ``beyond``, twice that, and so on.
