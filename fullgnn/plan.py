@@ -22,7 +22,7 @@ from fullgnn.config import RuntimeConfig
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.keys import CONFIG_FLAGS, config_folders, help_with_keys
 from fullgnn.costs.config import load_plan, run_keys
-from fullgnn.costs.hardware import DEFAULT_CACHE, Hardware, load_hardware, warn_if_busy
+from fullgnn.costs.hardware import DEFAULT_CACHE, Hardware, NeededPart, load_hardware, warn_if_busy
 from fullgnn.costs.measure import needed_part
 from fullgnn.costs.page import SPARSE_FEATURES, page, scaling_page
 from fullgnn.costs.search import Search, best
@@ -73,9 +73,7 @@ def run(arguments: list[str]) -> None:
     log.info("%s", os.path.abspath(folder))
 
 
-def profiles(
-    name: str, runtime: RuntimeConfig, remeasure: bool, needed: Callable[[], str]
-) -> Callable[[int], Hardware]:
+def profiles(name: str, runtime: RuntimeConfig, remeasure: bool, needed: NeededPart) -> Callable[[int], Hardware]:
     """The profile ``name`` for any number of ranks.
 
     ``auto`` is measured with as many ranks as there are cores or GPUs, at most. If there are more ranks, each is taken
@@ -83,7 +81,7 @@ def profiles(
 
     Args:
         remeasure: whether ``auto`` is measured now, also if a profile is kept.
-        needed: the part of the machine that the graph needs, see ``kept_or_needed``.
+        needed: the part of the machine that the graph needs.
     """
     if name != "auto":
         return functools.cache(lambda world_size: load_hardware(name, runtime))

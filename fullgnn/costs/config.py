@@ -73,8 +73,7 @@ def load_plan(
     for chosen in itertools.product(*([f"{group}={name}" for name in names] for group, names in groups.items())):
         run = with_supported_optimizations(load_config(compose(*others, *chosen, folders=folders)))
         runs[run.reorder.name, run.kernel["name"]] = run
-    _check_numbers(plan, run)
-    _check_own_scheme(plan, run)
+    _check_run(plan, run)
     if plan.num_nodes is None:
         return plan, runs, None
     if "dataset" in map(_key, others):
@@ -115,7 +114,9 @@ def _given(plan: PlanConfig) -> list[str]:
     return [key for key in (*_NUMBERS, "num_users") if getattr(plan, key) is not None]
 
 
-def _check_numbers(plan: PlanConfig, run: Config) -> None:
+def _check_run(plan: PlanConfig, run: Config) -> None:
+    """Refuse numbers that are no graph of the ``run``; of a scheme of the user's own, what is known of 1D and 1.5D
+    alone."""
     given, finds_links = _given(plan), takes_links(run.task)
     needed = [key for key in _NUMBERS if not (finds_links and key == "num_classes")]  # task.channels, in its place
     missing = [key for key in needed if key not in given]
@@ -129,10 +130,6 @@ def _check_numbers(plan: PlanConfig, run: Config) -> None:
         raise ConfigError("num_users is read by tasks that find links alone: choose task=link_ranking or leave it out")
     if plan.num_users is not None and not 0 < plan.num_users < (plan.num_nodes or 0):
         raise ConfigError(f"num_users={plan.num_users} leaves no user or no item among num_nodes={plan.num_nodes}")
-
-
-def _check_own_scheme(plan: PlanConfig, run: Config) -> None:
-    """Refuse what is only known of 1D and 1.5D."""
     if not is_own(run.scheme):
         return
     of_own = f"scheme={run.scheme['name']} is planned by running its program"

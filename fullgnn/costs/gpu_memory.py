@@ -53,11 +53,6 @@ class MemoryNeed:
     def fits(self) -> bool:
         return self.total <= self.available
 
-    @property
-    def fits_eagerly(self) -> bool:
-        """Whether it fits without a CUDA graph."""
-        return self.total - self.bytes_of[EVALUATION] <= self.available
-
     def text(self) -> str:
         """The report in one line."""
         parts = [f"{name} {num_bytes(count)}" for name, count in self.bytes_of.items() if count]
@@ -84,7 +79,7 @@ def advise(need: MemoryNeed, cfg: Config, world: World) -> None:
     Raises:
         ConfigError: one line with the numbers and what would help; a warning with ``runtime.check_memory=false``.
     """
-    if need.fits_eagerly:
+    if need.total - need.bytes_of[EVALUATION] <= need.available:  # it fits without a CUDA graph
         log.warning(
             "an evaluation may not fit beside the CUDA graph of a step (%s): if it does not, set"
             " runtime.cuda_graph=never",

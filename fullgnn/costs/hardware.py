@@ -8,7 +8,6 @@ import json
 import logging
 import math
 import re
-import typing
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -36,6 +35,10 @@ DEFAULT_CACHE = "~/.cache/fullgnn"
 WHOLE, SMALL = "", "small"
 """What is measured of this machine: all of it, or, as the beginning of a name, the part that a small graph needs; see
 ``measure.needed_part``."""
+
+NeededPart = Callable[[], str]
+"""Tells which part of this machine is needed. It may load a graph, so it is asked only where no profile of the whole
+machine is kept."""
 
 EDGE_ROW_BYTES = 4 * (64 + 8)
 """Bytes of a row in the passes over edges that are measured: 8 heads of 8 float32, and their logits."""
@@ -139,11 +142,7 @@ class Hardware:
 
 
 def load_hardware(
-    name: str,
-    runtime: RuntimeConfig,
-    nproc: int = 1,
-    remeasure: bool = False,
-    needed_part: Callable[[], str] = lambda: WHOLE,
+    name: str, runtime: RuntimeConfig, nproc: int = 1, remeasure: bool = False, needed: NeededPart = lambda: WHOLE
 ) -> Hardware:
     """Read the profile ``name``: a choice of ``conf/hardware/``, a file ``*.yaml`` of the same keys, or ``auto``.
 
@@ -152,14 +151,13 @@ def load_hardware(
 
     Args:
         remeasure: whether ``auto`` is measured also if a profile is kept, which is replaced.
-        needed_part: see ``kept_or_needed``.
 
     Raises:
         ConfigError: there is no such profile, or it is wrong.
         WorkerError: it could not be measured.
     """
     if name == "auto":
-        kept, part = kept_or_needed(runtime, nproc, needed_part, remeasure)
+        kept, part = kept_or_needed(runtime, nproc, needed, remeasure)
         return kept or _measured_by_new_ranks(runtime, nproc, part)
     if not name.endswith(".yaml") and name not in choices("hardware"):
         known = ", ".join(["auto", *choices("hardware")])
@@ -172,19 +170,17 @@ def load_hardware(
 
 
 def kept_or_needed(
-    runtime: RuntimeConfig, nproc: int, needed_part: Callable[[], str], remeasure: bool = False
+    runtime: RuntimeConfig, nproc: int, needed: NeededPart, remeasure: bool = False
 ) -> tuple[Hardware | None, str]:
     """The profile that is kept of this machine and serves, or None and the part of the machine to measure. The log then
     says how long that takes, and where the profile is kept.
 
     Args:
-        needed_part: tells which part is needed. It may load a graph, so it is asked only where no profile of the whole
-            machine is kept.
         remeasure: whether no profile serves that is kept.
     """
     kept, part = None if remeasure else cached_hardware(runtime, nproc), WHOLE
     if kept is None and not remeasure:
-        part = needed_part()
+        part = needed()
         kept = None if part == WHOLE else cached_hardware(runtime, nproc, part)
     if kept is None:
         effort = "this machine, 10 to 20 s," if part == WHOLE else "what a small graph needs of this machine, 1 to 3 s,"
@@ -271,7 +267,7 @@ def read_hardware(path: Path) -> Hardware:
         merged = OmegaConf.merge(Hardware, as_text(values))
         if missing := sorted(OmegaConf.missing_keys(merged)):
             raise ConfigError(f"the profile lacks {', '.join(missing)}")
-        profile = typing.cast(Hardware, OmegaConf.to_object(merged))
+        profile: Any = OmegaConf.to_object(merged)
         return replace(profile, **{key: restored(value) for key, value in vars(profile).items()})
     except OmegaConfBaseException as error:
         raise ConfigError(f"{path}: {restored(explain_keys(error, Hardware))}") from error

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from fullgnn.config import Config, RuntimeConfig
 from fullgnn.costs import hardware as profiles
-from fullgnn.costs.hardware import EDGE_ROW_BYTES, SMALL, WHOLE, Hardware, Link
+from fullgnn.costs.hardware import EDGE_ROW_BYTES, SMALL, WHOLE, Hardware, Link, NeededPart
 from fullgnn.costs.statistics import GraphStatistics
 from fullgnn.distributed import Axis, SharedSlots, World, broadcast_object, can_share_memory, from_rank0, init_world
 from fullgnn.distributed.command import run_command
@@ -93,12 +93,7 @@ class Sizes:
 
 
 SMALL_SIZES = Sizes(
-    tables=(MIB // 2, 4 * MIB, 16 * MIB),
-    num_edges=200_000,
-    num_rows=10_000,
-    messages=(64 << 10, MIB),
-    round_s=0.005,
-    num_rounds=7,
+    Sizes.tables[:3], num_edges=200_000, num_rows=10_000, messages=(64 << 10, MIB), round_s=0.005, num_rounds=7
 )
 """For small graphs, see ``needed_part``: tables that hold their rows, and about a tenth of the work."""
 
@@ -112,8 +107,13 @@ EDGES, DRAWS = "edges", "draws"
 """The words in the name of a part that includes the work on single edges, and on pairs that are drawn."""
 
 
-def needed_part(cfg: Config, graph: Graph | GraphStatistics) -> str:
-    """The part of this machine that the prediction of a run needs: ``WHOLE``, or a name that begins with ``SMALL``."""
+def needed_part(cfg: Config, graph: Graph | GraphStatistics | None = None) -> str:
+    """The part of this machine that the prediction of a run needs: ``WHOLE``, or a name that begins with ``SMALL``.
+
+    Args:
+        graph: None: that of ``cfg.dataset``, which this process loads and keeps.
+    """
+    graph = loaded_dataset(cfg.dataset) if graph is None else graph
     nnz = graph.nnz if isinstance(graph, GraphStatistics) else graph.num_edges
     row_bytes = max(1, cfg.model.get("hidden_channels", 1)) * getattr(torch, cfg.runtime.dtype).itemsize
     if nnz > MOST_NNZ or graph.num_nodes * row_bytes > MOST_TABLE_BYTES:
@@ -123,30 +123,25 @@ def needed_part(cfg: Config, graph: Graph | GraphStatistics) -> str:
     return "-".join(parts)
 
 
-def needed_part_of_dataset(cfg: Config) -> str:
-    """``needed_part`` for the graph of ``cfg.dataset``, which this process loads and keeps."""
-    return needed_part(cfg, loaded_dataset(cfg.dataset))
-
-
 def sizes_of(part: str) -> Sizes:
     """What is measured for a ``part`` of the machine; see ``needed_part``."""
     return Sizes() if part == WHOLE else replace(SMALL_SIZES, edges=EDGES in part, draws=DRAWS in part)
 
 
 def measured_hardware(
-    world: World, runtime: RuntimeConfig, remeasure: bool = False, needed_part: Callable[[], str] = lambda: WHOLE
+    world: World, runtime: RuntimeConfig, remeasure: bool = False, needed: NeededPart = lambda: WHOLE
 ) -> Hardware:
     """This machine's profile inside a job: the one that was kept, or one that is measured and kept now. Called on every
     rank. The memory of measuring does not count in the peak of the process.
 
     Args:
         remeasure: whether it is measured also if a profile is kept, which is replaced.
-        needed_part: see ``kept_or_needed``; called on rank 0.
+        needed: called on rank 0.
 
     Raises:
-        FullGNNError: of ``needed_part``; the same on every rank.
+        FullGNNError: of ``needed``; the same on every rank.
     """
-    wanted = runtime, world.size, needed_part, remeasure
+    wanted = runtime, world.size, needed, remeasure
     profile, part = broadcast_object(from_rank0(lambda: profiles.kept_or_needed(*wanted)))
     if profile is None:
         profile = measure(world, sizes_of(part))

@@ -135,15 +135,10 @@ def prediction_of(
         received: bytes of each rank, by collective.
     """
     slowest = int(np.argmax(sum(by_rank.values())))
-    return Prediction(
-        hardware=hardware.name,
-        time_ms={phase: 1e3 * float(seconds.flat[slowest]) for phase, seconds in by_rank.items()},
-        comm_bytes_per_epoch={name: float(counts.mean()) for name, counts in received.items()},
-        comm_bytes_per_rank={name: counts.ravel().tolist() for name, counts in received.items()},
-        fetch=fetch,
-        peak_tensor_bytes=peak_bytes,
-        memory_bytes=hardware.memory_bytes,
-    )
+    time_ms = {phase: 1e3 * float(seconds.flat[slowest]) for phase, seconds in by_rank.items()}
+    means = {name: float(counts.mean()) for name, counts in received.items()}
+    by_collective = {name: counts.ravel().tolist() for name, counts in received.items()}
+    return Prediction(hardware.name, time_ms, means, by_collective, fetch, peak_bytes, hardware.memory_bytes)
 
 
 def received_bytes(job: PlannedJob, trace: Trace) -> dict[str, np.ndarray]:
@@ -160,11 +155,10 @@ def received_bytes(job: PlannedJob, trace: Trace) -> dict[str, np.ndarray]:
 
 def kernel_of(cfg: Config, device: str) -> str:
     """The kernel that multiplies on such a ``device``: ``auto`` is counted as what it is most like."""
-    if cfg.kernel["name"] != "auto":
-        return cfg.kernel["name"]
-    if device == "cpu":
+    name = cfg.kernel["name"]
+    if name == "auto" and device == "cpu":
         return build(cfg.kernel).name_for(torch.device("cpu"), getattr(torch, cfg.runtime.dtype))
-    return "csr"
+    return "csr" if name == "auto" else name
 
 
 def block_bytes(job: PlannedJob, trace: Trace, device: str) -> int:

@@ -68,18 +68,16 @@ class Search:
     cache: Cache = Cache(None)  # keeps planned jobs of datasets
     _prepared: dict[tuple[str, int], tuple[PreparedGraph, float]] = field(default_factory=dict)
 
-    def options(
-        self, world_sizes: list[int], exchanges: list[str], chosen_replications: list[int] | None = None
-    ) -> list[Option]:
+    def options(self, world_sizes: list[int], exchanges: list[str], replicas: list[int] | None = None) -> list[Option]:
         """All of them, in no order of merit.
 
         Args:
-            chosen_replications: None: every replication that leaves each replica a stage.
+            replicas: of a block row; None: every number that leaves each replica a stage.
         """
         scheme = next(iter(self.runs.values())).scheme
         if is_own(scheme):
-            chosen_replications, exchanges = [scheme.get("replication", 1)], [""]
-        grids = [(size, r) for size in world_sizes for r in chosen_replications or replications(size) if size % r == 0]
+            replicas, exchanges = [scheme.get("replication", 1)], [""]
+        grids = [(size, r) for size in world_sizes for r in replicas or replications(size) if size % r == 0]
         grids.sort(key=lambda grid: grid[0] // grid[1])  # few block rows first
         wanted = [
             (order, kernel, size, r, exchange)
@@ -101,7 +99,7 @@ class Search:
         stage."""
         exchanges = [next(iter(self.runs.values())).scheme["exchange"]]
         grids = (([size], [r for r in SCALING_REPLICATIONS if r * r <= size]) for size in SCALING_SIZES)
-        return [option for sizes, replicas in grids for option in self.options(sizes, exchanges, replicas)]
+        return [option for sizes, wanted in grids for option in self.options(sizes, exchanges, wanted)]
 
     def smallest_that_fits(self, beyond: int) -> Option | None:
         """The best option on the first number of ranks that has one, among twice ``beyond``, twice that, and so on.

@@ -243,8 +243,8 @@ def test_the_part_follows_from_graph_and_run(graph: GraphStatistics, overrides: 
 
 
 def test_a_dataset_tells_its_part() -> None:
-    assert measure.needed_part_of_dataset(config("dataset=digits")) == SMALL
-    assert measure.needed_part_of_dataset(config("dataset=digits", "model=gat")) == "small-edges"
+    assert needed_part(config("dataset=digits")) == SMALL
+    assert needed_part(config("dataset=digits", "model=gat")) == "small-edges"
 
 
 def test_a_part_is_measured_with_the_least_table_of_the_whole() -> None:
