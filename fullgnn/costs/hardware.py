@@ -245,9 +245,8 @@ def cache_path(runtime: RuntimeConfig, nproc: int, part: str = WHOLE) -> Path:
     folder = Path(DEFAULT_CACHE if runtime.cache_dir is None else runtime.cache_dir).expanduser().absolute()
     num_gpus = torch.cuda.device_count() if runtime.device != "cpu" else 0
     here = machine(torch.device("cuda", 0) if num_gpus else torch.device("cpu"))
-    units = f"{here['cpu']} {here['num_cores']} cores"
-    if num_gpus:
-        units = f"{here['gpu']} {num_gpus} gpus {runtime.backend}"
+    gpus, cores = f"{here['gpu']} {num_gpus} gpus {runtime.backend}", f"{here['cpu']} {here['num_cores']} cores"
+    units = gpus if num_gpus else cores
     name = re.sub(r"[^a-z0-9]+", "-", f"{units} {nproc}x{num_threads(runtime, nproc)} {part}".strip().lower())
     return folder / "hardware" / f"{name}.yaml"
 

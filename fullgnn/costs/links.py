@@ -86,8 +86,7 @@ def planned_links(
             evenly over the rows.
     """
     facts = task.links
-    pairs = _random_pairs(facts, rows) if prepared is None else _counted_pairs(facts, rows, prepared)
-    draws, held, rows_of_pairs = pairs
+    draws, held, rows_of_pairs = _pairs(facts, rows, prepared)
     num_holders, num_candidates = len(draws), max(1, len(facts.candidates))
     expected = np.zeros((num_holders, num_holders))
     for size, times in zip(*np.unique(batch_sizes(facts.num_train, task.batch_size), return_counts=True)):
@@ -98,11 +97,15 @@ def planned_links(
     return PlannedLinks(task, replication, by_part, expected)
 
 
-def _counted_pairs(facts: LinkFacts, rows: RowDistribution, prepared: PreparedGraph) -> _Pairs:
-    num_nodes, num_holders, parts = rows.total, rows.bounds[:, 1:].size, list(prepared.parts())
+def _pairs(facts: LinkFacts, rows: RowDistribution, prepared: PreparedGraph | None) -> _Pairs:
+    sizes = np.diff(rows.bounds, axis=1).ravel()
+    if prepared is None:
+        share_of, num_candidates = sizes / max(1, rows.total), len(facts.candidates)
+        draws, expected = facts.num_train * share_of, num_candidates * share_of
+        return draws, expected, lambda share: -np.expm1(-share * draws / num_candidates)[:, None] * expected
+    num_nodes, num_holders, parts = rows.total, len(sizes), list(prepared.parts())
     holder = np.empty(num_nodes, np.int64)  # by original id
-    node_id = np.concatenate([part.node_id for part in parts])
-    holder[node_id] = np.repeat(np.arange(num_holders), np.diff(rows.bounds, axis=1).ravel())
+    holder[np.concatenate([part.node_id for part in parts])] = np.repeat(np.arange(num_holders), sizes)
     train = [part.pairs["train"] for part in parts]
     owner = np.concatenate([np.repeat(holder[part.node_id], np.diff(own.indptr)) for part, own in zip(parts, train)])
     keys = np.sort(owner * num_nodes + np.concatenate([own.ids for own in train]))
@@ -116,13 +119,6 @@ def _counted_pairs(facts: LinkFacts, rows: RowDistribution, prepared: PreparedGr
 
     held = np.bincount(holder[facts.candidates.start : facts.candidates.stop], minlength=num_holders)
     return np.bincount(owner, minlength=num_holders), held, rows_of_pairs
-
-
-def _random_pairs(facts: LinkFacts, rows: RowDistribution) -> _Pairs:
-    share_of = np.diff(rows.bounds, axis=1).ravel() / max(1, rows.total)
-    num_candidates = len(facts.candidates)
-    draws, held = facts.num_train * share_of, num_candidates * share_of
-    return draws, held, lambda share: -np.expm1(-share * draws / num_candidates)[:, None] * held
 
 
 class MadeUpDirectory(Directory):
