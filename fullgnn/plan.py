@@ -22,8 +22,8 @@ from fullgnn.config import RuntimeConfig
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.keys import CONFIG_FLAGS, config_folders, help_with_keys
 from fullgnn.costs.config import load_plan, run_keys
-from fullgnn.costs.effort import needed_part
-from fullgnn.costs.hardware import DEFAULT_CACHE, Hardware, load_hardware, warn_if_busy, whole_machine
+from fullgnn.costs.hardware import DEFAULT_CACHE, Hardware, NeededPart, load_hardware, warn_if_busy
+from fullgnn.costs.measure import needed_part
 from fullgnn.costs.page import SPARSE_FEATURES, page, scaling_page
 from fullgnn.costs.search import Search, best
 from fullgnn.costs.statistics import check_plannable
@@ -62,10 +62,8 @@ def run(arguments: list[str]) -> None:
             raise ConfigError(f"replications={plan.replications} divide none of nproc={plan.nproc}")
         chosen = best(options)
         fallback = None if chosen else search.smallest_that_fits(max(plan.nproc))
-        hardware = hardware_for(max(plan.nproc))
-        page_of = functools.partial(
-            page, options, chosen, fallback, hardware, command, [*(f"--config-dir={own}" for own in folders), *of_run]
-        )
+        keys = [*(f"--config-dir={own}" for own in folders), *of_run]
+        page_of = functools.partial(page, options, chosen, fallback, hardware_for(max(plan.nproc)), command, keys)
     note = SPARSE_FEATURES if may_multiply_sparse(load_config(compose(*of_run, folders=folders))) else ""
     rows = [asdict(option) | {"epoch_time_ms": option.prediction.epoch_time_ms} for option in options]
     log.info("\n%s", page_of(screen=screen_width(), note=note))
@@ -75,9 +73,7 @@ def run(arguments: list[str]) -> None:
     log.info("%s", os.path.abspath(folder))
 
 
-def profiles(
-    name: str, runtime: RuntimeConfig, remeasure: bool = False, needed: Callable[[], str] = whole_machine
-) -> Callable[[int], Hardware]:
+def profiles(name: str, runtime: RuntimeConfig, remeasure: bool, needed: NeededPart) -> Callable[[int], Hardware]:
     """The profile ``name`` for any number of ranks.
 
     ``auto`` is measured with as many ranks as there are cores or GPUs, at most. If there are more ranks, each is taken
@@ -85,7 +81,7 @@ def profiles(
 
     Args:
         remeasure: whether ``auto`` is measured now, also if a profile is kept.
-        needed: the part of the machine that the graph needs, see ``kept_or_needed``.
+        needed: the part of the machine that the graph needs.
     """
     if name != "auto":
         return functools.cache(lambda world_size: load_hardware(name, runtime))

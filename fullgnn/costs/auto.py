@@ -2,14 +2,14 @@
 
 import logging
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, NoReturn
 
 from fullgnn.config import Config
 from fullgnn.config.options import takes_options
-from fullgnn.costs.effort import needed_part_of_dataset
 from fullgnn.costs.gpu_memory import MemoryNeed, advise, device_bytes, memory_need
 from fullgnn.costs.hardware import Hardware, load_hardware
-from fullgnn.costs.measure import measured_hardware
+from fullgnn.costs.measure import measured_hardware, needed_part
 from fullgnn.costs.predict import predict
 from fullgnn.costs.search import Option, Search, best, locality
 from fullgnn.costs.statistics import check_plannable, counted_job, why_unplannable
@@ -38,8 +38,7 @@ def open_choices(
 class CostPlanner(Planner):
     """Predicts what each choice costs, and takes the cheapest."""
 
-    def __init__(self) -> None:
-        self._hardware: Hardware | None = None  # that the scheme was chosen for; None: the user chose it
+    _hardware: Hardware | None = None  # that the scheme was chosen for; None: the user chose it
 
     def with_scheme(self, cfg: Config, world: World, work: PreparationWorker) -> Config:
         """See ``Planner``.
@@ -53,9 +52,8 @@ class CostPlanner(Planner):
         check_plannable(cfg)
         name = cfg.scheme["hardware"]
         if name == "auto":
-            hardware = measured_hardware(
-                world, cfg.runtime, cfg.scheme["remeasure"], lambda: work.call(needed_part_of_dataset, cfg)
-            )
+            needed = partial(work.call, needed_part, cfg)
+            hardware = measured_hardware(world, cfg.runtime, cfg.scheme["remeasure"], needed)
         else:
             hardware = broadcast_object(from_rank0(lambda: load_hardware(name, cfg.runtime)))
         self._hardware = hardware
@@ -75,11 +73,9 @@ class CostPlanner(Planner):
         available = [num_bytes for num_bytes in all_gather_objects(device_bytes(world)) if num_bytes is not None]
         if available:
             return self._within_memory(run, prepared, min(available))
-        if cfg.scheme["fetch"] != "auto":
-            return cfg
-        decided = world.size == 1 or cfg.runtime.deterministic or cfg.scheme["stage_order"] == "broadcast"
+        in_stages = world.size == 1 or cfg.runtime.deterministic or cfg.scheme["stage_order"] == "broadcast"
         hardware = self._hardware
-        if decided or hardware is None or why_unplannable(cfg) != "":
+        if hardware is None or cfg.scheme["fetch"] != "auto" or in_stages or why_unplannable(cfg):
             return cfg
 
         def choice() -> str:
@@ -95,11 +91,10 @@ class CostPlanner(Planner):
         Raises:
             ConfigError: it needs more than it has; the same on every rank.
         """
-        cfg, world, unknown = run.cfg, run.world, why_unplannable(run.cfg)
+        cfg, world = run.cfg, run.world
         grid = SchemeOptions.of(cfg.scheme).grid_on(world.device, world.size)
-        if run.optimizations.sparse_features:
-            unknown = "multiplies sparse features, whose memory is not planned"
-        if unknown:
+        sparse = "multiplies sparse features, whose memory is not planned"
+        if unknown := sparse if run.optimizations.sparse_features else why_unplannable(cfg):
             log.info("the memory of a GPU is not estimated: model=%s %s", cfg.model["name"], unknown)
             return cfg
 

@@ -41,6 +41,7 @@ class PlanConfig:
     out: str = MISSING
 
 
+_OWN_KEYS = {field.name for field in fields(PlanConfig)} | {"hardware.remeasure"}
 _LISTS = ("nproc", "replications", "exchanges", "orders", "kernels")
 _NUMBERS = ("num_nodes", "num_edges", "num_features", "num_classes")
 
@@ -59,9 +60,7 @@ def load_plan(
     Raises:
         ConfigError: one line that names the key, what is wrong with it and what it may be.
     """
-    own_keys = _own_keys()
-    arguments = [argument.replace("hardware.remeasure=", "remeasure=", 1) for argument in arguments]
-    own = [_listed(argument) for argument in arguments if _key(argument) in own_keys]
+    own = [_listed(argument) for argument in arguments if _key(argument) in _OWN_KEYS]
     # Hydra takes the name of a profile for a choice of the group ``hardware``, and would load that file in its place.
     named = [argument for argument in own if argument.startswith("hardware=")]
     plan = load_keys("plan", PlanConfig, [argument for argument in own if argument not in named])
@@ -69,13 +68,12 @@ def load_plan(
         plan.hardware = named[-1].partition("=")[2]
     _check(plan, folders)
     groups = {group: names for group, names in (("reorder", plan.orders), ("kernel", plan.kernels)) if names}
-    others = [argument for argument in arguments if _key(argument) not in own_keys | groups.keys()]
+    others = [argument for argument in run_keys(arguments) if _key(argument) not in groups]
     runs = {}
     for chosen in itertools.product(*([f"{group}={name}" for name in names] for group, names in groups.items())):
         run = with_supported_optimizations(load_config(compose(*others, *chosen, folders=folders)))
         runs[run.reorder.name, run.kernel["name"]] = run
-    _check_numbers(plan, run)
-    _check_own_scheme(plan, run)
+    _check_run(plan, run)
     if plan.num_nodes is None:
         return plan, runs, None
     if "dataset" in map(_key, others):
@@ -85,11 +83,7 @@ def load_plan(
 
 def run_keys(arguments: list[str]) -> list[str]:
     """Those of the ``arguments`` that are keys of a run."""
-    return [argument for argument in arguments if _key(argument) not in _own_keys() | {"hardware.remeasure"}]
-
-
-def _own_keys() -> set[str]:
-    return {field.name for field in fields(PlanConfig)}
+    return [argument for argument in arguments if _key(argument) not in _OWN_KEYS]
 
 
 def _key(argument: str) -> str:
@@ -97,7 +91,8 @@ def _key(argument: str) -> str:
 
 
 def _listed(argument: str) -> str:
-    """``nproc=1,2`` as Hydra writes a list: ``nproc=[1,2]``."""
+    """``nproc=1,2`` as Hydra writes a list: ``nproc=[1,2]``, and ``hardware.remeasure`` as the key of the file."""
+    argument = argument.replace("hardware.remeasure=", "remeasure=", 1)
     key, _, value = argument.partition("=")
     return f"{key}=[{value}]" if key in _LISTS and value and value != "null" and not value.startswith("[") else argument
 
@@ -119,7 +114,9 @@ def _given(plan: PlanConfig) -> list[str]:
     return [key for key in (*_NUMBERS, "num_users") if getattr(plan, key) is not None]
 
 
-def _check_numbers(plan: PlanConfig, run: Config) -> None:
+def _check_run(plan: PlanConfig, run: Config) -> None:
+    """Refuse numbers that are no graph of the ``run``; of a scheme of the user's own, what is known of 1D and 1.5D
+    alone."""
     given, finds_links = _given(plan), takes_links(run.task)
     needed = [key for key in _NUMBERS if not (finds_links and key == "num_classes")]  # task.channels, in its place
     missing = [key for key in needed if key not in given]
@@ -133,10 +130,6 @@ def _check_numbers(plan: PlanConfig, run: Config) -> None:
         raise ConfigError("num_users is read by tasks that find links alone: choose task=link_ranking or leave it out")
     if plan.num_users is not None and not 0 < plan.num_users < (plan.num_nodes or 0):
         raise ConfigError(f"num_users={plan.num_users} leaves no user or no item among num_nodes={plan.num_nodes}")
-
-
-def _check_own_scheme(plan: PlanConfig, run: Config) -> None:
-    """Refuse what is only known of 1D and 1.5D."""
     if not is_own(run.scheme):
         return
     of_own = f"scheme={run.scheme['name']} is planned by running its program"
@@ -155,13 +148,6 @@ def _graph(plan: PlanConfig, run: Config) -> GraphStatistics:
         both_directions = plan.symmetric or plan.num_users is not None
         links = LinkFacts(num_nodes, plan.num_users, num_edges // 2 if both_directions else num_edges)
         num_classes = build_task(run.task, LabelFacts(1), links).num_outputs
-    return GraphStatistics(
-        num_nodes=num_nodes,
-        nnz=num_edges + (num_nodes if run.self_loops else 0),
-        num_features=num_features,
-        num_classes=num_classes,
-        num_train=num_nodes if plan.num_train is None else plan.num_train,
-        symmetric=plan.symmetric,
-        pattern=run.optimizations.fold_normalization,
-        links=links,
-    )
+    nnz, num_train = num_edges + run.self_loops * num_nodes, num_nodes if plan.num_train is None else plan.num_train
+    numbers, pattern = (num_nodes, nnz, num_features, num_classes, num_train), run.optimizations.fold_normalization
+    return GraphStatistics(*numbers, symmetric=plan.symmetric, pattern=pattern, links=links)

@@ -5,29 +5,26 @@ the buffers of the exchange. Estimated, since only a GPU knows them: CUDA and NC
 CUDA graph, and the parts of the product X^T G.
 """
 
+import functools
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from fullgnn.config import Config, RuntimeConfig
-from fullgnn.costs.hardware import Hardware, load_hardware
-from fullgnn.costs.predict import block_bytes, fewest_pieces, heaviest_rank
+from fullgnn.costs.predict import block_bytes, fewest_pieces, heaviest_trace
 from fullgnn.costs.statistics import PlannedJob
-from fullgnn.costs.trace import Gemm, Trace, trace_epoch
+from fullgnn.costs.trace import Gemm, Trace
 from fullgnn.distributed import World
 from fullgnn.engine.aggregate import OFFLOAD_SHARE
 from fullgnn.engine.checks import replay_for
 from fullgnn.errors import ConfigError
 from fullgnn.kernels.dense.host_rows import CHUNK_BYTES
-from fullgnn.kernels.support.aligned import aligned_stride, pads_rows
+from fullgnn.kernels.support.aligned import aligned_stride
 from fullgnn.kernels.support.tuning import PARTS_BYTES, DenseTuning
 from fullgnn.telemetry.screen import num_bytes
 
 log = logging.getLogger(__name__)
-
-GPU_PROFILE = "h200x8"
-"""The profile whose rates count on GPUs that have not been measured."""
 
 CUDA_BYTES = 600 << 20
 """Bytes that CUDA itself takes in a process: its context, and the code of kernels. Estimated, not measured."""
@@ -56,11 +53,6 @@ class MemoryNeed:
     def fits(self) -> bool:
         return self.total <= self.available
 
-    @property
-    def fits_eagerly(self) -> bool:
-        """Whether it fits without a CUDA graph."""
-        return self.total - self.bytes_of[EVALUATION] <= self.available
-
     def text(self) -> str:
         """The report in one line."""
         parts = [f"{name} {num_bytes(count)}" for name, count in self.bytes_of.items() if count]
@@ -87,7 +79,7 @@ def advise(need: MemoryNeed, cfg: Config, world: World) -> None:
     Raises:
         ConfigError: one line with the numbers and what would help; a warning with ``runtime.check_memory=false``.
     """
-    if need.fits_eagerly:
+    if need.total - need.bytes_of[EVALUATION] <= need.available:  # it fits without a CUDA graph
         log.warning(
             "an evaluation may not fit beside the CUDA graph of a step (%s): if it does not, set"
             " runtime.cuda_graph=never",
@@ -111,19 +103,17 @@ def advise(need: MemoryNeed, cfg: Config, world: World) -> None:
 
 def memory_need(job: PlannedJob, world: World, runtime: RuntimeConfig, available: int) -> MemoryNeed:
     """What the rank that multiplies most needs; where rows travel packed, in the fewest pieces that fit."""
-    profile = replace(load_hardware(GPU_PROFILE, runtime), device=world.device.type)
-    if not job.grid.packs:
-        return _need(job, world, runtime, profile, available)
-    return fewest_pieces(job, lambda packed: _need(packed, world, runtime, profile, available))
+    need = functools.cache(lambda job: _need(job, world, runtime, available))
+    return need(fewest_pieces(job, lambda packed: need(packed).fits) if job.grid.packs else job)
 
 
-def _need(job: PlannedJob, world: World, runtime: RuntimeConfig, profile: Hardware, available: int) -> MemoryNeed:
-    trace = trace_epoch(job, heaviest_rank(job), pads_rows(world.device))
+def _need(job: PlannedJob, world: World, runtime: RuntimeConfig, available: int) -> MemoryNeed:
+    trace = heaviest_trace(job, world.device)
     pieces = [product.pieces for product in job.products.values()]
     alone = job.grid.num_ranks == 1 or world.backend != "nccl"
     num_communicators = 0 if alone else 1 + (job.grid.replication > 1)  # of all ranks; of the replicas of a block row
     bytes_of = {
-        BLOCKS: block_bytes(job, trace, profile),
+        BLOCKS: block_bytes(job, trace, world.device.type),
         STEP: trace.peak_tensor_bytes - trace.buffer_bytes - _offloaded_bytes(job, trace, available),
         BUFFERS: trace.buffer_bytes,
         CUDA: CUDA_BYTES,
@@ -147,7 +137,7 @@ def _evaluation_bytes(job: PlannedJob, trace: Trace, world: World, runtime: Runt
     if replay_for(runtime.cuda_graph, world).make_graph is None or job.links is not None:
         return 0
     widths = [gemm.n for gemm in trace.gemms if gemm.m >= gemm.k]
-    widths += [product.source_bytes // job.dtype.itemsize for product in trace.products]
+    widths += [product.reads.sources for product in trace.products]
     stride = aligned_stride(world.device, max(widths, default=0), job.dtype)
     return 2 * int(job.num_own_rows.max()) * stride * job.dtype.itemsize
 

@@ -8,7 +8,6 @@ import json
 import logging
 import math
 import re
-import typing
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -35,7 +34,11 @@ DEFAULT_CACHE = "~/.cache/fullgnn"
 
 WHOLE, SMALL = "", "small"
 """What is measured of this machine: all of it, or, as the beginning of a name, the part that a small graph needs; see
-``effort.py``."""
+``measure.needed_part``."""
+
+NeededPart = Callable[[], str]
+"""Tells which part of this machine is needed. It may load a graph, so it is asked only where no profile of the whole
+machine is kept."""
 
 EDGE_ROW_BYTES = 4 * (64 + 8)
 """Bytes of a row in the passes over edges that are measured: 8 heads of 8 float32, and their logits."""
@@ -111,16 +114,12 @@ class Hardware:
         return min(self.gather)
 
     def gather_rate(self, table_bytes: float) -> float:
-        """``gather`` for a table of any size: on straight lines between the logarithms, level beyond the ends."""
-        return _interpolated(self.gather, table_bytes)
+        """``gather`` for a table of any size."""
+        return interpolated(self.gather, table_bytes)
 
     def gather_s_per_byte(self, table_bytes: float, locality: float) -> float:
         """Seconds for a byte of rows that are gathered from a table, in an order that has this ``locality``."""
         return locality / self.gather_rate(1) + (1 - locality) / self.gather_rate(table_bytes)
-
-    def edge_rate(self, table_bytes: float) -> float:
-        """``edge_gather`` for a table of any size, as ``gather_rate``."""
-        return _interpolated(self.edge_gather, table_bytes)
 
     def link(self, collective: str, world_size: int) -> Link:
         """The link of a ``collective``, as the meter names it, in a job of ``world_size`` ranks.
@@ -142,17 +141,8 @@ class Hardware:
         return link
 
 
-def whole_machine() -> str:
-    """``WHOLE``, for callers that have no graph."""
-    return WHOLE
-
-
 def load_hardware(
-    name: str,
-    runtime: RuntimeConfig,
-    nproc: int = 1,
-    remeasure: bool = False,
-    needed_part: Callable[[], str] = whole_machine,
+    name: str, runtime: RuntimeConfig, nproc: int = 1, remeasure: bool = False, needed: NeededPart = lambda: WHOLE
 ) -> Hardware:
     """Read the profile ``name``: a choice of ``conf/hardware/``, a file ``*.yaml`` of the same keys, or ``auto``.
 
@@ -161,14 +151,13 @@ def load_hardware(
 
     Args:
         remeasure: whether ``auto`` is measured also if a profile is kept, which is replaced.
-        needed_part: see ``kept_or_needed``.
 
     Raises:
         ConfigError: there is no such profile, or it is wrong.
         WorkerError: it could not be measured.
     """
     if name == "auto":
-        kept, part = kept_or_needed(runtime, nproc, needed_part, remeasure)
+        kept, part = kept_or_needed(runtime, nproc, needed, remeasure)
         return kept or _measured_by_new_ranks(runtime, nproc, part)
     if not name.endswith(".yaml") and name not in choices("hardware"):
         known = ", ".join(["auto", *choices("hardware")])
@@ -181,19 +170,17 @@ def load_hardware(
 
 
 def kept_or_needed(
-    runtime: RuntimeConfig, nproc: int, needed_part: Callable[[], str], remeasure: bool = False
+    runtime: RuntimeConfig, nproc: int, needed: NeededPart, remeasure: bool = False
 ) -> tuple[Hardware | None, str]:
     """The profile that is kept of this machine and serves, or None and the part of the machine to measure. The log then
     says how long that takes, and where the profile is kept.
 
     Args:
-        needed_part: tells which part is needed. It may load a graph, so it is asked only where no profile of the whole
-            machine is kept.
         remeasure: whether no profile serves that is kept.
     """
     kept, part = None if remeasure else cached_hardware(runtime, nproc), WHOLE
     if kept is None and not remeasure:
-        part = needed_part()
+        part = needed()
         kept = None if part == WHOLE else cached_hardware(runtime, nproc, part)
     if kept is None:
         effort = "this machine, 10 to 20 s," if part == WHOLE else "what a small graph needs of this machine, 1 to 3 s,"
@@ -258,9 +245,8 @@ def cache_path(runtime: RuntimeConfig, nproc: int, part: str = WHOLE) -> Path:
     folder = Path(DEFAULT_CACHE if runtime.cache_dir is None else runtime.cache_dir).expanduser().absolute()
     num_gpus = torch.cuda.device_count() if runtime.device != "cpu" else 0
     here = machine(torch.device("cuda", 0) if num_gpus else torch.device("cpu"))
-    units = f"{here['cpu']} {here['num_cores']} cores"
-    if num_gpus:
-        units = f"{here['gpu']} {num_gpus} gpus {runtime.backend}"
+    gpus, cores = f"{here['gpu']} {num_gpus} gpus {runtime.backend}", f"{here['cpu']} {here['num_cores']} cores"
+    units = gpus if num_gpus else cores
     name = re.sub(r"[^a-z0-9]+", "-", f"{units} {nproc}x{num_threads(runtime, nproc)} {part}".strip().lower())
     return folder / "hardware" / f"{name}.yaml"
 
@@ -280,7 +266,7 @@ def read_hardware(path: Path) -> Hardware:
         merged = OmegaConf.merge(Hardware, as_text(values))
         if missing := sorted(OmegaConf.missing_keys(merged)):
             raise ConfigError(f"the profile lacks {', '.join(missing)}")
-        profile = typing.cast(Hardware, OmegaConf.to_object(merged))
+        profile: Any = OmegaConf.to_object(merged)
         return replace(profile, **{key: restored(value) for key, value in vars(profile).items()})
     except OmegaConfBaseException as error:
         raise ConfigError(f"{path}: {restored(explain_keys(error, Hardware))}") from error
@@ -301,6 +287,8 @@ def _check_positive(numbers: Mapping[str, float]) -> None:
             raise ConfigError(f"{key}={value} is not possible: it takes a positive number")
 
 
-def _interpolated(rates: Mapping[int, float], table_bytes: float) -> float:
+def interpolated(rates: Mapping[int, float], table_bytes: float) -> float:
+    """One of the ``rates`` by bytes, for any number of bytes: on straight lines between the logarithms, level beyond
+    the ends."""
     sizes, known = zip(*sorted(rates.items()))
     return math.exp(np.interp(math.log(max(table_bytes, 1)), np.log(sizes), np.log(known)))

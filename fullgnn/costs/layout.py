@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fullgnn.schemes.options import Grid
-from fullgnn.schemes.product_layout import BROADCAST, HALO, WHOLE, ProductLayout, rank_sums, stage_nnz, stage_sources
+from fullgnn.schemes.product_layout import BROADCAST, HALO, WHOLE, ProductLayout, rank_sums, stage_nnz
 
 
 class PlannedBlocks(NamedTuple):
@@ -47,7 +47,7 @@ class PlannedLayout(ProductLayout):
     @property
     def rank_nnz(self) -> np.ndarray:
         """(b, r) non-zeros that each rank multiplies."""
-        return rank_sums(stage_nnz(self.nnz, self.stage_order), self.stages)
+        return self._sum_by_rank(self.nnz)
 
     @property
     def steps(self) -> np.ndarray:
@@ -70,13 +70,10 @@ class PlannedLayout(ProductLayout):
         Unless rows travel packed, the last one is cut into the slices of the replicas. Where other ranks' rows arrive
         in ``pieces``, the blocks of a group of stages are one, and so are those of the rows that the rank itself holds.
         """
-        stages, num_rows = self.stages[replica], self.out_rows.block_size(part)
+        num_rows, read = self.out_rows.block_size(part), self.rows_read(self.halo)[part].sum(axis=1)
         groups: dict[int, list[tuple[int, int]]] = {}  # columns and non-zeros
-        for place, stage in enumerate(stages):
-            source = self.source(part, stage)
-            nnz, num_cols = int(self.nnz[part, source]), self.in_rows.block_size(source)
-            if self.halo is not None and self.transports[part, source] == HALO:
-                num_cols = int(self.halo[part, source].sum())
+        for place, source in enumerate(self.sources(part, replica)):
+            nnz, num_cols = int(self.nnz[part, source]), int(read[source])
             group = place if self.pieces is None else self.pieces.groups[place]
             if self.pieces is not None and source == part:
                 own = nnz // self.in_rows.num_slices
@@ -115,11 +112,7 @@ class PlannedLayout(ProductLayout):
         broadcast = blocks * (self.transports == BROADCAST)
         np.fill_diagonal(broadcast, 0)
         exchanged = blocks * ((self.transports == WHOLE) | (self.transports == HALO))
-        return {
-            "broadcast": self._sum_by_rank(broadcast),
-            "exchange": self._sum_by_rank(exchanged),
-            "gather": gathered,
-        }
+        return {"broadcast": self._sum_by_rank(broadcast), "exchange": self._sum_by_rank(exchanged), "gather": gathered}
 
     def bytes_received(self, move: Move) -> dict[str, np.ndarray]:
         """Count, for each collective, the (b, r) int64 bytes that each rank receives in a ``move``, as the meter counts
@@ -166,10 +159,9 @@ class PlannedLayout(ProductLayout):
         for replica, stages in enumerate(self.stages):
             replica_of[stages] = replica
         readers = np.empty((self.num_parts, self.num_parts), np.int64)
-        np.put_along_axis(readers, stage_sources(self.num_parts, self.stage_order), replica_of[None, :], axis=1)
+        np.put_along_axis(readers, self.stage_sources, replica_of[None, :], axis=1)
         return readers
 
     def _sum_by_rank(self, blocks: np.ndarray) -> np.ndarray:
         """Sum a (b, b) quantity by block row and block column over the blocks that each rank multiplies: (b, r)."""
-        by_stage = np.take_along_axis(blocks, stage_sources(self.num_parts, self.stage_order), axis=1)
-        return rank_sums(by_stage, self.stages)
+        return rank_sums(stage_nnz(blocks, self.stage_order), self.stages)

@@ -12,7 +12,6 @@ That a negative is none of the partners of its owner is left out: it is seldom o
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -35,9 +34,7 @@ NUMBERS_TO_FIND = 10
 class PlannedLinks:
     """The draws of an epoch. A *holder* is a slice of a block row: a rank, or the replicas that hold the same rows."""
 
-    facts: LinkFacts
-    num_steps: int
-    width: int  # pairs of nodes that are scored for a draw: 1 and the negatives
+    task: LinkTask
     replication: int
     draws: np.ndarray  # (b, m) int64, of each holder in an epoch
     rows: np.ndarray  # (b * m, b * m) float64, rows that a holder reads of another in all steps, its own included
@@ -56,14 +53,14 @@ class PlannedLinks:
         wanted, own = self.of_ranks(self.rows.sum(axis=1)), np.diag(self.rows)
         fetched = self.of_ranks(self.rows.sum(axis=1) - own)  # rows of other ranks
         served = self.of_ranks(self.rows.sum(axis=0) - own)  # own rows that others read, whose gradients come back
-        candidates, num_kept = self.facts.candidates, -(-self.facts.num_nodes // size)
+        candidates, num_kept = self.task.links.candidates, -(-self.task.links.num_nodes // size)
         bounds = np.clip(np.arange(size + 1) * num_kept, candidates.start, candidates.stop)
         kept = np.diff(bounds).reshape(wanted.shape) / len(candidates)  # share of the candidates whose places it keeps
         asked, answers = kept * (wanted.sum() - wanted) * 8, (1 - kept) * wanted * 16
         received = {
             "exchange": fetched * row_bytes,
             "push": served * row_bytes,
-            "ids": asked + answers + served * 8 + 16 * self.num_steps * (size - 1),
+            "ids": asked + answers + served * 8 + 16 * self.task.num_steps * (size - 1),
             "all_reduce": np.full(wanted.shape, 2 * (size - 1) * 8 // size),  # the largest request
         }
         return {name: np.rint(counts).astype(np.int64) for name, counts in received.items()}
@@ -73,13 +70,10 @@ class PlannedLinks:
         return replace(self, draws=np.rint(self.draws * factor).astype(np.int64), rows=self.rows * factor)
 
 
-class _Pairs(NamedTuple):
-    """How the training pairs lie on the holders of the rows."""
-
-    draws: np.ndarray  # (b * m,) of an epoch, by holder
-    held: np.ndarray  # (b * m,) candidates among the rows of each holder
-    rows: Callable[[float], np.ndarray]
-    """(b * m, b * m) rows of partners of training pairs, expected in a step that draws this share of the pairs."""
+_Pairs = tuple[np.ndarray, np.ndarray, Callable[[float], np.ndarray]]
+"""How the training pairs lie on the holders of the rows: (b * m,) the draws of an epoch, (b * m,) the candidates among
+the rows of each holder, and (b * m, b * m) the rows of partners of training pairs, expected in a step that draws a
+share of the pairs."""
 
 
 def planned_links(
@@ -92,22 +86,26 @@ def planned_links(
             evenly over the rows.
     """
     facts = task.links
-    pairs = _random_pairs(facts, rows) if prepared is None else _counted_pairs(facts, rows, prepared)
-    num_holders, num_candidates = len(pairs.draws), max(1, len(facts.candidates))
+    draws, held, rows_of_pairs = _pairs(facts, rows, prepared)
+    num_holders, num_candidates = len(draws), max(1, len(facts.candidates))
     expected = np.zeros((num_holders, num_holders))
     for size, times in zip(*np.unique(batch_sizes(facts.num_train, task.batch_size), return_counts=True)):
         share = size / max(1, facts.num_train)
-        unnamed = np.exp(-pairs.draws * share * task.num_negatives / num_candidates)[:, None]  # by any negative
-        expected += times * (pairs.held * (1 - unnamed) + unnamed * pairs.rows(share))
-    by_part = np.rint(pairs.draws).astype(np.int64).reshape(-1, rows.num_slices)
-    return PlannedLinks(facts, task.num_steps, 1 + task.num_negatives, replication, by_part, expected)
+        unnamed = np.exp(-draws * share * task.num_negatives / num_candidates)[:, None]  # by any negative
+        expected += times * (held * (1 - unnamed) + unnamed * rows_of_pairs(share))
+    by_part = np.rint(draws).astype(np.int64).reshape(-1, rows.num_slices)
+    return PlannedLinks(task, replication, by_part, expected)
 
 
-def _counted_pairs(facts: LinkFacts, rows: RowDistribution, prepared: PreparedGraph) -> _Pairs:
-    num_nodes, num_holders, parts = rows.total, rows.bounds[:, 1:].size, list(prepared.parts())
+def _pairs(facts: LinkFacts, rows: RowDistribution, prepared: PreparedGraph | None) -> _Pairs:
+    sizes = np.diff(rows.bounds, axis=1).ravel()
+    if prepared is None:
+        share_of, num_candidates = sizes / max(1, rows.total), len(facts.candidates)
+        draws, expected = facts.num_train * share_of, num_candidates * share_of
+        return draws, expected, lambda share: -np.expm1(-share * draws / num_candidates)[:, None] * expected
+    num_nodes, num_holders, parts = rows.total, len(sizes), list(prepared.parts())
     holder = np.empty(num_nodes, np.int64)  # by original id
-    node_id = np.concatenate([part.node_id for part in parts])
-    holder[node_id] = np.repeat(np.arange(num_holders), np.diff(rows.bounds, axis=1).ravel())
+    holder[np.concatenate([part.node_id for part in parts])] = np.repeat(np.arange(num_holders), sizes)
     train = [part.pairs["train"] for part in parts]
     owner = np.concatenate([np.repeat(holder[part.node_id], np.diff(own.indptr)) for part, own in zip(parts, train)])
     keys = np.sort(owner * num_nodes + np.concatenate([own.ids for own in train]))
@@ -120,14 +118,7 @@ def _counted_pairs(facts: LinkFacts, rows: RowDistribution, prepared: PreparedGr
         return drawn.reshape(num_holders, num_holders)
 
     held = np.bincount(holder[facts.candidates.start : facts.candidates.stop], minlength=num_holders)
-    return _Pairs(np.bincount(owner, minlength=num_holders), held, rows_of_pairs)
-
-
-def _random_pairs(facts: LinkFacts, rows: RowDistribution) -> _Pairs:
-    share_of = np.diff(rows.bounds, axis=1).ravel() / max(1, rows.total)
-    num_candidates = len(facts.candidates)
-    draws, held = facts.num_train * share_of, num_candidates * share_of
-    return _Pairs(draws, held, lambda share: -np.expm1(-share * draws / num_candidates)[:, None] * held)
+    return np.bincount(owner, minlength=num_holders), held, rows_of_pairs
 
 
 class MadeUpDirectory(Directory):
@@ -145,24 +136,25 @@ def made_up_step(links: PlannedLinks, context: RankContext) -> Step:
     it is a piece of the draws of an epoch."""
     holder = context.replica if links.draws.shape[1] > 1 else 0
     place, size = context.part * links.draws.shape[1] + holder, context.world.size
-    num_scores, wanted = int(links.draws[context.part, holder]) * links.width, links.rows.sum(axis=1)
+    num_steps, width = links.task.num_steps, 1 + links.task.num_negatives  # pairs of nodes that are scored for a draw
+    num_scores, wanted = int(links.draws[context.part, holder]) * width, links.rows.sum(axis=1)
 
     def of_step(count: float) -> Tensor:
         numbers = torch.zeros(round(count), dtype=torch.int64, device=context.device)
-        return numbers[: len(numbers) // links.num_steps]
+        return numbers[: len(numbers) // num_steps]
 
     def by_rank(count: float) -> list[Tensor]:
         of_others = iter(of_step(count).tensor_split(size - 1))
         return [of_step(0) if rank == context.rank else next(of_others) for rank in range(size)]
 
-    scored = num_scores // links.num_steps // links.width * links.width
+    scored = num_scores // num_steps // width * width
     owner, partner = of_step(num_scores)[:scored], of_step(num_scores)[:scored]
     request = None
     if size > 1:
         torch.zeros(NUMBERS_TO_FIND * round(wanted[place]), dtype=torch.int64)  # until the rows of all steps are found
         held, rows_for = by_rank(wanted[place]), by_rank(links.rows[:, place].sum())
-        most = max(round(wanted.max()) // links.num_steps, *map(len, rows_for))
+        most = max(round(wanted.max()) // num_steps, *map(len, rows_for))
         request = StepRequest(held, rows_for, [0] * size, most)
         if not any(map(len, held)):  # of a few sampled rows: there is no row that a pair could name
             owner, partner = owner[:0], partner[:0]
-    return Step(owner, partner, request, max(1, links.facts.num_train // links.num_steps))
+    return Step(owner, partner, request, max(1, links.task.links.num_train // num_steps))

@@ -13,6 +13,10 @@ Every time is that of the slowest rank, the median over rounds; before a round a
 
 In a round in shared memory each rank copies its rows to its slot, and waits until the rows of the others are there.
 Reading these rows is part of the product, and of its gather rate. A rank receives what all others have written.
+
+Measuring all this takes longer than many trainings of a small graph. Such a graph reads small tables only, and shorter
+measurements of these give the same rates within the noise of a machine. Passes over edges one by one, and draws of
+pairs, are measured only for runs that have them: compiling their kernels takes longer than measuring them.
 """
 
 import functools
@@ -29,24 +33,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.config import RuntimeConfig
-from fullgnn.costs.effort import DRAWS, EDGES
-from fullgnn.costs.hardware import (
-    BUSY,
-    EDGE_ROW_BYTES,
-    WHOLE,
-    Hardware,
-    Link,
-    keep_hardware,
-    kept_or_needed,
-    warn_if_busy,
-    whole_machine,
-    write_hardware,
-)
+from fullgnn.config import Config, RuntimeConfig
+from fullgnn.costs import hardware as profiles
+from fullgnn.costs.hardware import EDGE_ROW_BYTES, SMALL, WHOLE, Hardware, Link, NeededPart
+from fullgnn.costs.statistics import GraphStatistics
 from fullgnn.distributed import Axis, SharedSlots, World, broadcast_object, can_share_memory, from_rank0, init_world
 from fullgnn.distributed.command import run_command
 from fullgnn.distributed.mesh import num_cores
 from fullgnn.errors import UnsupportedError
+from fullgnn.graph import Graph
 from fullgnn.graph.links import LinkFacts, Lists
 from fullgnn.kernels.dense.dense import matmul
 from fullgnn.kernels.edges.attention import attend
@@ -54,6 +49,9 @@ from fullgnn.kernels.edges.attention_stage import AttentionStage
 from fullgnn.kernels.edges.softmax_state import SoftmaxState
 from fullgnn.kernels.spmm import AutoKernel, LocalCSR
 from fullgnn.kernels.support.process import keep_freed_memory, return_freed_memory
+from fullgnn.nn.contract import block_request, trial_model
+from fullgnn.prepare.source import loaded_dataset
+from fullgnn.tasks import takes_links
 from fullgnn.tasks.draws import TRAINING, draw, stream_key
 from fullgnn.telemetry import machine
 from fullgnn.telemetry.machine import forget_peak_process_bytes
@@ -95,47 +93,64 @@ class Sizes:
 
 
 SMALL_SIZES = Sizes(
-    tables=(MIB // 2, 4 * MIB, 16 * MIB),
-    num_edges=200_000,
-    num_rows=10_000,
-    messages=(64 << 10, MIB),
-    round_s=0.005,
-    num_rounds=7,
+    Sizes.tables[:3], num_edges=200_000, num_rows=10_000, messages=(64 << 10, MIB), round_s=0.005, num_rounds=7
 )
-"""For graphs that are small by ``effort.py``: tables that hold their rows, and about a tenth of the work."""
+"""For small graphs, see ``needed_part``: tables that hold their rows, and about a tenth of the work."""
+
+
+MOST_NNZ = 1_000_000
+"""Non-zeros of a small graph at most: an epoch takes some 10 ms."""
+MOST_TABLE_BYTES = SMALL_SIZES.tables[-1]
+"""Bytes of the hidden features of a small graph at most."""
+
+EDGES, DRAWS = "edges", "draws"
+"""The words in the name of a part that includes the work on single edges, and on pairs that are drawn."""
+
+
+def needed_part(cfg: Config, graph: Graph | GraphStatistics | None = None) -> str:
+    """The part of this machine that the prediction of a run needs: ``WHOLE``, or a name that begins with ``SMALL``.
+
+    Args:
+        graph: None: that of ``cfg.dataset``, which this process loads and keeps.
+    """
+    graph = loaded_dataset(cfg.dataset) if graph is None else graph
+    nnz = graph.nnz if isinstance(graph, GraphStatistics) else graph.num_edges
+    row_bytes = max(1, cfg.model.get("hidden_channels", 1)) * getattr(torch, cfg.runtime.dtype).itemsize
+    if nnz > MOST_NNZ or graph.num_nodes * row_bytes > MOST_TABLE_BYTES:
+        return WHOLE
+    reads_edges = block_request(trial_model(cfg), cfg.optimizations).edges
+    parts = [SMALL, *([EDGES] if reads_edges else []), *([DRAWS] if takes_links(cfg.task) else [])]
+    return "-".join(parts)
 
 
 def sizes_of(part: str) -> Sizes:
-    """What is measured for a ``part`` of the machine; see ``effort.py``."""
+    """What is measured for a ``part`` of the machine; see ``needed_part``."""
     return Sizes() if part == WHOLE else replace(SMALL_SIZES, edges=EDGES in part, draws=DRAWS in part)
 
 
 def measured_hardware(
-    world: World,
-    runtime: RuntimeConfig,
-    remeasure: bool = False,
-    needed_part: Callable[[], str] = whole_machine,
+    world: World, runtime: RuntimeConfig, remeasure: bool = False, needed: NeededPart = lambda: WHOLE
 ) -> Hardware:
     """This machine's profile inside a job: the one that was kept, or one that is measured and kept now. Called on every
     rank. The memory of measuring does not count in the peak of the process.
 
     Args:
         remeasure: whether it is measured also if a profile is kept, which is replaced.
-        needed_part: see ``kept_or_needed``; called on rank 0.
+        needed: called on rank 0.
 
     Raises:
-        FullGNNError: of ``needed_part``; the same on every rank.
+        FullGNNError: of ``needed``; the same on every rank.
     """
-    wanted = runtime, world.size, needed_part, remeasure
-    profile, part = broadcast_object(from_rank0(lambda: kept_or_needed(*wanted)))
+    wanted = runtime, world.size, needed, remeasure
+    profile, part = broadcast_object(from_rank0(lambda: profiles.kept_or_needed(*wanted)))
     if profile is None:
         profile = measure(world, sizes_of(part))
         if world.rank == 0:
-            keep_hardware(profile, runtime, world.size, part)
+            profiles.keep_hardware(profile, runtime, world.size, part)
         return_freed_memory()
         forget_peak_process_bytes()
     if world.rank == 0:
-        warn_if_busy(profile, "scheme.remeasure=true")
+        profiles.warn_if_busy(profile, "scheme.remeasure=true")
     return profile
 
 
@@ -152,39 +167,38 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:
     keep_freed_memory()  # as training does
     device, clock = world.device, JobClock(world.device, world.size, sizes.round_s, sizes.num_rounds)
     memory_bytes, cache_bytes = machine.memory_bytes(device) // world.ranks_per_device, _cache_bytes(world)
-    copy_bytes_per_s = copy_rate(device, COPY_CACHES * cache_bytes, clock.seconds)
     x = torch.rand(sizes.num_rows, IN_CHANNELS, device=device)
     weight, number = torch.rand(IN_CHANNELS, OUT_CHANNELS, device=device), torch.ones(1, device=device)
-    gemm_flops_per_s = 2 * x.numel() * OUT_CHANNELS / clock.seconds(lambda: matmul(x, weight))
-    op_s = clock.seconds(lambda: torch.add(number, number))
     tables = [table for table in sizes.tables if table <= MEMORY_SHARE * memory_bytes]
-    gather = {table: _gather_rate(clock, world, table, sizes.num_edges) for table in tables}
-    edge_tables = tables if sizes.edges else []
-    edge_gather = {table: _edge_gather_rate(clock, world, table, sizes.num_edges // 4) for table in edge_tables}
-    # Ranks that take turns on the cores keep each other busy, and no other machine is quieter.
-    takes_turns = device.type == "cpu" and world.local_size * torch.get_num_threads() > num_cores()
-    busy = clock.spread > BUSY_SPREAD and not takes_turns
-    if busy and world.rank == 0:
-        log.warning("the machine is busy: one work took %.1f times as long as it can", clock.spread)
-    here = machine.hardware(device)
-    processor, ranks = here["gpu"] or here["cpu"], f"{world.size} ranks x {torch.get_num_threads()} threads"
-    profile = Hardware(
+    edge_tables, num_edges = tables if sizes.edges else [], sizes.num_edges
+    profile = Hardware(  # measured in this order
         name="auto",
-        source=f"measured on {processor}, {ranks}, {date.today()}" + (BUSY if busy else ""),
         device=device.type,
         ranks_per_node=world.size,
         memory_bytes=memory_bytes,
         cache_bytes=cache_bytes,
-        copy_bytes_per_s=copy_bytes_per_s,
-        gemm_flops_per_s=gemm_flops_per_s,
-        op_s=op_s,
-        gather=gather,
+        copy_bytes_per_s=copy_rate(device, COPY_CACHES * cache_bytes, clock.seconds),
+        gemm_flops_per_s=2 * x.numel() * OUT_CHANNELS / clock.seconds(lambda: matmul(x, weight)),
+        op_s=clock.seconds(lambda: torch.add(number, number)),
+        gather={table: _gather_rate(clock, world, table, num_edges) for table in tables},
+        edge_gather={table: _edge_gather_rate(clock, world, table, num_edges // 4) for table in edge_tables},
+        source=_source(clock, world),
         links=_links(clock, world, sizes.messages) if world.size > 1 else {},
         network=None,
-        edge_gather=edge_gather,
         **({"draw_s": _draw_s(clock)} if sizes.draws else {}),
     )
     return profile if world.size == 1 else broadcast_object(profile)  # the date may differ
+
+
+def _source(clock: JobClock, world: World) -> str:
+    """Where and when the profile is measured, and whether the machine is busy, of which the log warns."""
+    # Ranks that take turns on the cores keep each other busy, and no other machine is quieter.
+    takes_turns = world.device.type == "cpu" and world.local_size * torch.get_num_threads() > num_cores()
+    busy = clock.spread > BUSY_SPREAD and not takes_turns
+    if busy and world.rank == 0:
+        log.warning("the machine is busy: one work took %.1f times as long as it can", clock.spread)
+    here, ranks = machine.hardware(world.device), f"{world.size} ranks x {torch.get_num_threads()} threads"
+    return f"measured on {here['gpu'] or here['cpu']}, {ranks}, {date.today()}" + (profiles.BUSY if busy else "")
 
 
 def _gather_rate(clock: JobClock, world: World, table_bytes: int, num_edges: int) -> float:
@@ -307,7 +321,7 @@ def run(arguments: list[str]) -> None:
     with init_world(RuntimeConfig(**json.loads(runtime))) as world:
         profile = measure(world, sizes_of(part))
         if world.rank == 0:
-            write_hardware(profile, Path(path))
+            profiles.write_hardware(profile, Path(path))
 
 
 if __name__ == "__main__":

@@ -40,20 +40,22 @@ def page(
         note: a sentence on what is not planned; empty: there is none.
     """
     ranked = sorted(options, key=lambda option: (option.world_size, option.prediction.epoch_time_ms))
-    rows: dict[tuple[object, ...], list[Option]] = {}
+    varied = [key for key in _CHOICES if len({getattr(option, key) for option in ranked}) > 1]
+    lines: dict[tuple[str, ...], list[Option]] = {}
     for option in ranked:
-        others = [getattr(option, key) for key in ("world_size", "replication", *_CHOICES)]
-        rows.setdefault((*others, *_numbers(option).values()), []).append(option)
-    cells = [
-        _names(same, ranked) | _numbers(same[0]) | {"": "best" if chosen in same else ""} for same in rows.values()
-    ]
+        lines.setdefault(tuple(_cells(option, "", varied).values()), []).append(option)
+    cells, every_exchange = list[dict[str, str]](), {option.exchange for option in ranked}
+    for same in lines.values():
+        exchanges = dict.fromkeys(option.exchange for option in same)
+        exchange = "any" if 1 < len(exchanges) == len(every_exchange) else ", ".join(exchanges)
+        cells.append(_cells(same[0], exchange, varied) | {"": "best" if chosen in same else ""})
     if (named := chosen or fallback) is not None:
         heading = "Best" if chosen else "Nothing fits. The smallest that was found to"
         verdict = _with_command(heading, train_command(named, run_keys), screen)
     else:
-        verdict = "Nothing fits, on any number of ranks that was tried: choose a machine with more memory."
-        verdict = _folded(verdict, screen)
-    alone = "".join(f"; {key} {getattr(ranked[0], key)}" for key in _CHOICES if not _differ(ranked, key))
+        nothing = "Nothing fits, on any number of ranks that was tried: choose a machine with more memory."
+        verdict = _folded(nothing, screen)
+    alone = "".join(f"; {key} {getattr(ranked[0], key)}" for key in _CHOICES if key not in varied)
     header, rows_of_table = list(cells[0]), [list(row.values()) for row in cells]
     table = format_table(header, rows_of_table)
     if screen is not None:
@@ -64,9 +66,9 @@ def page(
         f"Planned, not measured: one epoch on {hardware.name} ({hardware.source}){alone}.",
         f"Memory is that of tensors, of {num_bytes(hardware.memory_bytes)} a rank; * does not fit. Received is the mean"
         " of the ranks. spmm, comm (what is not hidden) and dense are parts of the epoch, in ms.",
-        *([note] if note else []),
+        note,
     ]
-    begin = [folded(sentence, screen or WIDTH) for sentence in begin]
+    begin = [folded(sentence, screen or WIDTH) for sentence in begin if sentence]
     return "\n".join([*begin, "", table, "", verdict, _with_command("Command", command, screen)])
 
 
@@ -96,25 +98,14 @@ def train_command(option: Option, run_keys: Sequence[str]) -> str:
     return shlex.join(["python", "-m", "fullgnn.train", *kept, *chosen])
 
 
-def _names(same: list[Option], ranked: list[Option]) -> dict[str, str]:
-    """What the options of a line are called, by heading."""
-    first = same[0]
-    replicas = "" if first.replication == 1 else f" r={first.replication}"
-    varied = {key: getattr(first, key) for key in _CHOICES if _differ(ranked, key)}
-    exchanges = dict.fromkeys(option.exchange for option in same)
-    exchange = "any" if len(exchanges) > 1 and len(exchanges) == len({option.exchange for option in ranked}) else ""
-    exchange = exchange or ", ".join(exchanges)
-    return {"p": str(first.world_size), "scheme": f"{first.scheme}{replicas}", "exchange": exchange, **varied}
-
-
-def _differ(options: list[Option], key: str) -> bool:
-    return len({getattr(option, key) for option in options}) > 1
-
-
-def _numbers(option: Option) -> dict[str, str]:
-    """The numbers of a line, by heading."""
-    predicted = option.prediction
+def _cells(option: Option, exchange: str, varied: Sequence[str]) -> dict[str, str]:
+    """The cells of a line by heading: what the option is called, with the choices that are ``varied``, and numbers."""
+    predicted, replicas = option.prediction, "" if option.replication == 1 else f" r={option.replication}"
     return {
+        "p": str(option.world_size),
+        "scheme": f"{option.scheme}{replicas}",
+        "exchange": exchange,
+        **{key: getattr(option, key) for key in varied},
         "memory": num_bytes(predicted.peak_tensor_bytes) + ("" if predicted.fits else " *"),
         "received": num_bytes(sum(predicted.comm_bytes_per_epoch.values())),
         "epoch ms": f"{predicted.epoch_time_ms:.2f}",
@@ -134,8 +125,7 @@ def scaling_page(
     sizes, replications = (sorted(set(numbers)) for numbers in zip(*at))
     header = ["p", *("1D" if r == 1 else f"1.5D r={r}" for r in replications)]
     begin = f"Planned, not measured, on {hardware.name} ({hardware.source})."
-    told = [begin, note] if note else [begin]
-    lines = [*(_folded(sentence, screen) for sentence in told), ""]
+    lines = [*(_folded(sentence, screen) for sentence in (begin, note) if sentence), ""]
     cells = {place: _scaling_cells(option) for place, option in at.items()}
     for title in cells[1, 1]:
         rows = [[str(p), *(cells[p, r][title] if (p, r) in at else "-" for r in replications)] for p in sizes]

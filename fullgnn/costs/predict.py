@@ -1,12 +1,13 @@
 """Predict the time, bytes and memory of a traced epoch on a machine.
 
-    SpMM      nnz x columns numbers are gathered, at the rate of the machine for a table of a block's size; the part of
-              the reads that an order keeps in cache comes at the rate of the smallest table. A pass over edges one by
-              one is like a product (``times.py``)
-    comm      latency + bytes / bandwidth of each collective; rows of the next stage travel while this one multiplies,
-              so that of every stage but the first only what takes longer than its product is seen
-    dense     each product's arithmetic and its matrices' way through memory, neither hiding the other, and the passes
-              that are not fused into a product
+    SpMM      a product reads a row for each non-zero; a pass over edges one by one reads what its layer says of the
+              source and of the target of an edge. The bytes come at the rate of the machine for a table of a block's
+              size; the part of the reads that an order keeps in cache comes at the rate of the smallest table. In a
+              pass over edges, each row costs as much more as a row of the measured width in a table of this size
+    comm      latency + bytes / bandwidth of each collective; rows of the next stage arrive, and gradients of the last
+              one leave, while a stage is computed, so that only what takes longer than that is seen
+    dense     each product's arithmetic and its matrices' way through memory, neither hiding the other; the passes over
+              H that are not fused into a product; gradients that are added where their rows are, and copied
     other     update of the parameters; draws and scores of a task that finds links
 
 The slowest rank counts. Bytes are exact; times are those of a machine that does nothing else.
@@ -14,21 +15,36 @@ The slowest rank counts. Bytes are exact; times are those of a machine that does
 
 import bisect
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from itertools import repeat
+from typing import Any
 
 import numpy as np
 import torch
 
 from fullgnn.config import Config, build
-from fullgnn.costs.hardware import Hardware
+from fullgnn.costs.hardware import EDGE_ROW_BYTES, Hardware, Link, interpolated
 from fullgnn.costs.layout import PlannedBlocks
 from fullgnn.costs.statistics import PlannedJob
-from fullgnn.costs.times import EpochTimes, summed_bytes
-from fullgnn.costs.trace import Trace, trace_epoch
+from fullgnn.costs.trace import Pass, Trace, trace_epoch
+from fullgnn.engine.state import EXTRA
 from fullgnn.kernels.spmm.blocked import held_bytes
 from fullgnn.kernels.support.aligned import pads_rows
+from fullgnn.schemes.product_layout import BROADCAST, OWN, RowDistribution
+
+ROWS_OF_SCORE = 2 + 4
+"""Rows that the score of a pair reads or writes: its two in the forward pass; in the backward pass these again, and
+their gradients."""
+
+DENSE_PASSES = 6
+"""Passes over the rows of a rank in a step of a task that finds links: zeros for two gradients, and their sum."""
+
+ID_BYTES = 8
+"""Of the id of a winner, see ``RowReads``."""
+
+OPTIMIZER_PASSES = 7
+"""Passes of Adam over its parameters: four are read (parameter, gradient, two moments), three written."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +68,6 @@ class Prediction:
         return self.peak_tensor_bytes <= self.memory_bytes
 
 
-class _Need(Protocol):
-    @property
-    def fits(self) -> bool: ...
-
-
-Need = TypeVar("Need", bound=_Need)
-
-
 def predict(job: PlannedJob, hardware: Hardware) -> Prediction:
     """Time, bytes and memory of ``job`` on ``hardware``; the memory is that of the rank that multiplies most,
     or draws most, in its training steps.
@@ -70,66 +78,55 @@ def predict(job: PlannedJob, hardware: Hardware) -> Prediction:
     Raises:
         ConfigError: the profile lacks a link that the job needs.
     """
-    rank, padded, grid = heaviest_rank(job), pads_rows(torch.device(hardware.device)), job.grid
-    if grid.packs or (grid.fetch == "auto" and hardware.device == "cuda" and grid.num_ranks > 1 and grid.can_pack):
-        return fewest_pieces(job, lambda packed: _predict(packed, trace_epoch(packed, rank, padded), hardware))
-    trace = trace_epoch(job, rank, padded)
+    grid, device = job.grid, torch.device(hardware.device)
+    traced = functools.cache(lambda job: _predict(job, heaviest_trace(job, device), hardware))
+    if grid.packs or (grid.fetch == "auto" and device.type == "cuda" and grid.num_ranks > 1 and grid.can_pack):
+        return traced(fewest_pieces(job, lambda packed: traced(packed).fits))
+    trace = heaviest_trace(job, device)
     staged = _predict(job, trace, hardware)
     if grid.fetch != "auto" or grid.num_ranks == 1 or grid.stage_order == "broadcast":
         return staged
     at_once = job.fetching("whole")
     if _predict(at_once, trace, hardware).epoch_time_ms >= staged.epoch_time_ms:  # the memory needs another trace
         return staged
-    whole = _predict(at_once, trace_epoch(at_once, rank, padded), hardware)
-    return whole if whole.fits else staged
+    return whole if (whole := traced(at_once)).fits else staged
 
 
-def heaviest_rank(job: PlannedJob) -> int:
-    """The rank that multiplies most, or draws most, in its training steps."""
+def heaviest_trace(job: PlannedJob, device: torch.device) -> Trace:
+    """The epoch, on such a ``device``, of the rank that multiplies most, or draws most, in its training steps."""
     load = job.products["adj"].rank_nnz if job.links is None else job.links.of_ranks(job.links.draws)
-    return int(load.argmax())
+    return trace_epoch(job, int(load.argmax()), pads_rows(device))
 
 
-def fewest_pieces(job: PlannedJob, cost: Callable[[PlannedJob], Need]) -> Need:
-    """The ``cost`` of ``job`` with rows that travel packed, in the fewest pieces with which it fits. If it does not fit
-    in any, that of the most pieces, which needs least memory.
+def fewest_pieces(job: PlannedJob, fits: Callable[[PlannedJob], bool]) -> PlannedJob:
+    """``job`` with rows that travel packed, in the fewest pieces with which it ``fits``. If it does not fit in any, in
+    the most pieces, which need least memory.
 
     Each piece has all rows, half as many, and so on, to a quarter of the rows that a rank holds; or those that the user
     has chosen.
     """
-    piece_rows, of_pieces = list[int](), functools.cache(lambda rows: cost(job.fetching("packed", rows)))
-    if of_pieces(job.grid.piece_rows).fits or job.grid.piece_rows is not None:
-        return of_pieces(job.grid.piece_rows)
+    piece_rows, packed = list[int](), functools.cache(lambda rows: job.fetching("packed", rows))
+    if job.grid.piece_rows is not None or fits(packed(None)):
+        return packed(job.grid.piece_rows)
     num_rows = max(int(product.rows_by_place(product.halo).sum(axis=1).max()) for product in job.products.values())
     while num_rows > max(1, int(job.num_own_rows.max()) // 4):
         num_rows = -(-num_rows // 2)
         piece_rows.append(num_rows)
-    if not piece_rows or not of_pieces(piece_rows[-1]).fits:
-        return of_pieces(piece_rows[-1] if piece_rows else None)
-    return of_pieces(piece_rows[bisect.bisect_left(piece_rows, True, key=lambda rows: of_pieces(rows).fits)])
+    if not piece_rows or not fits(packed(piece_rows[-1])):
+        return packed(piece_rows[-1] if piece_rows else None)
+    return packed(piece_rows[bisect.bisect_left(piece_rows, True, key=lambda rows: fits(packed(rows)))])
 
 
 def _predict(job: PlannedJob, trace: Trace, hardware: Hardware) -> Prediction:
     """``predict`` for rows that arrive as the job says, in stages if it says ``auto``."""
-    times = EpochTimes(job, hardware)
-    passes = times.of_passes(trace.passes)
-    by_rank = {
-        "spmm": job.num_steps * passes.compute_s,
-        "comm": times.communication_s(trace, passes.waiting_s),
-        "dense": job.num_steps * (times.dense_s(trace) + passes.copies_s),
-        "other": times.other_s(trace),
-    }
+    by_rank = EpochTimes(job, trace, hardware).by_phase()
     fetch = job.grid.fetch if job.grid.fetch != "auto" and job.grid.num_ranks > 1 else "stages"
-    peak_bytes = trace.peak_tensor_bytes + block_bytes(job, trace, hardware)
+    peak_bytes = trace.peak_tensor_bytes + block_bytes(job, trace, hardware.device)
     return prediction_of(by_rank, received_bytes(job, trace), fetch, peak_bytes, hardware)
 
 
 def prediction_of(
-    by_rank: dict[str, np.ndarray],
-    received: dict[str, np.ndarray],
-    fetch: str,
-    peak_bytes: int,
-    hardware: Hardware,
+    by_rank: dict[str, np.ndarray], received: dict[str, np.ndarray], fetch: str, peak_bytes: int, hardware: Hardware
 ) -> Prediction:
     """What the slowest rank takes.
 
@@ -138,15 +135,10 @@ def prediction_of(
         received: bytes of each rank, by collective.
     """
     slowest = int(np.argmax(sum(by_rank.values())))
-    return Prediction(
-        hardware=hardware.name,
-        time_ms={phase: 1e3 * float(seconds.flat[slowest]) for phase, seconds in by_rank.items()},
-        comm_bytes_per_epoch={name: float(counts.mean()) for name, counts in received.items()},
-        comm_bytes_per_rank={name: counts.ravel().tolist() for name, counts in received.items()},
-        fetch=fetch,
-        peak_tensor_bytes=peak_bytes,
-        memory_bytes=hardware.memory_bytes,
-    )
+    time_ms = {phase: 1e3 * float(seconds.flat[slowest]) for phase, seconds in by_rank.items()}
+    means = {name: float(counts.mean()) for name, counts in received.items()}
+    by_collective = {name: counts.ravel().tolist() for name, counts in received.items()}
+    return Prediction(hardware.name, time_ms, means, by_collective, fetch, peak_bytes, hardware.memory_bytes)
 
 
 def received_bytes(job: PlannedJob, trace: Trace) -> dict[str, np.ndarray]:
@@ -161,23 +153,22 @@ def received_bytes(job: PlannedJob, trace: Trace) -> dict[str, np.ndarray]:
     return {collective: counts for collective, counts in total.items() if counts.any()}
 
 
-def kernel_of(cfg: Config, hardware: Hardware) -> str:
-    """The kernel that multiplies: ``auto`` is counted as what it is most like."""
-    if cfg.kernel["name"] != "auto":
-        return cfg.kernel["name"]
-    if hardware.device == "cpu":
+def kernel_of(cfg: Config, device: str) -> str:
+    """The kernel that multiplies on such a ``device``: ``auto`` is counted as what it is most like."""
+    name = cfg.kernel["name"]
+    if name == "auto" and device == "cpu":
         return build(cfg.kernel).name_for(torch.device("cpu"), getattr(torch, cfg.runtime.dtype))
-    return "csr"
+    return "csr" if name == "auto" else name
 
 
-def block_bytes(job: PlannedJob, trace: Trace, hardware: Hardware) -> int:
-    """Bytes of the blocks of the adjacency on ``trace.rank``: those of products in the form that their kernel wants,
-    and the edges that are read one by one.
+def block_bytes(job: PlannedJob, trace: Trace, device: str) -> int:
+    """Bytes of the blocks of the adjacency on ``trace.rank``: those of products in the form that their kernel wants on
+    such a ``device``, and the edges that are read one by one.
 
     What tile32 and packed take of the rows is counted as csr would take: it depends on the tiles. What edges take of
     the rows is part of the trace.
     """
-    itemsize, symmetric, kernel = job.dtype.itemsize, job.graph.symmetric, kernel_of(job.cfg, hardware)
+    itemsize, symmetric, kernel = job.dtype.itemsize, job.graph.symmetric, kernel_of(job.cfg, device)
     value_bytes, total = 0 if job.graph.pattern else itemsize, 0.0
     matrices = trace.request.propagations
     num_matrices = len({matrix.self_loops for matrix in matrices} if job.graph.pattern else {*matrices})
@@ -185,8 +176,8 @@ def block_bytes(job: PlannedJob, trace: Trace, hardware: Hardware) -> int:
         if name == "adj_t" and symmetric:
             continue  # the blocks of ``adj`` serve both
         names = ("adj", "adj_t") if name == "adj" and symmetric else (name,)
-        row_bytes = {product.source_bytes for product in trace.products if product.name in names}
-        in_both_orders = name in trace.transposed or hardware.device == "cuda"
+        row_bytes = {product.reads.sources * itemsize for product in trace.products if product.name in names}
+        in_both_orders = name in trace.transposed or device == "cuda"
         weight_bytes = itemsize if job.graph.weighted else 0
         edge_bytes = 4 + weight_bytes + (8 + weight_bytes if in_both_orders else 0)
         for block in layout.blocks(*job.grid.place(trace.rank)):
@@ -209,3 +200,195 @@ def held_by_kernel(kernel: str, block: PlannedBlocks, value_bytes: int, row_byte
     if kernel == "torch":
         return 4 * (block.num_rows + 1) + block.nnz * (4 + itemsize)
     return 12 * block.num_rows + block.nnz * (4 + value_bytes)
+
+
+def summed_bytes(job: PlannedJob, trace: Trace) -> int:
+    """Bytes that each rank receives in the all-reduce of the gradients and the loss, of all steps of an epoch.
+
+    Where a task that finds links has no gradients to sum, the losses of all steps are one sum in float64.
+    """
+    size = job.grid.num_ranks
+    if job.links is not None and not trace.num_parameters:
+        return 2 * (size - 1) * EXTRA * 8 // size
+    return job.num_steps * (2 * (size - 1) * (trace.num_parameters + EXTRA) * job.dtype.itemsize // size)
+
+
+class EpochTimes:
+    """The times of a ``trace`` of ``job`` on ``hardware``, each (b, r) seconds, of every rank."""
+
+    def __init__(self, job: PlannedJob, trace: Trace, hardware: Hardware):
+        self.job, self.trace, self.hardware, self.own_rows = job, trace, hardware, job.num_own_rows
+        self.nothing, self.size, self.itemsize = np.zeros(self.own_rows.shape), job.grid.num_ranks, job.dtype.itemsize
+        self.shares_memory = job.shares_memory(hardware.device)
+
+    def by_phase(self, measured_s: Iterable[np.ndarray | None] = repeat(None)) -> dict[str, np.ndarray]:
+        """Seconds of an epoch: spmm, comm (waiting for data), dense and other.
+
+        Args:
+            measured_s: (b, r) seconds of the local computation of each pass of the trace; None: they are predicted.
+        """
+        of_passes = (self._of_pass(row_pass, seconds) for row_pass, seconds in zip(self.trace.passes, measured_s))
+        compute_s, waiting_s, copies_s = sum(of_passes, start=np.stack([self.nothing] * 3))
+        return {
+            "spmm": self.job.num_steps * compute_s,
+            "comm": self._communication_s(waiting_s),
+            "dense": self.job.num_steps * (self.dense_s() + copies_s),
+            "other": self.other_s(),
+        }
+
+    def dense_s(self) -> np.ndarray:
+        """Seconds of the dense products of a step, and of the passes over H that are not fused into a product."""
+        total = self.nothing.copy()
+        for product in self.trace.products:
+            if self.job.folded or self._reads_in_place(product.name):  # rows are scaled, or copied to where all read
+                total += self._copy_s(2 * self.own_rows * product.reads.sources * self.itemsize)
+        share = self.own_rows / max(1, self.own_rows.max())
+        total += self._copy_s(share * self.trace.pass_bytes)
+        for m, k, n in self.trace.gemms:  # each number is read or written once
+            arithmetic_s = 2 * m * k * n / self.hardware.gemm_flops_per_s
+            moved_s = self._copy_s((m * k + k * n + m * n) * self.itemsize)
+            total += share * (arithmetic_s + moved_s) + self.hardware.op_s
+        return total
+
+    def other_s(self) -> np.ndarray:
+        """Seconds in which parameters are updated, and in which a task that finds links draws and scores pairs."""
+        job, links, row_bytes = self.job, self.job.links, self.job.output_row_bytes
+        num_updated = self.trace.num_parameters + self.trace.num_row_parameters * self.own_rows
+        update_s = self._copy_s(OPTIMIZER_PASSES * num_updated * self.itemsize) + 10 * self.hardware.op_s
+        if links is None:
+            return job.num_steps * update_s
+        draws = links.of_ranks(links.draws.ravel())
+        drawn_s = draws * links.task.num_negatives * self.hardware.draw_s
+        num_rows = draws * (1 + links.task.num_negatives) * ROWS_OF_SCORE
+        scores_s = num_rows * row_bytes * self._gather_s_per_byte(job.rows, row_bytes)
+        passes_s = self._copy_s(job.num_steps * DENSE_PASSES * self.own_rows * row_bytes)
+        return job.num_steps * update_s + (drawn_s + scores_s + passes_s)
+
+    def _communication_s(self, waiting_s: np.ndarray) -> np.ndarray:
+        """Seconds in which each rank waits for data, of which ``waiting_s`` in the passes of a step."""
+        if self.size == 1:
+            return waiting_s
+        num_sums = self.job.num_steps if self.trace.num_parameters else 1
+        summing_s = self._link("all_reduce").time_s(summed_bytes(self.job, self.trace), num_sums)
+        return self.job.num_steps * waiting_s + summing_s + self._partners_s()
+
+    def _link(self, collective: str) -> Link:
+        return self.hardware.link(collective, self.size)
+
+    def _copy_s(self, num_bytes: Any) -> Any:
+        return num_bytes / self.hardware.copy_bytes_per_s
+
+    def _reads_in_place(self, name: str) -> bool:
+        """Whether the ranks read each other's rows where they are in product ``name``, see ``Exchange``."""
+        return self.shares_memory and not (self.job.products[name].transports == BROADCAST).any()
+
+    def _of_pass(self, row_pass: Pass, measured_s: np.ndarray | None) -> np.ndarray:
+        """(3, b, r) seconds in which a pass computes, waits, and copies; the rows of a product are copied by
+        ``dense_s``."""
+        compute_s = self._compute_s(row_pass) if measured_s is None else measured_s
+        copies_s, waiting_s, arriving_s, leaving_s = (np.zeros_like(compute_s) for _ in range(4))
+        in_place, product = self._reads_in_place(row_pass.name), self.job.products[row_pass.name]
+        for move in row_pass.moves if self.size > 1 else ():
+            received = product.bytes_received(move)
+            if move.kind == "fetch":
+                arriving_s += self._travel_s(row_pass.name, received)
+                if not row_pass.is_product:
+                    copies_s += self._copy_s(in_place * 2 * self.own_rows * move.wire_bytes)
+            if move.kind == "push":
+                gradients = received.pop("push")
+                copies_s += self._copy_s(3 * gradients)  # each is read and added to a sum
+                if in_place:
+                    leaving_s += self._link("shared").latency_s
+                    copies_s += self._copy_s(2 * gradients.mean())
+                else:
+                    leaving_s += self._link("exchange").time_s(gradients, product.steps)
+            for collective, num_bytes in received.items():  # nothing hides those along the replicas
+                if collective in ("gather", "reduce_scatter", "all_reduce") and num_bytes.any():
+                    waiting_s += self._link(collective).time_s(num_bytes, num_bytes > 0)
+        waiting_s += self._stalled_s(row_pass.name, arriving_s, compute_s, leaving_s)
+        return np.stack([compute_s, waiting_s, copies_s])
+
+    def _compute_s(self, row_pass: Pass) -> np.ndarray:
+        """Seconds of the local computation of a pass."""
+        product, op_s, reads = self.job.products[row_pass.name], self.hardware.op_s, row_pass.reads
+        steps, targets = product.steps, product.out_rows.block_sizes[:, None]
+        source_bytes, target_bytes = reads.sources * self.itemsize, reads.targets * self.itemsize
+        if row_pass.is_product:
+            # The sums of a step are read and written again in the next one.
+            again = self._copy_s(np.maximum(steps - 1, 0) * targets * source_bytes * 2)
+            s_per_byte = self._gather_s_per_byte(product.in_rows, source_bytes)
+            return product.rank_nnz * source_bytes * s_per_byte + again + steps * op_s
+        winner_bytes = reads.winners * ID_BYTES
+        tables = [(product.in_rows, source_bytes), (product.out_rows, target_bytes)]
+        total = steps * op_s * sum(num_bytes > 0 for _, num_bytes in tables)
+        if self.hardware.device == "cpu":  # of winners, a row is read for each target, and as many numbers are written
+            total = total + self._copy_s(steps * targets * 2 * winner_bytes)
+        else:
+            tables.append((product.out_rows, winner_bytes))
+        for rows, num_bytes in tables:
+            if num_bytes:
+                total = total + product.rank_nnz * self._row_s(rows, num_bytes)
+        return total + self._copy_s(steps * targets * 2 * max(source_bytes, target_bytes))
+
+    def _row_s(self, rows: RowDistribution, row_bytes: int) -> float:
+        """Seconds for a row of ``row_bytes`` that an edge names in a block of ``rows``."""
+        if not self.hardware.edge_gather:
+            return row_bytes * self._gather_s_per_byte(rows, row_bytes)
+        near, far = (interpolated(self.hardware.edge_gather, size) for size in (1, rows.block_sizes.max() * row_bytes))
+        missing_s = EDGE_ROW_BYTES * (1 / far - 1 / near)  # caches find the rest of a row that is wider by themselves
+        return row_bytes / near + (1 - self.job.graph.locality) * missing_s
+
+    def _gather_s_per_byte(self, rows: RowDistribution, row_bytes: int) -> float:
+        """Seconds for a byte of rows of a block of ``rows`` that are gathered."""
+        return self.hardware.gather_s_per_byte(rows.block_sizes.max() * row_bytes, self.job.graph.locality)
+
+    def _travel_s(self, name: str, received: dict[str, np.ndarray]) -> np.ndarray:
+        """Seconds in which the rows of a product travel.
+
+        Args:
+            received: bytes by collective; only those of rows of X count.
+        """
+        product, total, in_place = self.job.products[name], self.nothing.copy(), self._reads_in_place(name)
+        for collective in ("broadcast", "exchange"):
+            if not received[collective].any():
+                continue
+            if in_place:  # one round; the copy is a dense pass, reading is part of the product
+                total += self._link("shared").latency_s
+            else:
+                rounds = np.maximum(product.steps, 1) if product.pieces is None else product.pieces.num_exchanges
+                total += self._link(collective).time_s(received[collective], rounds)
+            if product.pieces is not None and in_place:  # the rows are copied side by side
+                total += self._copy_s(2 * received[collective])
+        return total
+
+    def _stalled_s(self, name: str, arriving_s: np.ndarray, compute_s: np.ndarray, leaving_s: np.ndarray) -> np.ndarray:
+        """Seconds in which a rank waits for transfers that travel while it computes.
+
+        Args:
+            arriving_s: of the rows. Those of a step travel while the step before is computed.
+            compute_s: of all steps.
+            leaving_s: of the gradients at these rows, which travel while the step after is computed.
+        """
+        product = self.job.products[name]
+        steps = np.maximum(product.steps, 1)
+        if product.pieces is not None:
+            own_s = compute_s * product.own_nnz / np.maximum(product.rank_nnz, 1)
+            return np.maximum(arriving_s - own_s, 0) + leaving_s
+        first_is_own = bool((np.diag(product.transports) == OWN).all()) and product.stage_order == "diagonal"
+        num_moved = np.maximum(steps - 1 if first_is_own else steps, 1)
+        arriving, leaving = arriving_s / num_moved, leaving_s / num_moved
+        hidden = (steps - 1) * np.maximum(arriving + leaving - compute_s / steps, 0)
+        return hidden + (0 if first_is_own else arriving) + leaving
+
+    def _partners_s(self) -> np.ndarray:
+        """Seconds in which each rank waits for the rows of partners, and for gradients of its own."""
+        links, row_bytes = self.job.links, self.job.output_row_bytes
+        if links is None:
+            return self.nothing
+        received, messages, num_rounds = links.bytes_received(row_bytes), self._link("exchange"), 2 * self.job.num_steps
+        moved = received["exchange"] + received["push"]
+        finding_s = messages.time_s(received["ids"], 5)
+        if self.shares_memory:  # two rounds a step; a row is written to a slot, and read from there
+            copied = 2 * moved + num_rounds * self.own_rows * row_bytes
+            return finding_s + num_rounds * self._link("shared").latency_s + self._copy_s(copied)
+        return finding_s + num_rounds * messages.latency_s + moved / messages.bytes_per_s

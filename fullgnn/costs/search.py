@@ -10,10 +10,9 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.costs.hardware import Hardware
-from fullgnn.costs.kept import kept_or_counted_job
 from fullgnn.costs.predict import Prediction, predict
 from fullgnn.costs.simulate import predict_own_scheme
-from fullgnn.costs.statistics import GraphStatistics, estimated_job
+from fullgnn.costs.statistics import GraphStatistics, estimated_job, kept_or_counted_job
 from fullgnn.graph import Graph
 from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.prepare.source import Preparation
@@ -69,18 +68,16 @@ class Search:
     cache: Cache = Cache(None)  # keeps planned jobs of datasets
     _prepared: dict[tuple[str, int], tuple[PreparedGraph, float]] = field(default_factory=dict)
 
-    def options(
-        self, world_sizes: list[int], exchanges: list[str], chosen_replications: list[int] | None = None
-    ) -> list[Option]:
+    def options(self, world_sizes: list[int], exchanges: list[str], replicas: list[int] | None = None) -> list[Option]:
         """All of them, in no order of merit.
 
         Args:
-            chosen_replications: None: every replication that leaves each replica a stage.
+            replicas: of a block row; None: every number that leaves each replica a stage.
         """
         scheme = next(iter(self.runs.values())).scheme
         if is_own(scheme):
-            chosen_replications, exchanges = [scheme.get("replication", 1)], [""]
-        grids = [(size, r) for size in world_sizes for r in chosen_replications or replications(size) if size % r == 0]
+            replicas, exchanges = [scheme.get("replication", 1)], [""]
+        grids = [(size, r) for size in world_sizes for r in replicas or replications(size) if size % r == 0]
         grids.sort(key=lambda grid: grid[0] // grid[1])  # few block rows first
         wanted = [
             (order, kernel, size, r, exchange)
@@ -100,11 +97,9 @@ class Search:
     def scaling(self) -> list[Option]:
         """The exchange that the run asks for on 1 to 1024 ranks, with each replication that leaves every replica a
         stage."""
-        exchange = next(iter(self.runs.values())).scheme["exchange"]
-        options: list[Option] = []
-        for size in SCALING_SIZES:
-            options += self.options([size], [exchange], [r for r in SCALING_REPLICATIONS if r * r <= size])
-        return options
+        exchanges = [next(iter(self.runs.values())).scheme["exchange"]]
+        grids = (([size], [r for r in SCALING_REPLICATIONS if r * r <= size]) for size in SCALING_SIZES)
+        return [option for sizes, wanted in grids for option in self.options(sizes, exchanges, wanted)]
 
     def smallest_that_fits(self, beyond: int) -> Option | None:
         """The best option on the first number of ranks that has one, among twice ``beyond``, twice that, and so on.

@@ -20,27 +20,25 @@ Every rank is a dry run (``distributed/dry.py``) on its part of the prepared gra
 import gc
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fullgnn.config import Config, build
+from fullgnn.config import Config
 from fullgnn.costs.hardware import Hardware
 from fullgnn.costs.layout import PlannedBlocks
-from fullgnn.costs.predict import Prediction, heaviest_rank, held_by_kernel, kernel_of, prediction_of
+from fullgnn.costs.predict import EpochTimes, Prediction, heaviest_trace, held_by_kernel, kernel_of, prediction_of
 from fullgnn.costs.statistics import counted_job
-from fullgnn.costs.times import EpochTimes
 from fullgnn.costs.trace import EmptyKernel, peak_bytes, trace_epoch
 from fullgnn.distributed import World, dry_world
-from fullgnn.engine.checks import replay_for
-from fullgnn.engine.run import distribute, learn, prepare_input, set_up, with_supported_optimizations
+from fullgnn.engine.run import set_up, with_supported_optimizations
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Graph
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support.process import keep_freed_memory
+from fullgnn.nn.contract import block_request, trial_model
 from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.prepare.source import Preparation
 from fullgnn.schemes.base import CHOOSE_SCHEME
@@ -70,11 +68,7 @@ class Simulation:
 
 
 def simulate(
-    cfg: Config,
-    world_size: int,
-    prepared: PreparedGraph,
-    epochs: int = 5,
-    hardware: Hardware | None = None,
+    cfg: Config, world_size: int, prepared: PreparedGraph, epochs: int = 5, hardware: Hardware | None = None
 ) -> Simulation:
     """Run every rank of a job of ``world_size`` in this process, which is in no job itself.
 
@@ -112,18 +106,17 @@ def _waiting_ms(cfg: Config, prepared: PreparedGraph, ranks: list[RankRun], hard
     if hardware.network is None:  # a measured profile: its links are taken to hold for as many ranks
         hardware = replace(hardware, ranks_per_node=len(ranks))
     job = counted_job(cfg, len(ranks), prepared)
-    trace, times = trace_epoch(job, 0), EpochTimes(job, hardware)
-    row_bytes = [(row_pass.name, float(row_pass.source_bytes + row_pass.target_bytes)) for row_pass in trace.passes]
-    weights = [job.products[name].rank_nnz * of_edge for name, of_edge in row_bytes]
+    trace = trace_epoch(job, 0)
+    numbers = [(row_pass.name, row_pass.reads.sources + row_pass.reads.targets) for row_pass in trace.passes]
+    weights = [job.products[name].rank_nnz * float(of_edge) for name, of_edge in numbers]
     measured = np.array([rank.time_ms["spmm"] for rank in ranks]).reshape(job.num_own_rows.shape) / 1e3
     shares = [measured * weight / np.maximum(sum(weights), 1) for weight in weights]
-    waiting_s = times.communication_s(trace, times.of_passes(trace.passes, shares).waiting_s)
-    return (1e3 * waiting_s).ravel().tolist()
+    return (1e3 * EpochTimes(job, trace, hardware).by_phase(shares)["comm"]).ravel().tolist()
 
 
 def _run(cfg: Config, world: World, prepared: PreparedGraph, epochs: int) -> RankRun:
     run = set_up(cfg, world, Meter(world.device), prepared=prepared)
-    training = StepRunner(run, replay_for(cfg.runtime.cuda_graph, world))
+    training = StepRunner(run)
     run.meter.take()
     most_bytes = peak_bytes(training, 1)
     times = [defaultdict(float, training(epoch).cost.read().time_ms) for epoch in range(2, epochs + 1)]
@@ -140,11 +133,11 @@ class _Block:
     widths: list[int] = field(default_factory=list)  # columns of X, of each product
 
 
-class _NotingKernel(EmptyKernel):
+@dataclass(eq=False)
+class NotingKernel(EmptyKernel):
     """A ``Kernel`` that notes what it would multiply."""
 
-    def __init__(self) -> None:
-        self.blocks: list[_Block] = []
+    blocks: list[_Block]
 
     def prepare(self, adj: LocalCSR, dtype: torch.dtype) -> _Block:
         self.blocks.append(_Block(PlannedBlocks(1, adj.num_rows, adj.num_cols, adj.nnz), adj.values is not None))
@@ -168,14 +161,6 @@ class _NotingMeter(Meter):
         self.transfers.append((collective, num_bytes))
 
 
-class _RankEpoch(NamedTuple):
-    """The second epoch of a rank."""
-
-    blocks: list[_Block]
-    transfers: list[tuple[str, int]]
-    peak_tensor_bytes: int  # without the blocks
-
-
 def predict_own_scheme(
     cfg: Config, world_size: int, prepared: PreparedGraph, locality: float, hardware: Hardware
 ) -> Prediction:
@@ -189,58 +174,50 @@ def predict_own_scheme(
         ConfigError: the scheme lacks what the model needs, or the profile lacks a link.
         UnsupportedError: the model reads edges one by one, or the task finds links.
     """
-    ranks = [_run_alone(cfg, world_size, rank, prepared, hardware) for rank in range(world_size)]
+    if block_request(trial_model(cfg), cfg.optimizations).edges:
+        model, name = cfg.model["name"], cfg.scheme["name"]
+        raise UnsupportedError(f"model={model} reads edges, which is not planned in scheme={name}: {CHOOSE_SCHEME}")
     replication = cfg.scheme.get("replication", 1)
     like = replace(cfg, scheme={"_target_": ONE_AND_HALF_D, "name": "1.5d", "replication": replication})
     job = counted_job(like, world_size, prepared, locality)
-    trace, times = trace_epoch(job, heaviest_rank(job)), EpochTimes(job, hardware)
-    itemsize, kernel = job.dtype.itemsize, kernel_of(cfg, hardware)
+    times = EpochTimes(job, heaviest_trace(job, torch.device("cpu")), hardware)
+    itemsize, kernel = job.dtype.itemsize, kernel_of(cfg, hardware.device)
 
     def multiply_s(block: _Block) -> float:
         tables = [(width * itemsize, block.sizes.num_cols * width * itemsize) for width in block.widths]
         gathered_s = sum(block.sizes.nnz * row * hardware.gather_s_per_byte(table, locality) for row, table in tables)
         return gathered_s + len(block.widths) * hardware.op_s
 
-    def waiting_s(rank: _RankEpoch) -> float:
-        links = ((hardware.link(name, world_size), num_bytes) for name, num_bytes in rank.transfers)
-        return sum(link.time_s(num_bytes) for link, num_bytes in links) if world_size > 1 else 0.0
-
     def held(block: _Block) -> float:
         row_bytes, value_bytes = {width * itemsize for width in block.widths}, itemsize if block.has_values else 0
         return held_by_kernel(kernel, block.sizes, value_bytes, row_bytes, itemsize)
 
+    runtime = replace(cfg.runtime, device="cpu", nproc=hardware.ranks_per_node, cuda_graph="never")
+    spmm_s, comm_s, most_bytes = np.zeros(world_size), np.zeros(world_size), 0
     received: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(world_size, np.int64))
-    for number, rank in enumerate(ranks):
-        for name, num_bytes in rank.transfers:
+    for rank in range(world_size):
+        blocks, transfers, num_bytes = _second_epoch(replace(cfg, runtime=runtime), world_size, rank, prepared)
+        spmm_s[rank] = sum(map(multiply_s, blocks))
+        most_bytes = max(most_bytes, num_bytes + round(sum(map(held, blocks))))
+        for name, num_bytes in transfers if world_size > 1 else ():
+            comm_s[rank] += hardware.link(name, world_size).time_s(num_bytes)
             if num_bytes:
-                received[name][number] += num_bytes
-    by_rank = {
-        "spmm": np.array([sum(map(multiply_s, rank.blocks)) for rank in ranks]),
-        "comm": np.array([waiting_s(rank) for rank in ranks]),
-        "dense": times.dense_s(trace).ravel(),
-        "other": times.other_s(trace).ravel(),
-    }
-    most_bytes = max(rank.peak_tensor_bytes + round(sum(map(held, rank.blocks))) for rank in ranks)
+                received[name][rank] += num_bytes
+    by_rank = {"spmm": spmm_s, "comm": comm_s, "dense": times.dense_s().ravel(), "other": times.other_s().ravel()}
     return prediction_of(by_rank, received, "stages", most_bytes, hardware)
 
 
-def _run_alone(cfg: Config, world_size: int, rank: int, prepared: PreparedGraph, hardware: Hardware) -> _RankEpoch:
-    """Train two epochs as ``rank``, on the CPU, and note the second."""
-    runtime = replace(cfg.runtime, device="cpu", nproc=hardware.ranks_per_node, cuda_graph="never")
-    cfg, kernel = replace(cfg, runtime=runtime), _NotingKernel()
-    with dry_world(runtime, rank, world_size) as world:
+def _second_epoch(
+    cfg: Config, world_size: int, rank: int, prepared: PreparedGraph
+) -> tuple[list[_Block], list[tuple[str, int]], int]:
+    """The blocks, the transfers, and the peak bytes of tensors without the blocks, of ``rank`` in its second epoch."""
+    blocks = list[_Block]()
+    cfg = replace(cfg, kernel={"_target_": f"{__name__}.NotingKernel", "name": "noting", "blocks": blocks})
+    with dry_world(cfg.runtime, rank, world_size) as world:
         meter = _NotingMeter(world.device)
-        run = learn(cfg, world, meter, prepared.facts.nodes)
-        if run.request.edges:
-            model, name = cfg.model["name"], cfg.scheme["name"]
-            raise UnsupportedError(f"model={model} reads edges, which is not planned in scheme={name}: {CHOOSE_SCHEME}")
-        scheme: dict[str, Any] = {"world": world, "kernel": kernel, "meter": meter}
-        run.scheme = build(cfg.scheme, **scheme)
-        distribute(run, prepared)
-        prepare_input(run)
-        runner = StepRunner(run)
+        runner = StepRunner(set_up(cfg, world, meter, prepared=prepared))
         runner(1)  # makes the moments of the optimizer
         meter.transfers.clear()
-        for block in kernel.blocks:
+        for block in blocks:
             block.widths.clear()
-        return _RankEpoch(kernel.blocks, meter.transfers, peak_bytes(runner, 2))
+        return blocks, meter.transfers, peak_bytes(runner, 2)

@@ -1,12 +1,15 @@
 """What is planned: the numbers of a graph, and how its non-zeros and reads fall on the ranks of a run.
 
-For a prepared graph these are counted, so the bytes of a plan are those of a run. A graph given by its numbers is taken
-to be random: every non-zero off the diagonal may be anywhere, and training nodes are spread evenly.
+For a prepared graph these are counted, so the bytes of a plan are those of a run, and kept for other plans of the same
+dataset. A graph given by its numbers is taken to be random: every non-zero off the diagonal may be anywhere, and
+training nodes are spread evenly.
 """
 
 import itertools
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,11 +26,20 @@ from fullgnn.nn import contract_of
 from fullgnn.nn.contract import block_request, trial_model
 from fullgnn.partition import Partition
 from fullgnn.partition.prepared import PreparedGraph
+from fullgnn.prepare.source import Preparation, codec_context
 from fullgnn.schemes.base import CHOOSE_SCHEME
 from fullgnn.schemes.layout import lay_out
 from fullgnn.schemes.options import Grid, SchemeOptions
 from fullgnn.schemes.product_layout import RowDistribution, assign_stages, slice_rows, stage_nnz
+from fullgnn.storage.cache import Cache
+from fullgnn.storage.text import parse_json
 from fullgnn.tasks import LinkTask, build_task
+
+KIND = "plan"
+"""Folder, in the cache, of planned jobs."""
+
+FORMAT = 3
+"""Increase it when what is counted changes, or how it is kept."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +92,7 @@ class PlannedJob:
     @property
     def num_steps(self) -> int:
         """Steps of an epoch, each of which passes over the whole graph."""
-        return 1 if self.links is None else self.links.num_steps
+        return 1 if self.links is None else self.links.task.num_steps
 
     def shares_memory(self, device: str) -> bool:
         """Whether the ranks read each other's rows in shared memory on such a ``device``."""
@@ -149,8 +161,7 @@ def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality:
     if "loss" in layout.products:
         targets["loss"], nnz["loss"] = layout.products["loss"].out_rows, facts.counts.train_block_nnz(cfg.self_loops)
     halo = {name: rows_read.counts for name, rows_read in halos.items()}
-    links = planned_links(layout.rows, task, grid.replication, prepared) if isinstance(task, LinkTask) else None
-    return job_of_counts(cfg, world_size, GraphStatistics(*numbers, facts.nodes.links), targets, nnz, halo, links)
+    return job_of_counts(cfg, world_size, GraphStatistics(*numbers, facts.nodes.links), targets, nnz, halo, prepared)
 
 
 def estimated_job(cfg: Config, world_size: int, graph: GraphStatistics) -> PlannedJob:
@@ -159,7 +170,7 @@ def estimated_job(cfg: Config, world_size: int, graph: GraphStatistics) -> Plann
     Raises:
         ConfigError: the replication of ``cfg.scheme`` does not divide ``world_size``.
     """
-    grid, n, links = SchemeOptions.of(cfg.scheme).grid(world_size), graph.num_nodes, None
+    grid, n = SchemeOptions.of(cfg.scheme).grid(world_size), graph.num_nodes
     rows = slice_rows(Partition.equal(n, grid.num_parts), grid.num_slices)
     train_rows, diagonal = RowDistribution(rows.bounds * graph.num_train // n), min(n, graph.nnz)
     targets = {"adj": rows, **({"loss": train_rows} if cfg.optimizations.loss_rows_only else {})}
@@ -179,11 +190,7 @@ def estimated_job(cfg: Config, world_size: int, graph: GraphStatistics) -> Plann
     if grid.exchange != "broadcast":
         halo = {name: expected_halo(of_blocks, rows) for name, of_blocks in nnz.items()}
         halo |= {f"{name}_t": expected_halo(of_blocks.T, targets[name]) for name, of_blocks in nnz.items()}
-    if graph.links is not None:
-        task = build_task(cfg.task, LabelFacts(graph.num_classes), graph.links)
-        assert isinstance(task, LinkTask)
-        links = planned_links(rows, task, grid.replication)
-    return job_of_counts(cfg, world_size, graph, targets, nnz, halo, links)
+    return job_of_counts(cfg, world_size, graph, targets, nnz, halo)
 
 
 def job_of_counts(
@@ -193,7 +200,7 @@ def job_of_counts(
     targets: Mapping[str, RowDistribution],
     nnz: Mapping[str, np.ndarray],
     halo: Mapping[str, np.ndarray],
-    links: PlannedLinks | None = None,
+    prepared: PreparedGraph | None = None,
 ) -> PlannedJob:
     """The job whose ranks multiply and read as many entries and rows as were counted, or are expected.
 
@@ -201,6 +208,7 @@ def job_of_counts(
         targets: the rows of Y of the product ``adj``, and of ``loss`` if there is one.
         nnz: (b, b) int64 non-zeros of the blocks of the same products.
         halo: see ``PlannedLayout``, by product; one that is not named moves whole blocks alone.
+        prepared: the graph whose pairs a task that finds links draws; None: they are random.
     """
     grid, products, rows = SchemeOptions.of(cfg.scheme).grid(world_size), dict[str, PlannedLayout](), targets["adj"]
     for name, suffix in itertools.product(targets, ("", "_t")):
@@ -210,4 +218,58 @@ def job_of_counts(
         stages, counts = assign_stages(stage_nnz(of_all, grid.stage_order), grid.replication), halo.get(name + suffix)
         layout = grid.product(*of_rows, stages, counts)
         products[name + suffix] = PlannedLayout(**vars(layout), nnz=of_blocks, halo=counts)
+    links = None
+    if graph.links is not None:
+        task = build_task(cfg.task, LabelFacts(graph.num_classes), graph.links)
+        assert isinstance(task, LinkTask)
+        links = planned_links(rows, task, grid.replication, prepared)
     return PlannedJob(cfg, graph, grid, rows, products, links)
+
+
+def key_of_job(cfg: Config, world_size: int, near_bytes: int, cache: Cache) -> str:
+    """The key of a job on a dataset; empty if the dataset does not name its files, or nothing is kept.
+
+    Args:
+        near_bytes: see ``Hardware``; the cache for which the order of the nodes was judged.
+    """
+    num_parts = world_size // cfg.scheme["replication"]
+    graph = Preparation(cfg, num_parts, codec_context=codec_context(cfg)).key_of_files(cache)
+    run = {key: getattr(cfg, key) for key in ("scheme", "model", "task", "normalization", "self_loops")}
+    run |= {"optimizations": asdict(cfg.optimizations), "dtype": cfg.runtime.dtype}
+    counted = {"plan_format": FORMAT, "graph": graph, "world_size": world_size, "near_bytes": near_bytes}
+    return cache.key(**counted, **run) if graph else ""
+
+
+def kept_or_counted_job(
+    cfg: Config, size: int, near_bytes: int, cache: Cache, arrange: Callable[[], tuple[PreparedGraph, float]]
+) -> PlannedJob:
+    """The job of ``size`` ranks that was kept, else the one that is counted now. It is kept unless it finds links.
+
+    What is kept are the numbers that were counted: a table of its block rows for each product.
+
+    Args:
+        near_bytes: see ``key_of_job``.
+        arrange: returns the prepared graph and its ``locality``.
+    """
+
+    def kept(arrays: Mapping[str, Any]) -> PlannedJob:
+        graph = GraphStatistics(**parse_json(str(arrays["graph"]), "graph"))
+        bounds, nnz, halo = (
+            {name.removeprefix(kind): array for name, array in arrays.items() if name.startswith(kind)}
+            for kind in ("rows.", "nnz.", "halo.")
+        )
+        targets = {name: RowDistribution(array) for name, array in bounds.items()}
+        return job_of_counts(cfg, size, graph, targets, nnz, halo)
+
+    key = key_of_job(cfg, size, near_bytes, cache)
+    job = cache.load(KIND, key, kept) if key else None
+    if job is None:
+        job = counted_job(cfg, size, *arrange())
+        if key and job.links is None:
+            arrays = {"graph": np.array(json.dumps(asdict(job.graph)))}
+            for name, product in job.products.items():
+                arrays |= {} if product.halo is None else {f"halo.{name}": product.halo}
+                if not name.endswith("_t"):
+                    arrays |= {f"rows.{name}": product.out_rows.bounds, f"nnz.{name}": product.nnz}
+            cache.store(KIND, key, arrays)
+    return job

@@ -9,11 +9,17 @@ Two runs, neither of which needs the graph:
              of such an operation, are linear in the number of rows as well.
 
 A new model, or another order of multiplying, is thus planned by the code that runs it, and needs no formula.
+
+What the epoch asks of the rows of the graph are passes over its edges, and rows that move before, during and after a
+pass. A pass is a product, or a pass of a layer that reads edges one by one. The products of the skeleton and its
+``TracedHalo`` note each pass and each movement. What a layer reads for an edge is stated in its contract, and hooks
+note it before the layer's forward and backward pass.
 """
 
 import copy
 import itertools
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -25,35 +31,124 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from fullgnn.costs.layout import Move, MoveKind
 from fullgnn.costs.links import MadeUpDirectory, made_up_step
-from fullgnn.costs.passes import Pass, PassLog, TracedHalo
 from fullgnn.costs.statistics import PlannedJob, estimated_job
 from fullgnn.distributed import CountingAxis, SharedSlots
+from fullgnn.engine import Run, StepRunner, build_model
 from fullgnn.engine.passes import all_logits, loss_logits
-from fullgnn.engine.run import Run, build_model
 from fullgnn.engine.state import place_rows, split_parameters
-from fullgnn.engine.step_runner import StepRunner
 from fullgnn.graph.labels import LabelFacts
 from fullgnn.kernels.edges.index import Transposed
 from fullgnn.kernels.spmm import NO_EPILOGUE, Epilogue, LocalCSR
 from fullgnn.kernels.support.aligned import like_rows, zero_padded
 from fullgnn.kernels.support.trials import TensorPeak
-from fullgnn.nn import contract_of, set_epoch, set_spmm_order
+from fullgnn.nn import RowReads, contract_of, set_epoch, set_spmm_order
 from fullgnn.nn.contract import block_request
 from fullgnn.schemes.base import BlockRequest, ShardedGraph
 from fullgnn.schemes.block import Block, BlockProduct, EdgeIds
 from fullgnn.schemes.buffers import BufferPool
 from fullgnn.schemes.edges import Stage
 from fullgnn.schemes.exchange import Exchange, RankContext, exchange_of
+from fullgnn.schemes.halo import Halo
 from fullgnn.schemes.inputs import Input, PropagatedInput
 from fullgnn.schemes.multiplication import DistributedMultiplication
 from fullgnn.schemes.product_layout import HALO
 from fullgnn.schemes.step_plan import StepPlan
-from fullgnn.tasks import LinkTask, MultiClass, Task, build_task
+from fullgnn.tasks import MultiClass, Task
 from fullgnn.telemetry.meter import Meter
 
 SAMPLE_ROWS = 4096
 """Rows of the smaller of the two skeletons: enough that the program treats them as large matrices."""
+
+
+TRAVELS = ("fetch", "push")
+"""The moves of rows between block rows: in the dtype of the wire, at the beginning of a pass."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A pass over the edges of a block, and what moves before, during and after it."""
+
+    name: str  # of the product that reads the same rows, as in ``Layout``
+    moves: tuple[Move, ...] = ()
+    reads: RowReads = field(default_factory=RowReads)
+    """Numbers that it reads for an edge."""
+    is_product: bool = False  # which reads a row of X for each edge
+
+
+@dataclass(eq=False)
+class PassLog:
+    """Notes the passes of an epoch.
+
+    The moves between two passes over edges belong to the first of them; gradients that begin to travel, and rows that
+    arrive, begin a pass, which has the reads that were stated last.
+    """
+
+    products: list[Pass] = field(default_factory=list)
+    over_edges: list[Pass] = field(default_factory=list)
+    stated: RowReads | None = None  # what the pass reads which a layer is about to begin
+
+    def multiply(self, name: str, x: Tensor, wire_dtype: torch.dtype) -> None:
+        """Note the product ``name`` with (rows, F) ``x``, which travels in ``wire_dtype``."""
+        width, row_bytes = x.shape[1], x.shape[1] * x.itemsize
+        moves = Move("fetch", row_bytes, width * wire_dtype.itemsize), Move("sum", row_bytes, row_bytes)
+        self.products.append(Pass(name, moves, RowReads(sources=width), is_product=True))
+
+    def move(self, name: str, kind: MoveKind, row_bytes: int, wire_bytes: int) -> None:
+        """Note a ``Move`` of the rows that the product ``name`` reads."""
+        last, travels = Pass("") if not self.over_edges else self.over_edges[-1], kind in TRAVELS
+        kinds = {move.kind for move in last.moves}
+        awaits_rows = kind == "fetch" and "push" in kinds and "fetch" not in kinds and self.stated is None
+        if last.name != name or (travels and not awaits_rows):
+            last = Pass(name)
+            self.over_edges.append(last)
+        if travels and self.stated is not None:
+            last, self.stated = replace(last, reads=self.stated), None
+        self.over_edges[-1] = replace(last, moves=(*last.moves, Move(kind, row_bytes, wire_bytes)))
+
+    def watch(self, model: torch.nn.Module) -> None:
+        """Have each layer of ``model`` that says what it reads for an edge state that before the moves of its forward
+        pass, and before those of its backward pass."""
+        for layer in model.modules():
+            if (reads := contract_of(layer).edge_reads) is not None:
+                layer.register_forward_pre_hook(partial(self._state, reads.forward))
+                layer.register_forward_hook(partial(self._end_forward, reads.backward))
+
+    def _state(self, reads: RowReads, *of_hook: Any) -> None:
+        self.stated = reads
+
+    def _end_forward(self, reads: RowReads, layer: torch.nn.Module, args: Any, output: Tensor) -> None:
+        if output.requires_grad:
+            output.register_hook(partial(self._state, reads))
+
+
+def _noted(kind: MoveKind, moved: Callable[..., Any]) -> Any:
+    """A method of ``Halo`` that notes a move of this ``kind``: of a tensor, or of a width of rows like it."""
+
+    def noted(halo: "TracedHalo", *args: Any) -> Any:
+        like = args[-1]
+        width = args[0] if kind == "push" else like.numel() if kind == "copies" else like.shape[1]
+        wire_dtype = halo._context.travelling_dtype(like) if kind in TRAVELS else like.dtype
+        halo._log.move(halo._name, kind, width * like.itemsize, width * wire_dtype.itemsize)
+        return moved(halo, *args)
+
+    return noted
+
+
+class TracedHalo(Halo):
+    """A row exchange without other ranks that has the moves of the rows of product ``name`` noted in ``log``."""
+
+    def __init__(self, exchange: Exchange, name: str, log: PassLog):
+        super().__init__(exchange)
+        self._name, self._log = name, log
+
+    arrivals = _noted("fetch", Halo.arrivals)
+    push = _noted("push", Halo.push)
+    gather_targets = _noted("targets", Halo.gather_targets)
+    reduce = _noted("sum", Halo.reduce)
+    maximum = _noted("maximum", Halo.maximum)
+    sum_partial = _noted("copies", Halo.sum_partial)
 
 
 class Gemm(NamedTuple):
@@ -63,32 +158,23 @@ class Gemm(NamedTuple):
     k: int
     n: int
 
-    @property
-    def flops(self) -> int:
-        return 2 * self.m * self.k * self.n
-
-    @property
-    def numbers(self) -> int:
-        """Numbers that are read or written."""
-        return self.m * self.k + self.k * self.n + self.m * self.n
-
 
 @dataclass(frozen=True)
 class Trace:
     """One epoch of one rank."""
 
     rank: int
+    request: BlockRequest
     passes: list[Pass]  # those over edges one by one in order, then the products in order
+    transposed: frozenset[str]  # the products by which edges are kept in the order of their sources too
     gemms: list[Gemm]
+    num_parameters: int  # of those that every rank holds
+    num_row_parameters: int  # of those that have a row for each node, in a row
     peak_tensor_bytes: int  # without the blocks of the adjacency
     buffer_bytes: int  # of these, the buffers of the exchange
     kept_bytes: int  # of these, A^k @ H0
     pass_bytes: int
     """Read or written by operations on rows other than dense products, in a model that reads edges one by one."""
-    num_parameters: int  # of those that every rank holds
-    num_row_parameters: int  # of those that have a row for each node, in a row
-    request: BlockRequest
-    transposed: frozenset[str]  # the products by which edges are kept in the order of their sources too
 
     @property
     def products(self) -> list[Pass]:
@@ -115,21 +201,13 @@ def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
     if beyond := (num_rows - few) / few:  # of the way from one skeleton to the next, twice as large
         pairs = zip(numbers, trained(2 * few)[1])
         numbers = [round(small + (large - small) * beyond) for small, large in pairs]
-    peak, buffer_bytes, kept_bytes, pass_bytes, *sides = numbers
+    passes = [*first.log.over_edges, *first.log.products]
+    gemms = [Gemm(*sides) for sides in np.reshape(numbers[4:], (-1, 3)).tolist()]
     replicated, sharded = split_parameters(first.model)
-    return Trace(
-        rank,
-        [*first.log.over_edges, *first.log.products],
-        [*map(Gemm, sides[::3], sides[1::3], sides[2::3])],
-        peak,
-        buffer_bytes,
-        kept_bytes,
-        pass_bytes,
-        num_parameters=sum(parameter.numel() for parameter in replicated),
-        num_row_parameters=sum(parameter[0].numel() for parameter in sharded if len(parameter)),
-        request=first.request,
-        transposed=frozenset(first.transposed),
-    )
+    num_parameters = sum(parameter.numel() for parameter in replicated)
+    num_row_parameters = sum(parameter[0].numel() for parameter in sharded if len(parameter))
+    known = rank, first.request, passes, frozenset(first.transposed), gemms, num_parameters, num_row_parameters
+    return Trace(*known, *numbers[:4])
 
 
 def peak_bytes(runner: StepRunner, epoch: int) -> int:
@@ -176,8 +254,7 @@ class Operations(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if func in first_factor:
             x, weight = args[first_factor[func] :][:2]
-            num_rows, depth = x.shape
-            self.gemms.append(Gemm(num_rows, depth, weight.shape[1]))
+            self.gemms.append(Gemm(x.shape[0], x.shape[1], weight.shape[1]))
             self.count += 1
         elif not (func.is_view or "empty" in func.__name__):
             self.count += 1
@@ -210,14 +287,12 @@ class _TracedMultiplication(DistributedMultiplication):
     log: PassLog
 
     def __call__(self, x: Tensor, epilogue: Epilogue = NO_EPILOGUE, *, scaled: bool = False) -> Tensor:
-        self.log.multiply(self.name, x.shape[1], self.context.travelling_dtype(x).itemsize)
+        self.log.multiply(self.name, x, self.context.travelling_dtype(x))
         return super().__call__(x, epilogue, scaled=scaled)
 
     def _matrix(self, plan: StepPlan, matrices: list[csr_array]) -> csr_array:
-        indptr = np.arange(self.num_rows + 1) * min(1, plan.num_rows)
-        return csr_array(
-            (np.ones(indptr[-1], np.int8), np.zeros(indptr[-1], int), indptr), (self.num_rows, plan.num_rows)
-        )
+        shape, indptr = (self.num_rows, plan.num_rows), np.arange(self.num_rows + 1) * min(1, plan.num_rows)
+        return csr_array((np.ones(indptr[-1], np.int8), np.zeros(indptr[-1], int), indptr), shape)
 
 
 class _Skeleton:
@@ -228,7 +303,7 @@ class _Skeleton:
 
     def __init__(self, job: PlannedJob, rank: int, device: torch.device, padded: bool):
         grid, meter = job.grid, Meter(torch.device("cpu"))
-        (part, replica), self.job, self.log = grid.place(rank), job, PassLog(job.dtype.itemsize)
+        (part, replica), self.job, self.log = grid.place(rank), job, PassLog()
         self.transposed: set[str] = set()  # see ``Trace``; known after an epoch
         self._exchange = cache(self._exchange_of)
         self._num_own = job.rows.num_own(part, replica)
@@ -267,11 +342,9 @@ class _Skeleton:
         return peak, sum(tensor.nbytes for tensor in buffers), sum(tensor.nbytes for tensor in kept)
 
     def _task(self) -> Task:
-        labels, links = LabelFacts(self.job.graph.num_classes, num_train=self.graph.num_split_nodes[0]), self.job.links
-        if links is None:
-            return MultiClass(labels)
-        task = build_task(self.job.cfg.task, labels, links.facts)
-        assert isinstance(task, LinkTask)
+        if (links := self.job.links) is None:
+            return MultiClass(LabelFacts(self.job.graph.num_classes, num_train=self.graph.num_split_nodes[0]))
+        task: Any = copy.copy(links.task)
         task.make_steps = lambda: [made_up_step(links, self.context)]
         return task
 
@@ -333,9 +406,9 @@ class _Skeleton:
 
         def pointers(size: int) -> Tensor:
             begun = torch.empty(size + 1, dtype=torch.int32, device=device)
-            return (
-                begun if device.type == "meta" else torch.clamp(torch.arange(size + 1, out=begun), max=nnz, out=begun)
-            )
+            if device.type != "meta":
+                torch.clamp(torch.arange(size + 1, out=begun), max=nnz, out=begun)
+            return begun
 
         def transposed(csr: LocalCSR) -> Transposed:
             self.transposed.add(name)

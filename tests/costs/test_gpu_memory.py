@@ -10,21 +10,9 @@ import pytest
 import torch
 
 from fullgnn.config import Config
-from fullgnn.costs import auto
+from fullgnn.costs import auto, gpu_memory
 from fullgnn.costs.auto import CostPlanner
-from fullgnn.costs.gpu_memory import (
-    BLOCKS,
-    BUFFERS,
-    CUDA,
-    EVALUATION,
-    NCCL,
-    PARTS,
-    STEP,
-    MemoryNeed,
-    advise,
-    device_bytes,
-    memory_need,
-)
+from fullgnn.costs.gpu_memory import BLOCKS, BUFFERS, CUDA, EVALUATION, NCCL, PARTS, STEP, MemoryNeed, memory_need
 from fullgnn.costs.statistics import GraphStatistics, estimated_job
 from fullgnn.distributed import World
 from fullgnn.engine import fit, run, set_up
@@ -46,24 +34,20 @@ COUNTED = (BLOCKS, STEP, BUFFERS)
 
 def trained(world: World, cfg: Config, graph: Graph, available: int) -> dict[str, Any]:
     """What is reported on GPUs of ``available`` bytes, and the peak that a run counts, or the error."""
-    needs, real = list[MemoryNeed](), (auto.device_bytes, auto.memory_need)
+    needs, meter = list[MemoryNeed](), Meter(world.device)
 
     def noted(*args: Any) -> MemoryNeed:
-        needs.append(real[1](*args))
+        needs.append(memory_need(*args))
         return needs[-1]
 
-    auto.device_bytes, auto.memory_need = lambda world: available, noted  # type: ignore[assignment]
-    try:
-        meter = Meter(world.device)
-        with mock.patch.object(run, "make_scheme", wraps=run.make_scheme) as made:
-            try:
-                job = set_up(cfg, world, meter, graph if world.rank == 0 else None, planner=CostPlanner())
-            except ConfigError as error:
-                return {"error": str(error), "has_scheme": made.called}
-        scheme: Any = job.scheme
-        result = fit(StepRunner(job))
-    finally:
-        auto.device_bytes, auto.memory_need = real
+    given, making = {"device_bytes": lambda world: available, "memory_need": noted}, {"wraps": run.make_scheme}
+    with mock.patch.multiple(auto, **given), mock.patch.object(run, "make_scheme", **making) as made:
+        try:
+            job = set_up(cfg, world, meter, graph if world.rank == 0 else None, planner=CostPlanner())
+        except ConfigError as error:
+            return {"error": str(error), "has_scheme": made.called}
+    scheme: Any = job.scheme
+    result = fit(StepRunner(job))
     return {
         "needs": needs,
         "peak": result.peak_tensor_bytes,
@@ -115,10 +99,10 @@ def test_too_much_is_an_error_on_every_rank_before_anything_is_sharded(ranks, gr
 
 def test_a_gpu_is_asked_and_a_cpu_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     world: Any = SimpleNamespace(device=torch.device("cpu"), ranks_per_device=2)
-    assert device_bytes(world) is None
+    assert gpu_memory.device_bytes(world) is None
     world.device = torch.device("cuda", 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=80 * 10**9))
-    assert device_bytes(world) == 40 * 10**9  # two ranks share a GPU
+    assert gpu_memory.device_bytes(world) == 40 * 10**9  # two ranks share a GPU
 
 
 def test_what_only_a_gpu_needs_is_estimated() -> None:
@@ -137,7 +121,7 @@ def test_an_evaluation_beside_a_graph_is_a_warning(caplog: pytest.LogCaptureFixt
     cfg, world = config(), SimpleNamespace(size=1)
     bytes_of = {BLOCKS: 10, STEP: 20, BUFFERS: 0, CUDA: 1, NCCL: 0, EVALUATION: 9, PARTS: 0}
     with caplog.at_level(logging.WARNING):
-        advise(MemoryNeed(bytes_of, 31, 1, None), cfg, world)  # type: ignore[arg-type]
+        gpu_memory.advise(MemoryNeed(bytes_of, 31, 1, None), cfg, world)  # type: ignore[arg-type]
     assert "runtime.cuda_graph=never" in caplog.text
 
 
@@ -146,9 +130,9 @@ def test_a_run_that_does_not_fit_is_refused_unless_a_key_lets_it_start(caplog: p
     with pytest.raises(
         ConfigError, match="does not fit into a GPU, 40 B of 30 B.*runtime.check_memory=false starts it"
     ):
-        advise(need, config(), world)  # type: ignore[arg-type]
+        gpu_memory.advise(need, config(), world)  # type: ignore[arg-type]
     with caplog.at_level(logging.WARNING):
-        advise(need, config("runtime.check_memory=false"), world)  # type: ignore[arg-type]
+        gpu_memory.advise(need, config("runtime.check_memory=false"), world)  # type: ignore[arg-type]
     assert "does not fit into a GPU, 40 B of 30 B" in caplog.text and "it starts all the same" in caplog.text
 
 

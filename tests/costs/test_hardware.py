@@ -8,40 +8,19 @@ import pytest
 from omegaconf import OmegaConf
 
 from fullgnn.config import RuntimeConfig, conf_dir
-from fullgnn.config.compose import compose, load_config
 from fullgnn.costs import hardware
-from fullgnn.costs.hardware import (
-    Hardware,
-    Link,
-    cache_path,
-    cached_hardware,
-    keep_hardware,
-    load_hardware,
-    read_hardware,
-    write_hardware,
-)
+from fullgnn.costs.hardware import Hardware, Link, cached_hardware, load_hardware, read_hardware, write_hardware
 from fullgnn.errors import ConfigError
+from tests.cases import config
 
 SHIPPED = sorted(path.stem for path in (conf_dir() / "hardware").glob("*.yaml"))
-SMALL = Hardware(
-    name="small",
-    source="made up",
-    device="cpu",
-    ranks_per_node=2,
-    memory_bytes=8_000_000_000,
-    cache_bytes=1_000_000,
-    copy_bytes_per_s=1e10,
-    gemm_flops_per_s=1e11,
-    op_s=1e-6,
-    gather={1_000_000: 1.6e10, 10_000: 4e10, 100_000_000: 4e9},
-    links={"exchange": Link(1e-5, 1e9), "all_reduce": Link(2e-5, 5e8)},
-    network=None,
-)
+GATHER = {1_000_000: 1.6e10, 10_000: 4e10, 100_000_000: 4e9}
+LINKS = {"exchange": Link(1e-5, 1e9), "all_reduce": Link(2e-5, 5e8)}
+SMALL = Hardware("small", "made up", "cpu", 2, 8 * 10**9, 10**6, 1e10, 1e11, 1e-6, GATHER, LINKS, None)
 
 
 def runtime(tmp_path: Path, *overrides: str) -> RuntimeConfig:
-    common = ("runtime.device=cpu", f"runtime.cache_dir={tmp_path}")
-    return load_config(compose(*common, *overrides)).runtime
+    return config("runtime.device=cpu", f"runtime.cache_dir={tmp_path}", *overrides).runtime
 
 
 @pytest.mark.parametrize(
@@ -79,7 +58,7 @@ def test_a_link_that_a_profile_lacks_is_named() -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_profile_is_complete_and_says_that_it_is_not_measured(name: str) -> None:
-    found = load_hardware(name, load_config(compose()).runtime)
+    found = load_hardware(name, config().runtime)
     assert found.name == name
     assert found.source.startswith("not measured: ") and "assumed" in found.source
     for collective in ("exchange", "broadcast", "all_reduce", "reduce_scatter", "gather"):
@@ -173,8 +152,8 @@ def test_auto_measures_once_for_each_number_of_ranks_and_threads(tmp_path: Path,
 
 
 def test_a_damaged_file_is_measured_again(tmp_path: Path, caplog) -> None:
-    keep_hardware(SMALL, runtime(tmp_path), 1)
-    path = cache_path(runtime(tmp_path), 1)
+    hardware.keep_hardware(SMALL, runtime(tmp_path), 1)
+    path = hardware.cache_path(runtime(tmp_path), 1)
     assert [file.name for file in path.parent.iterdir()] == [path.name]
     path.write_text(path.read_text()[: path.stat().st_size // 2])
     assert cached_hardware(runtime(tmp_path), 1) is None
@@ -183,11 +162,11 @@ def test_a_damaged_file_is_measured_again(tmp_path: Path, caplog) -> None:
 
 def test_a_folder_that_cannot_be_written_costs_a_warning_alone(tmp_path: Path, caplog) -> None:
     (tmp_path / "hardware").write_text("a file in its place")
-    keep_hardware(SMALL, runtime(tmp_path), 1)
+    hardware.keep_hardware(SMALL, runtime(tmp_path), 1)
     assert "the profile is not kept" in caplog.text
 
 
 def test_without_a_cache_folder_it_is_the_users_own(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    path = cache_path(replace(runtime(tmp_path), cache_dir=None), 1)
+    path = hardware.cache_path(replace(runtime(tmp_path), cache_dir=None), 1)
     assert path.parent == tmp_path / ".cache" / "fullgnn" / "hardware"

@@ -24,13 +24,8 @@ from tests.cases import config, layout_overrides
 
 NUM_USERS, NUM_ITEMS, NUM_PAIRS = 9000, 6000, 60000
 RANKING = ["model=lightgcn", "task=link_ranking", "task.channels=32"]
-PREDICTION = [
-    "model=gcn",
-    "model.embedding_channels=16",
-    "model.hidden_channels=24",
-    "task=link_prediction",
-    "task.channels=32",
-]
+PREDICTION = ["model=gcn", "model.embedding_channels=16", "model.hidden_channels=24"]
+PREDICTION += ["task=link_prediction", "task.channels=32"]
 CASES = [
     (2, 1, [*RANKING]),
     (3, 1, [*RANKING, "task.batch_size=9000", "scheme.shared_memory=false"]),

@@ -1,9 +1,11 @@
-"""Measuring this machine, with tiny sizes: the results are possible, equal on every rank, and cached."""
+"""Measuring this machine, with tiny sizes: the results are possible, equal on every rank, and cached. A small graph
+asks for a short measurement, and a large one for all of it."""
 
 import math
 import time
 from dataclasses import fields, replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,24 +13,25 @@ import torch
 from scipy.stats import chisquare
 
 from fullgnn.config import RuntimeConfig
-from fullgnn.config.compose import compose, load_config
 from fullgnn.costs import hardware, measure
-from fullgnn.costs.hardware import Hardware, Link, cached_hardware, load_hardware
-from fullgnn.costs.measure import Sizes, line, measured_hardware, random_pattern
+from fullgnn.costs.hardware import SMALL, WHOLE, Hardware, Link, cached_hardware, keep_hardware, load_hardware
+from fullgnn.costs.measure import MOST_NNZ, Sizes, line, measured_hardware, needed_part, random_pattern, sizes_of
+from fullgnn.costs.statistics import GraphStatistics
 from fullgnn.distributed import Axis, World, can_share_memory, launch_workers
 from fullgnn.errors import FullGNNError, UnsupportedError
 from fullgnn.telemetry import machine
 from fullgnn.telemetry.machine import peak_process_bytes
 from fullgnn.telemetry.meter import Meter
 from fullgnn.telemetry.timing import JobClock
+from tests.cases import config
+from tests.commands import OWN, run_command
 
 TINY = Sizes(tables=(1 << 12, 1 << 16), num_edges=5000, num_rows=300, messages=(1 << 12, 1 << 16), round_s=1e-3)
 ALONE = World(rank=0, size=1, local_size=1, device=torch.device("cpu"), backend="gloo", timeout_s=60)
 
 
 def runtime(tmp_path: Path, *overrides: str) -> RuntimeConfig:
-    common = ("runtime.device=cpu", "runtime.threads=1", f"runtime.cache_dir={tmp_path}")
-    return load_config(compose(*common, *overrides)).runtime
+    return config("runtime.device=cpu", "runtime.threads=1", f"runtime.cache_dir={tmp_path}", *overrides).runtime
 
 
 def is_possible(found: Hardware) -> bool:
@@ -79,19 +82,11 @@ def test_all_ranks_measure_the_same(ranks) -> None:
 
 def kept(world: World, runtime: RuntimeConfig) -> tuple[int, Hardware, Hardware, Hardware | None]:
     """The number of measurements, the results of two calls, and the profile that is cached after them."""
-    calls = []
-
-    def count(world: World, sizes: Sizes) -> Hardware:
-        calls.append(sizes)
-        return original(world, TINY)
-
-    original, measure.measure = measure.measure, count
-    try:
-        found = [measured_hardware(world, runtime) for _ in range(2)]
-    finally:
-        measure.measure = original
+    original = measure.measure
+    with mock.patch.object(measure, "measure", side_effect=lambda world, sizes: original(world, TINY)) as measured:
+        first, second = (measured_hardware(world, runtime) for _ in range(2))
     torch.distributed.barrier()  # after it, rank 0 has written the profile
-    return len(calls), found[0], found[1], cached_hardware(runtime, world.size)
+    return measured.call_count, first, second, cached_hardware(runtime, world.size)
 
 
 def test_ranks_of_a_job_measure_once(ranks, tmp_path: Path) -> None:
@@ -107,12 +102,9 @@ def peaks(world: World, runtime: RuntimeConfig) -> tuple[int, int]:
         torch.ones(100_000_000)
         return original(world, TINY)
 
-    original, measure.measure = measure.measure, measured
-    before = peak_process_bytes()
-    try:
+    original, before = measure.measure, peak_process_bytes()
+    with mock.patch.object(measure, "measure", measured):
         measured_hardware(world, runtime)
-    finally:
-        measure.measure = original
     return before, peak_process_bytes()
 
 
@@ -224,3 +216,81 @@ def test_a_mistake_that_the_ranks_find_is_one_error(tmp_path: Path, monkeypatch)
     with pytest.raises(FullGNNError, match="runtime.backend=nccl needs GPUs: use runtime.backend=gloo"):
         load_hardware("auto", runtime(tmp_path, "runtime.backend=nccl"), 1)
     assert cached_hardware(runtime(tmp_path, "runtime.backend=nccl"), 1) is None
+
+
+GRAPH = GraphStatistics(num_nodes=2000, nnz=30_000, num_features=64, num_classes=10, num_train=100)
+LIMIT_S = 3.0
+"""Seconds in which ``scheme=auto`` decides on a small graph."""
+
+
+@pytest.mark.parametrize(
+    ("graph", "overrides", "part"),
+    [
+        (GRAPH, [], SMALL),
+        (GRAPH, ["model=gat"], "small-edges"),
+        (GRAPH, ["model=sage", "model.aggregation=max"], "small-edges"),
+        (GRAPH, ["model=lightgcn", "task=link_ranking"], "small-draws"),
+        (GRAPH, ["model.hidden_channels=2097", "runtime.dtype=float32"], SMALL),
+        (GRAPH, ["model.hidden_channels=2098", "runtime.dtype=float32"], WHOLE),
+        (GRAPH, ["model.hidden_channels=2097", "runtime.dtype=float64"], WHOLE),
+        (replace(GRAPH, nnz=MOST_NNZ), [], SMALL),
+        (replace(GRAPH, nnz=MOST_NNZ + 1), [], WHOLE),
+        (replace(GRAPH, num_nodes=10**7), [], WHOLE),
+    ],
+)
+def test_the_part_follows_from_graph_and_run(graph: GraphStatistics, overrides: list[str], part: str) -> None:
+    assert needed_part(config(*overrides), graph) == part
+
+
+def test_a_dataset_tells_its_part() -> None:
+    assert needed_part(config("dataset=digits")) == SMALL
+    assert needed_part(config("dataset=digits", "model=gat")) == "small-edges"
+
+
+def test_a_part_is_measured_with_the_least_table_of_the_whole() -> None:
+    """``Hardware.near_bytes`` is the same, so that a kept plan serves both."""
+    whole, part = Sizes(), sizes_of(SMALL)
+    assert sizes_of(WHOLE) == whole and min(part.tables) == min(whole.tables) and set(part.tables) < set(whole.tables)
+    assert not part.edges and not part.draws and sizes_of("small-edges").edges and sizes_of("small-draws").draws
+
+
+def test_a_small_graph_takes_a_short_measurement() -> None:
+    torch.set_num_threads(1)
+    taken = []
+    while not taken or (min(taken) > LIMIT_S and len(taken) < 3):  # others may work on this machine
+        begin = time.perf_counter()
+        found = measure.measure(ALONE, sizes_of(SMALL))
+        taken.append(time.perf_counter() - begin)
+    assert min(taken) <= LIMIT_S
+    assert set(found.gather) == set(sizes_of(SMALL).tables) and not found.edge_gather and found.draw_s == 1e-7
+
+
+HARDWARE = Hardware("auto", "a test", "cpu", 2, 10**9, 10**6, 1e10, 1e10, 1e-6, {1 << 19: 1e10}, {}, Link(0.0, 1e9))
+
+
+def test_a_profile_of_the_whole_machine_serves_every_graph(tmp_path: Path) -> None:
+    here = runtime(tmp_path)
+    assert hardware.kept_or_needed(here, 2, lambda: SMALL) == (None, SMALL)
+    keep_hardware(HARDWARE, here, 2, SMALL)
+    assert hardware.cache_path(here, 2, SMALL).name.endswith("-small.yaml")
+    assert hardware.kept_or_needed(here, 2, lambda: SMALL) == (HARDWARE, SMALL)
+    assert hardware.kept_or_needed(here, 2, lambda: WHOLE) == (None, WHOLE)
+    assert hardware.kept_or_needed(here, 2, lambda: "small-edges") == (None, "small-edges")
+    keep_hardware(replace(HARDWARE, source="all"), here, 2)
+
+    def not_asked() -> str:
+        raise AssertionError("the graph is loaded")
+
+    assert hardware.kept_or_needed(here, 2, not_asked) == (replace(HARDWARE, source="all"), WHOLE)
+
+
+@pytest.mark.sample(2)
+def test_auto_measures_little_for_a_small_graph_and_keeps_it(tmp_path: Path) -> None:
+    run = ["dataset=karate", "scheme=auto", "runtime.nproc=2", "runtime.device=cpu", "train.epochs=1"]
+    for number in (1, 2):
+        done = run_command(OWN, *run, "runtime.cache_dir=cache", f"run_dir=run{number}", cwd=tmp_path)
+        assert done.status == 0 and "predicted" in done.output, done.output
+        assert ("measuring what a small graph needs of this machine, 1 to 3 s" in done.output) == (number == 1)
+        assert "10 to 20 s" not in done.output
+    (kept,) = (tmp_path / "cache" / "hardware").glob("*.yaml")
+    assert kept.name.endswith("-2x1-small.yaml")

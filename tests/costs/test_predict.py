@@ -1,6 +1,6 @@
 """Predictions: their values on machines with known answers, and the choices that follow from them."""
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
@@ -14,16 +14,16 @@ from fullgnn.costs.measure import Sizes, measure
 from fullgnn.costs.predict import predict
 from fullgnn.costs.search import MAX_RANKS, Option, Search, best
 from fullgnn.costs.simulate import prepare_for, simulate
-from fullgnn.costs.statistics import GraphStatistics, check_plannable, counted_job, estimated_job
+from fullgnn.costs.statistics import GraphStatistics, PlannedJob, check_plannable, counted_job, estimated_job
 from fullgnn.costs.trace import SAMPLE_ROWS, Gemm, trace_epoch
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine import fit
 from fullgnn.engine.run import set_up, with_supported_optimizations
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import ConfigError, DataError, UnsupportedError
-from fullgnn.graph import load_dataset
 from fullgnn.kernels.support import aligned
 from fullgnn.nn import GATConv
+from fullgnn.nn.contract import RowReads
 from fullgnn.schemes.options import replications
 from fullgnn.telemetry.meter import Meter
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
@@ -39,17 +39,13 @@ def machine(bandwidth: float = float(ENDLESS), latency_s: float = 0.0, memory_by
     return Hardware("wire", "made up", "cuda", MAX_RANKS, memory_bytes, 1, rate, rate, 1e-18, {1: rate}, links, None)
 
 
-def run_of(*overrides: str) -> dict[tuple[str, str], Config]:
-    cfg = with_supported_optimizations(config("model.hidden_channels=64", *overrides))
-    return {(cfg.reorder.name, cfg.kernel["name"]): cfg}
-
-
 def found(hardware: Hardware, sizes: list[int], *overrides: str, graph: GraphStatistics = GRAPH) -> list[Option]:
     return search(hardware, *overrides, graph=graph).options(sizes, ["broadcast"])
 
 
 def search(hardware: Hardware, *overrides: str, graph: GraphStatistics = GRAPH) -> Search:
-    return Search(run_of(*overrides), graph, lambda _: hardware)
+    cfg = with_supported_optimizations(config("model.hidden_channels=64", *overrides))
+    return Search({(cfg.reorder.name, cfg.kernel["name"]): cfg}, graph, lambda _: hardware)
 
 
 @pytest.mark.parametrize(
@@ -136,11 +132,8 @@ def test_auto_takes_the_lowest_time_that_fits_else_the_smallest(caplog: pytest.L
     by_time = sorted(every, key=lambda option: option.prediction.epoch_time_ms)
     assert choose(every) is by_time[0]
     first = by_time[0].prediction
-    slower_fits = [
-        replace(by_time[0], prediction=replace(first, memory_bytes=first.peak_tensor_bytes - 1)),
-        *by_time[1:],
-    ]
-    assert choose(slower_fits) is by_time[1]
+    too_large = replace(by_time[0], prediction=replace(first, memory_bytes=first.peak_tensor_bytes - 1))
+    assert choose([too_large, *by_time[1:]]) is by_time[1]
     nothing = [replace(option, prediction=replace(option.prediction, memory_bytes=1)) for option in every]
     smallest = min(nothing, key=lambda option: option.prediction.peak_tensor_bytes)
     assert choose(nothing) is smallest
@@ -172,7 +165,7 @@ def test_the_traced_products_are_those_of_the_layers() -> None:
     )
     trace = trace_epoch(estimated_job(cfg, 1, GRAPH), 0)
     n = GRAPH.num_nodes
-    columns = [(one.name, one.source_bytes // 4) for one in trace.products]
+    columns = [(one.name, one.reads.sources) for one in trace.products]
     assert columns == [("adj", 16), ("adj_t", 16)]  # A @ H0 is computed once, in the set-up
     expected = [Gemm(n, 128, 64), Gemm(n, 64, 16), Gemm(64, n, 16), Gemm(n, 16, 64), Gemm(128, n, 64)]
     assert sorted(trace.gemms, key=repr) == sorted(expected, key=repr)
@@ -202,11 +195,8 @@ def test_the_passes_over_edges_are_those_of_the_layers(model: str) -> None:
         "gatv2": [("adj", 64, 0, 0), ("loss", 41, 0, 0), ("loss", 41, 85, 0), ("adj", 64, 152, 0)],
         "maximum": [("adj", 128, 0, 0), ("loss", 32, 0, 0), ("loss", 0, 0, 32)],
     }
-    passes = [
-        one for one in trace.passes if one.source_bytes + one.target_bytes + one.winner_bytes and not one.is_product
-    ]
-    numbers = [(one.source_bytes // 4, one.target_bytes // 4, one.winner_bytes // 8) for one in passes]
-    assert [(one.name, *found) for one, found in zip(passes, numbers)] == expected[model]
+    reads = [(one.name, *astuple(one.reads)) for one in trace.passes if one.reads != RowReads() and not one.is_product]
+    assert reads == expected[model]
     assert sorted(trace.transposed) == ([] if model == "maximum" else ["adj", "loss"])
     if model == "gat":
         assert Gemm(n // 2, 128, 80) in trace.gemms and trace.products == []
@@ -249,16 +239,29 @@ def test_passes_over_edges_follow_their_own_rate() -> None:
     assert trained < one.prediction.time_ms["spmm"] / 1e3 < 2 * trained
 
 
+def synthetic(num_nodes: int, num_edges: int, num_features: int, *overrides: str) -> Config:
+    sizes = {"num_nodes": num_nodes, "num_edges": num_edges, "num_features": num_features}
+    dataset = ("dataset=synthetic", *(f"dataset.{key}={number}" for key, number in sizes.items()))
+    return with_supported_optimizations(config(*dataset, *overrides))
+
+
+def measured_and_planned(cfg: Config, world_size: int) -> tuple[int, PlannedJob]:
+    """The largest peak of the ranks of a run, and its plan."""
+    prepared = prepare_for(cfg, world_size)
+    ranks = simulate(cfg, world_size, prepared, epochs=2).ranks
+    return max(rank.peak_tensor_bytes for rank in ranks), counted_job(cfg, world_size, prepared)
+
+
+def planned_bytes(job: PlannedJob) -> int:
+    return predict(job, replace(machine(), device="cpu")).peak_tensor_bytes
+
+
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("model", EDGE_MODELS)
 def test_memory_of_models_that_read_edges_is_that_of_the_run(model: str) -> None:
-    overrides = ["dataset=synthetic", "dataset.num_nodes=30000", "dataset.num_edges=300000", "dataset.num_features=32"]
-    overrides += ["dataset.num_classes=41"]
-    cfg = with_supported_optimizations(config(*overrides, *EDGE_MODELS[model]))
-    prepared = prepare_for(cfg, 2)
-    measured = max(rank.peak_tensor_bytes for rank in simulate(cfg, 2, prepared, epochs=2).ranks)
-    planned = predict(counted_job(cfg, 2, prepared), replace(machine(), device="cpu"))
-    assert planned.peak_tensor_bytes == pytest.approx(measured, rel=0.05)
+    cfg = synthetic(30000, 300000, 32, "dataset.num_classes=41", *EDGE_MODELS[model])
+    measured, job = measured_and_planned(cfg, 2)
+    assert planned_bytes(job) == pytest.approx(measured, rel=0.05)
 
 
 @pytest.mark.sample(5)
@@ -266,44 +269,23 @@ def test_memory_of_models_that_read_edges_is_that_of_the_run(model: str) -> None
 @pytest.mark.parametrize("loss_rows", ["true", "false"])
 def test_memory_is_that_of_the_run(world_size: int, replication: int, loss_rows: str) -> None:
     """The graph has more rows than the sampled sizes. Extrapolation from two small sizes is right within 3 %."""
-    overrides = ["dataset=synthetic", "dataset.num_nodes=40000", "dataset.num_edges=600000", "dataset.num_features=32"]
-    cfg = with_supported_optimizations(
-        config(
-            *layout_overrides(replication),
-            *overrides,
-            "model.input_dropout=0",
-            f"optimizations.loss_rows_only={loss_rows}",
-        )
-    )
-    graph = load_dataset(cfg.dataset)
-    assert graph.num_nodes / world_size > 2 * SAMPLE_ROWS
-    prepared = prepare_for(cfg, world_size, graph)
-    measured = max(rank.peak_tensor_bytes for rank in simulate(cfg, world_size, prepared, epochs=2).ranks)
-    planned = predict(counted_job(cfg, world_size, prepared), replace(machine(), device="cpu"))
-    assert planned.peak_tensor_bytes == pytest.approx(measured, rel=0.03)
+    more = "model.input_dropout=0", f"optimizations.loss_rows_only={loss_rows}"
+    cfg = synthetic(40000, 600000, 32, *layout_overrides(replication), *more)
+    measured, job = measured_and_planned(cfg, world_size)
+    assert job.graph.num_nodes / world_size > 2 * SAMPLE_ROWS
+    assert planned_bytes(job) == pytest.approx(measured, rel=0.03)
 
 
 @pytest.mark.sample(2)
 def test_memory_counts_the_lines_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of 33 features and rows of 41 hidden features are padded to 48 numbers."""
     monkeypatch.setattr(aligned, "PADDED_DEVICES", ("cpu",))
-    cfg = with_supported_optimizations(
-        config(
-            "dataset=synthetic", "dataset.num_nodes=20000", "dataset.num_edges=100000", "dataset.num_features=33",
-            "model.hidden_channels=41", "model.num_layers=3", "model.input_dropout=0", "scheme.shared_memory=false",
-            "scheme.exchange=broadcast",
-        )
-    )  # fmt: skip
-    prepared = prepare_for(cfg, 2)
-    measured = max(rank.peak_tensor_bytes for rank in simulate(cfg, 2, prepared, epochs=2).ranks)
-    job = counted_job(cfg, 2, prepared)
-
-    def planned() -> int:
-        return predict(job, replace(machine(), device="cpu")).peak_tensor_bytes
-
-    assert planned() == pytest.approx(measured, rel=0.03)
+    model = "model.hidden_channels=41", "model.num_layers=3", "model.input_dropout=0"
+    cfg = synthetic(20000, 100000, 33, *model, "scheme.shared_memory=false", "scheme.exchange=broadcast")
+    measured, job = measured_and_planned(cfg, 2)
+    assert planned_bytes(job) == pytest.approx(measured, rel=0.03)
     monkeypatch.setattr(aligned, "PADDED_DEVICES", ())
-    assert planned() < 0.9 * measured
+    assert planned_bytes(job) < 0.9 * measured
 
 
 @pytest.mark.parametrize("shape", [(29,), (29, 4)])
@@ -354,10 +336,8 @@ def test_replications_leave_every_replica_a_stage(size: int, expected: list[int]
 
 def test_time_is_about_that_of_the_run() -> None:
     """The tolerance is loose, because the machine may be busy. docs/planner.md has measurements of a quiet machine."""
-    overrides = ["dataset=synthetic", "dataset.num_nodes=60000", "dataset.num_edges=3000000", "dataset.num_features=64"]
-    cfg = with_supported_optimizations(
-        config(*overrides, "model.input_dropout=0", "model.dropout=0", "model.hidden_channels=64", "runtime.threads=1")
-    )
+    model = "model.input_dropout=0", "model.dropout=0", "model.hidden_channels=64"
+    cfg = synthetic(60000, 3000000, 64, *model, "runtime.threads=1")
     torch.set_num_threads(1)
     alone = World(rank=0, size=1, local_size=1, device=torch.device("cpu"), backend="gloo", timeout_s=60)
     hardware = measure(alone, Sizes(tables=(1 << 19, 1 << 24), num_edges=1_000_000, num_rows=30_000, round_s=0.01))

@@ -12,7 +12,7 @@ import pytest
 from fullgnn import api
 from fullgnn.config import Config
 from fullgnn.config.compose import compose, load_config
-from fullgnn.costs.kept import key_of_job
+from fullgnn.costs.statistics import key_of_job
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.graph.datasets import karate, load_cached
 from fullgnn.prepare import source
