@@ -14,11 +14,10 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fullgnn.bench.papers.config import Keys
-from fullgnn.bench.papers.graphs import GraphCase, given_case
-from fullgnn.config.compose import compose, load_config
+from fullgnn.bench.papers.graphs import GraphCase, given_case, load
+from fullgnn.config.compose import compose
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
-from fullgnn.graph.datasets import load_cached
 from fullgnn.graph.sparse_features import NodeFeatures, features_to_arrays
 from fullgnn.graph.splits import random_split
 from fullgnn.storage.cache import Cache
@@ -100,40 +99,29 @@ def check(cfg: AccuracyKeys) -> None:
         )
 
 
-def data_cases(cfg: AccuracyKeys) -> list[GraphCase]:
-    """Find or make the graphs that ``cfg`` chooses; targets of one command share them."""
-    return [case(cfg, name) for name in cfg.chosen]
-
-
 def case(cfg: AccuracyKeys, name: str) -> GraphCase:
-    """Find or make one graph."""
+    """Find or make one graph; targets of one command share it."""
     known, data = cfg.graphs[name], cfg.data[name]
     overrides = list(data.overrides)
     if cfg.scale is not None and any(key.startswith("dataset.scale=") for key in overrides):
         overrides.append(f"dataset.scale={cfg.scale!r}")
-    node = compose(*overrides).dataset
     graph = _graph(tuple(overrides), data.columns, data.symmetrize, cfg.data_seed, cfg.cache_dir)
-    return given_case(name, known.title, graph, node, known.hidden)
+    return given_case(name, known.title, graph, compose(*overrides).dataset, known.hidden)
 
 
 @functools.lru_cache(maxsize=4)
-def _graph(
-    overrides: tuple[str, ...], columns: int | None, symmetrize: bool, seed: int, cache_dir: str | None
-) -> Graph:
-    graph = load_cached(load_config(compose(*overrides)).dataset, Cache(cache_dir))
+def _graph(overrides: tuple[str, ...], columns: int | None, symmetrize: bool, seed: int, folder: str | None) -> Graph:
+    graph, cache = load(*overrides, cache_dir=folder), Cache(folder)
     if symmetrize:
         graph = graph.symmetrized()
-    return graph if columns is None else replace(graph, features=_kept(graph.features, columns, seed, Cache(cache_dir)))
-
-
-def _kept(features: NodeFeatures, columns: int, seed: int, cache: Cache) -> np.ndarray:
-    """``projected``, or what the cache has of it."""
-    key = cache.key(**features_to_arrays(features), columns=columns, seed=seed, iterations=POWER_ITERATIONS)
-    kept = cache.load(KIND, key, lambda arrays: arrays["features"])
-    if kept is None:
-        kept = projected(features, columns, seed)
-        cache.store(KIND, key, {"features": kept})
-    return kept
+    if columns is None:
+        return graph
+    key = cache.key(**features_to_arrays(graph.features), columns=columns, seed=seed, iterations=POWER_ITERATIONS)
+    features = cache.load(KIND, key, lambda arrays: arrays["features"])
+    if features is None:
+        features = projected(graph.features, columns, seed)
+        cache.store(KIND, key, {"features": features})
+    return replace(graph, features=features)
 
 
 def projected(features: NodeFeatures, columns: int, seed: int) -> np.ndarray:
