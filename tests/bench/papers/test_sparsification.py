@@ -17,8 +17,9 @@ from fullgnn.bench.papers.result import Result, number
 from fullgnn.bench.papers.sparsification import epochs, processes
 from fullgnn.bench.papers.sparsification.epochs import BatchCounts
 from fullgnn.bench.papers.sparsification.fresh import FreshCall, call_fresh
+from fullgnn.bench.papers.sparsification.keys import SparsificationKeys
 from fullgnn.bench.papers.sparsification.processes import compressed
-from fullgnn.bench.papers.sparsification.sizes import SparsificationKeys, sparse_cases
+from fullgnn.bench.papers.sparsification.sizes import sparse_cases
 from fullgnn.codecs import Features
 from fullgnn.codecs.topk import TopK
 from fullgnn.errors import ConfigError, UnsupportedError
@@ -130,8 +131,10 @@ def test_codes_of_a_file_are_those_of_its_features(tmp_path: Path) -> None:
 
 
 def test_compressing_is_timed_and_estimated_at_full_size() -> None:
-    (row,) = result("compress", "file_megabytes=8").rows
-    file, seconds, rate, memory, codes, full = ours(row.cells, *processes.COMPRESSED)
+    found = result("compress", "file_megabytes=8")
+    (row,) = found.rows
+    assert found.columns == ["file", "time", "rate", "peak memory", "compressed", "full size"]
+    file, seconds, rate, memory, codes, full = ours(row.cells, *found.columns)
     assert file == pytest.approx(0.008, rel=1e-3) and codes == pytest.approx(0.008 / 64, rel=1e-3)
     assert rate == pytest.approx(file / seconds) and full == pytest.approx(FEATURES / GB / rate)
     assert row.cells["full size"].origin == "simulated" and row.cells["full size"].paper == "under 300"

@@ -15,15 +15,8 @@ from fullgnn.bench.papers.plot import draw
 from fullgnn.bench.papers.result import Bars, Curves, Result, mean_curve, number, reaching
 from fullgnn.bench.papers.sparsification import accuracy, training
 from fullgnn.bench.papers.sparsification.accuracy import TOO_EASY, outputs, paired, similarity
-from fullgnn.bench.papers.sparsification.data import AccuracyKeys, case, check, projected
-from fullgnn.bench.papers.sparsification.training import (
-    FULL,
-    CodecSetting,
-    KnownTraining,
-    TrainingJob,
-    codec_keys,
-    nearest_k,
-)
+from fullgnn.bench.papers.sparsification.keys import AccuracyKeys, check_split
+from fullgnn.bench.papers.sparsification.training import FULL, CodecSetting, KnownTraining, TrainingJob, graph_case
 from fullgnn.codecs import Features
 from fullgnn.codecs.topk import TopK
 from fullgnn.config.overrides import quote
@@ -40,15 +33,9 @@ def quoted(*overrides: str) -> str:
 
 
 GRAPH = ("scale=0.002", "degree_scale=0.01", "num_features=40", "num_classes=4", "feature_signal=4")
-TINY = [
-    "device=cpu",
-    "threads=1",
-    "datasets=[reddit]",
-    f"data.reddit.overrides={quoted('dataset=reddit-like', *(f'dataset.{key}' for key in GRAPH))}",
-    "max_epochs=4",
-    "sampled_max_epochs=2",
-    "seeds=[0,1]",
-]
+OVERRIDES = quoted("dataset=reddit-like", *(f"dataset.{key}" for key in GRAPH))
+TINY = ["device=cpu", "threads=1", "datasets=[reddit]", f"data.reddit.overrides={OVERRIDES}"]
+TINY += ["max_epochs=4", "sampled_max_epochs=2", "seeds=[0,1]"]
 
 
 def target(name: str, *own: str) -> AccuracyKeys:
@@ -60,7 +47,7 @@ def result(name: str, *own: str) -> Result:
 
 
 def job_of(cfg: AccuracyKeys, model: str = "sage") -> TrainingJob:
-    return TrainingJob(cfg, case(cfg, "reddit"), model)
+    return TrainingJob(cfg, graph_case(cfg, "reddit"), model)
 
 
 def topk(*keys: str) -> CodecSetting:
@@ -97,7 +84,7 @@ def test_similarity_is_the_mean_cosine() -> None:
 def test_a_projection_keeps_what_the_first_singular_vectors_keep() -> None:
     random = np.random.default_rng(0)
     words = (random.random((60, 8)) @ random.random((8, 30)) + 1e-3 * random.random((60, 30))).astype(np.float32)
-    found = projected(words, 8, seed=0)
+    found = training.projected(words, 8, seed=0)
     assert found.dtype == np.float32 and found.shape == (60, 8)
     assert np.mean(np.square(found)) == pytest.approx(1, rel=1e-5)
     left, values, _ = np.linalg.svd(words, full_matrices=False)
@@ -106,9 +93,9 @@ def test_a_projection_keeps_what_the_first_singular_vectors_keep() -> None:
     np.testing.assert_allclose(found @ found.T, exact @ exact.T, atol=1e-3)
     spread = np.linalg.norm(found, axis=0)
     assert (spread[:-1] > spread[1:]).all() and spread[0] > 2 * spread[-1]  # not whitened
-    np.testing.assert_array_equal(found, projected(words, 8, seed=0))
+    np.testing.assert_array_equal(found, training.projected(words, 8, seed=0))
     with pytest.raises(ConfigError, match=r"columns=31 is more than 30, what \(60, 30\) features hold"):
-        projected(words, 31, seed=0)
+        training.projected(words, 31, seed=0)
 
 
 def test_words_of_a_file_are_projected(tmp_path: Path) -> None:
@@ -120,8 +107,8 @@ def test_words_of_a_file_are_projected(tmp_path: Path) -> None:
     overrides = quoted("dataset=npz", f"dataset.path={quote(str(path))}")
     keys = [f"data.computers.overrides={overrides}", "data.computers.columns=6"]
     cfg = load_target("sp_codecs", *TINY[:2], "datasets=[computers]", *keys)
-    found = case(cfg, "computers")
-    np.testing.assert_array_equal(found.graph.features, projected(words, 6, seed=0))
+    found = graph_case(cfg, "computers")
+    np.testing.assert_array_equal(found.graph.features, training.projected(words, 6, seed=0))
     assert found.real and found.graph.is_symmetric and found.title == "Computers"
 
 
@@ -137,7 +124,7 @@ def test_splits_have_their_sizes_and_differ_by_seed() -> None:
     ("columns", "ratio", "k"), [(602, 50, 8), (768, 64, 8), (768, 8, 64), (128, 16, 16), (602, 64, 6), (500, 128, 4)]
 )
 def test_topk_comes_nearest_to_the_ratio(columns: int, ratio: int, k: int) -> None:
-    assert nearest_k(columns, ratio) == k
+    assert training.nearest_k(columns, ratio) == k
     rows = [TopK(k + step).encode(np.zeros((1, columns), np.float32)).nbytes for step in (0, 1, -1)]
     distances = [abs(math.log(4 * columns / (num_bytes * ratio))) for num_bytes in rows if num_bytes]
     assert distances[0] == min(distances)
@@ -148,8 +135,8 @@ def test_a_codec_is_a_row_of_keys() -> None:
     with pytest.raises(ConfigError, match="codec.k=1000 is out of range"):
         run("sp_codecs", wrong)  # before it trains
     cfg = target("sp_codecs", f"codecs.pca.keys={quoted('codec=bfloat16', 'codec.x={dimensions}')}")
-    assert codec_keys(cfg.codecs["pca"], 16, 602) == ["codec=bfloat16", "codec.x=38"]
-    assert codec_keys(cfg.codecs["pca8"], 64, 602) == ["codec=pca", "codec.bits=8", "codec.dimensions=38"]
+    assert training.codec_keys(cfg.codecs["pca"], 16, 602) == ["codec=bfloat16", "codec.x=38"]
+    assert training.codec_keys(cfg.codecs["pca8"], 64, 602) == ["codec=pca", "codec.bits=8", "codec.dimensions=38"]
     cfg = target("sp_codecs", "ratios=[2,16,128]", "chosen_codecs=[topk,bfloat16]")
     labels = [(codec.label, codec.keys) for codec in job_of(cfg).codecs]
     assert [label for label, _ in labels] == ["topk 16 x", "topk 128 x", "bfloat16 2 x"]
@@ -264,7 +251,7 @@ def test_table4_samples_and_has_the_paper_s_numbers() -> None:
 def test_outputs_of_layers_with_the_first_weights() -> None:
     """Against dense products: relu(H W_root + D^-1 A H W + b), with the weights of the same seed."""
     job = job_of(target("sp_table2"), "sage3")
-    graph, found = job.graph(0), outputs(job, FULL, 0)
+    graph, found = job.graph(0), outputs(job, FULL, 0, None)
     assert [each.shape[1] for each in found] == [40, 128, 128, 4]
     np.testing.assert_array_equal(found[0], graph.features)
     model = SAGE(40, 4, hidden_channels=128, num_layers=3, seed=0)
@@ -287,7 +274,7 @@ def test_table2_compares_every_layer() -> None:
     assert list(found.columns) == ["ratio", "input", "layer 1", "layer 2", "layer 3", "same prediction"]
     fine, coarse = (row.cells for row in found.rows[:2])
     assert fine["input"].ours > coarse["input"].ours > 0  # type: ignore[operator]
-    graph = case(target("sp_table2"), "reddit").graph
+    graph = graph_case(target("sp_table2"), "reddit").graph
     assert coarse["input"].ours == pytest.approx(similarity(graph.features, coded(graph.features, 8)), rel=1e-5)
     panel = found.panels[0]
     assert isinstance(panel, Bars)
@@ -322,7 +309,7 @@ def test_every_target_says_what_it_has(name: str) -> None:
     cfg = load_target(name)
     assert cases_of(name) is accuracy.CASES and cfg.case in accuracy.CASES
     assert set(cfg.chosen) <= set(cfg.data) and cfg.title and len(cfg.notes) > 2
-    check(cfg)
+    check_split(cfg)
     known = {kept for codec in cfg.codecs.values() for kept in codec.at}
     assert set(cfg.ratios) <= known
 

@@ -5,13 +5,13 @@ curves         the accuracy by epoch: figure 6 of the paper
 similarities   how much the output of each layer resembles that of full features, before and after training: table 2
 """
 
+import functools
 import itertools
 import logging
 import math
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 from torch import Tensor
@@ -19,20 +19,9 @@ from torch import Tensor
 from fullgnn.bench.papers import result as results
 from fullgnn.bench.papers.config import published
 from fullgnn.bench.papers.graphs import GraphCase
-from fullgnn.bench.papers.result import (
-    OURS_AND_PAPER,
-    Bars,
-    Cell,
-    Curve,
-    Curves,
-    Result,
-    Series,
-    TableRow,
-    cells,
-    number,
-)
-from fullgnn.bench.papers.sparsification.data import AccuracyKeys, case, check
-from fullgnn.bench.papers.sparsification.training import FULL, CodecSetting, KnownTraining, TrainingJob, codec_settings
+from fullgnn.bench.papers.result import OURS_AND_PAPER, Cell, Curve, Curves, Result, TableRow, cells, number
+from fullgnn.bench.papers.sparsification.keys import AccuracyKeys, check_split
+from fullgnn.bench.papers.sparsification.training import FULL, CodecSetting, KnownTraining, TrainingJob, cases
 from fullgnn.bench.papers.target import Target
 from fullgnn.bench.papers.trainings import run_here
 from fullgnn.engine.passes import predict
@@ -128,14 +117,15 @@ def _sentences(job: TrainingJob, rows: ByCodec, accuracy: float) -> Iterator[str
             yield f"{job.title}: near {ratio} x {codec.title} loses least, {loss:.2f} points{spread}{within}."
 
 
-def _bars(title: str, tables: dict[TrainingJob, ByCodec]) -> Bars:
+def _bars(title: str, tables: dict[TrainingJob, ByCodec]) -> results.Bars:
     """The losses of a graph, a group for each model, where no codec has several ratios."""
     series = []
     for codec in next(iter(tables.values())):
         of_codec = [rows[codec].cells for rows in tables.values()]
         ours, paper = ([number(getattr(row[LOSS], source)) for row in of_codec] for source in OURS_AND_PAPER)
-        series.append(Series(codec.label, ours, paper, error=[number(row[ERROR].ours) or 0.0 for row in of_codec]))
-    return Bars(title, POINTS, [job.model.title for job in tables], series)
+        errors = [number(row[ERROR].ours) or 0.0 for row in of_codec]
+        series.append(results.Series(codec.label, ours, paper, error=errors))
+    return results.Bars(title, POINTS, [job.model.title for job in tables], series)
 
 
 def _curves(title: str, rows: ByCodec) -> Curves:
@@ -171,50 +161,29 @@ WEIGHTS = (FIRST, SHARED, OWN)
 """Weights: those before any training; those that full features have trained; and those that each has trained with its
 own features, from the same first ones. Only in the last block do the two models differ."""
 
-Weights = Mapping[str, Tensor] | None
-"""The parameters of a model by name; None: the first ones."""
-
 
 def similarities(result: Result, cfg: AccuracyKeys, case: GraphCase) -> None:
     """Compare the outputs at every ratio, with the first weights and after training."""
-    for job in _jobs(cfg, case):
-        by_weights: dict[tuple[str, CodecSetting], list[list[float]]] = {}
-        for seed in cfg.seeds:
-            begin = time.perf_counter()
-            for key, values in _similarities(job, seed):
-                by_weights.setdefault(key, []).append(values)
-            log.info("%s, seed %d: %.0f s", job.title, seed, time.perf_counter() - begin)
-        rows: dict[str, dict[str, TableRow]] = {}  # by the weights and by the codec
-        for (weights, codec), seeds in by_weights.items():
-            *means, same = (statistics.fmean(column) for column in zip(*seeds))
+    for job, weights in itertools.product(_jobs(cfg, case), WEIGHTS if case.dataset in cfg.trained_on else (FIRST,)):
+        begin, title, rows = time.perf_counter(), f"{job.title}, {weights} weights", dict[str, TableRow]()
+        for codec in job.codecs:
+            *means, same = (statistics.fmean(of_seeds) for of_seeds in zip(*_similarities(job, codec, weights)))
             layers = {f"layer {layer}" if layer else INPUT: mean for layer, mean in enumerate(means)}
             row = cells({RATIO: job.ratio(codec)}, origin="derived") | cells(layers) | cells({SAME: same}, "%")
-            rows.setdefault(weights, {})[codec.label] = job.add(result, codec, row, weights=weights)
-        for weights, own in rows.items():
-            drawn = [row for row in results.transposed(own) if row.labels[0] not in (RATIO, SAME)]
-            title = f"{job.title}, {weights} weights"
-            result.panels += results.bars(title, "cosine similarity", drawn, list(own), OURS_AND_PAPER)
+            rows[codec.label] = job.add(result, codec, row, weights=weights)
+        drawn = [row for row in results.transposed(rows) if row.labels[0] not in (RATIO, SAME)]
+        result.panels += results.bars(title, "cosine similarity", drawn, list(rows), OURS_AND_PAPER)
+        log.info("%s: %.0f s", title, time.perf_counter() - begin)
     result.columns = [*dict.fromkeys(name for row in result.rows for name in row.cells if name != SAME), SAME]
 
 
-def _similarities(job: TrainingJob, seed: int) -> Iterator[tuple[tuple[str, CodecSetting], list[float]]]:
-    """By the weights and the codec: the similarity of each layer, and the part of the predictions that are the same."""
-
-    def trained(codec: CodecSetting) -> Weights:
-        """The parameters after training, at the epoch with the best validation."""
-        best = job.fit(codec, seed).best
-        assert best is not None, "there are validation nodes"
-        return best.model
-
-    trains = job.case.dataset in job.cfg.trained_on
-    shared = trained(FULL) if trains else None
-    for weights in WEIGHTS if trains else (FIRST,):
-        of_full = None if weights == FIRST else shared
-        full = outputs(job, FULL, seed, of_full)
-        for codec in job.codecs:
-            own = outputs(job, codec, seed, trained(codec) if weights == OWN else of_full)
-            values = [similarity(before, after) for before, after in zip(full, own, strict=True)]
-            yield (weights, codec), [*values, 100 * float(np.mean(full[-1].argmax(1) == own[-1].argmax(1)))]
+def _similarities(job: TrainingJob, codec: CodecSetting, weights: str) -> Iterator[list[float]]:
+    """Of each seed, the similarity of each layer, and the part of the predictions that are the same."""
+    for seed in job.cfg.seeds:
+        full = _full_outputs(job, seed, weights != FIRST)
+        own = outputs(job, codec, seed, {FIRST: None, SHARED: FULL, OWN: codec}[weights])
+        layers = [similarity(before, after) for before, after in zip(full, own, strict=True)]
+        yield [*layers, 100 * float(np.mean(full[-1].argmax(1) == own[-1].argmax(1)))]
 
 
 def similarity(full: np.ndarray, kept: np.ndarray) -> float:
@@ -223,15 +192,20 @@ def similarity(full: np.ndarray, kept: np.ndarray) -> float:
     Args:
         full, kept: (num_nodes, F).
     """
-    product = partial(np.einsum, "ij,ij->i", dtype=np.float64)
+    product = functools.partial(np.einsum, "ij,ij->i", dtype=np.float64)
     lengths = np.sqrt(product(full, full)) * np.sqrt(product(kept, kept))
     counts = lengths > 0
     return float(np.mean(product(full, kept)[counts] / lengths[counts]))
 
 
-def outputs(job: TrainingJob, codec: CodecSetting, seed: int, weights: Weights = None) -> list[np.ndarray]:
-    """The input of a layered model, and the (num_nodes, F) output of each layer without dropout."""
+def outputs(job: TrainingJob, codec: CodecSetting, seed: int, trained: CodecSetting | None) -> list[np.ndarray]:
+    """The input of a layered model, and the (num_nodes, F) output of each layer without dropout.
+
+    Args:
+        trained: what the features were read as where the weights were trained; None: they are the first ones.
+    """
     overrides = [*job.overrides(codec, seed), "optimizations.cache_aggregation=false"]
+    weights = None if trained is None else _weights(job, trained, seed)
     with run_here(overrides, job.graph(seed), job.context(codec)) as run:
         if weights is not None:
             run.model.load_state_dict(weights)
@@ -243,15 +217,21 @@ def outputs(job: TrainingJob, codec: CodecSetting, seed: int, weights: Weights =
     return rows
 
 
-def _cases(cfg: AccuracyKeys) -> list[GraphCase]:
-    """The graphs, of which all codecs have taken their keys, before hours of training."""
-    cases = [case(cfg, name) for name in cfg.chosen]
-    for one in cases:
-        codec_settings(cfg, one)
-    return cases
+@functools.lru_cache(maxsize=4)
+def _full_outputs(job: TrainingJob, seed: int, trained: bool) -> list[np.ndarray]:
+    """The outputs with full features, with which those of all codecs are compared."""
+    return outputs(job, FULL, seed, FULL if trained else None)
 
 
-_target = partial(Target, cases=_cases, keys=AccuracyKeys, check=check)
+@functools.cache
+def _weights(job: TrainingJob, codec: CodecSetting, seed: int) -> Mapping[str, Tensor]:
+    """The parameters by name after training, at the epoch with the best validation."""
+    best = job.fit(codec, seed).best
+    assert best is not None, "there are validation nodes"
+    return best.model
+
+
+_target = functools.partial(Target, cases=cases, keys=AccuracyKeys, check=check_split)
 CASES = {
     "losses": _target(("graph", "model", "features"), losses, COLUMNS),
     "similarity": _target(("graph", "model", "features", "weights"), similarities),

@@ -19,7 +19,8 @@ from fullgnn.bench.papers.config import CLUSTER
 from fullgnn.bench.papers.graphs import GraphCase
 from fullgnn.bench.papers.result import Cell, Curve, Curves, Origin, Result, TableRow, cells, number, over
 from fullgnn.bench.papers.sparsification import sizes
-from fullgnn.bench.papers.sparsification.sizes import FULL, ID_BYTES, SPARSE, WAYS, SparsificationKeys
+from fullgnn.bench.papers.sparsification.keys import SparsificationKeys
+from fullgnn.bench.papers.sparsification.sizes import FULL, ID_BYTES, SPARSE, WAYS
 from fullgnn.codecs.topk import GROUP
 
 UPDATE_PASSES = 9
@@ -47,29 +48,14 @@ def batch_counts(cfg: SparsificationKeys, job: SampledJob) -> BatchCounts:
     """The batches of ``job``: so many training nodes with their neighbours, or groups of clusters."""
     nodes, full_nodes, group = job.case.graph.num_nodes, job.case.full.num_nodes, cfg.group_size
     if cfg.models[job.model].sampler != CLUSTER:
-        whole = -(-cfg.kinds[job.case.dataset].train_nodes // (cfg.batch_size * job.ranks))
-        return BatchCounts(None, float(whole), cfg.batch_size / sizes.batch_size(cfg, job.case))
+        num_batches = -(-cfg.kinds[job.case.dataset].train_nodes // (cfg.batch_size * job.ranks))
+        return BatchCounts(None, num_batches, cfg.batch_size / sizes.batch_size(cfg, job.case))
     wanted = min(nodes, max(cfg.least_cluster_nodes, cfg.cluster_nodes * job.case.scale))
     clusters = max(group, round(group * nodes / wanted))
-    sampler = "sampler=cluster", f"sampler.num_clusters={clusters}", f"sampler.group_size={group}"
-    keys = *sampler, f"loader.batch_size={job.ranks}"
+    keys = f"sampler=cluster sampler.num_clusters={clusters} sampler.group_size={group} loader.batch_size={job.ranks}"
     grows = min(cfg.cluster_nodes, full_nodes) / (nodes * group / clusters)
-    return BatchCounts(clusters / group / job.ranks, max(1.0, full_nodes / cfg.cluster_nodes / job.ranks), grows, keys)
-
-
-def preset(cfg: SparsificationKeys, job: SampledJob, k: int | None = None, gathered: bool = False) -> str:
-    """The preset of the benchmark that trains ``job``.
-
-    Args:
-        k: of the codec; None: the features are as they are.
-        gathered: whether full features are gathered, as for a GPU, and not read where they lie.
-    """
-    keys = ["default", *cfg.models[job.model].keys, *batch_counts(cfg, job).keys]
-    if k is not None:
-        keys += ["codec=topk", f"codec.k={k}"]
-    elif gathered:
-        keys += ["cache=degree", "cache.megabytes=0"]
-    return " ".join(keys)
+    here, whole = clusters / group / job.ranks, full_nodes / cfg.cluster_nodes / job.ranks
+    return BatchCounts(here, max(1.0, whole), grows, (keys,))
 
 
 def simulated(cfg: SparsificationKeys, job: SampledJob, details: dict[str, Any], k: int | None = None) -> BatchSeconds:
@@ -83,9 +69,8 @@ def simulated(cfg: SparsificationKeys, job: SampledJob, details: dict[str, Any],
     is_cluster, up = model.sampler == CLUSTER, batch_counts(cfg, job).grows
     full_row, row = (sizes.row_bytes(case.full.num_features, of_way) for of_way in (None, k))
     inputs, edges = details["counts"]["input_rows"] * up, details["counts"]["sampled_edges"] * up
-    decode, drawing = 0.0, up * details["steps_ms"]["sample"] / 1e3
-    if k is not None:
-        decode = hardware.op_s + inputs * (row + full_row + SECTOR * row) / hardware.copy_bytes_per_s
+    decode = 0.0 if k is None else hardware.op_s + inputs * (row + full_row + SECTOR * row) / hardware.copy_bytes_per_s
+    drawing = up * details["steps_ms"]["sample"] / 1e3
     if not is_cluster:
         drawing = edges * batches.draw_s(case, cfg.fanouts, cfg.batch_size, cfg.seed)
     counts_edges = any(layer["edges"] for layer in details["layers"])  # or the layer reads edges one by one
@@ -132,15 +117,18 @@ def compare(
         gathered: whether full features are gathered, as for a GPU, and not read where they lie.
         alone: of one rank, from whose batches more ranks are simulated than run here; None: these ranks run here.
     """
-    case, ks = job.case, sizes.k_by_way(cfg, job.case) if ks is None else ks
-    full, presets = preset(cfg, job, None, gathered), {way: preset(cfg, job, k, gathered) for way, k in ks.items()}
+    case, model, counts = job.case, cfg.models[job.model], batch_counts(cfg, job)
+    ks = sizes.k_by_way(cfg, case) if ks is None else ks
+    plain = ["default", *model.keys, *counts.keys]
+    full = " ".join([*plain, "cache=degree", "cache.megabytes=0"] if gathered else plain)
+    presets = {way: full if k is None else " ".join([*plain, f"codec=topk codec.k={k}"]) for way, k in ks.items()}
     own, size = tuple(dict.fromkeys([full, *presets.values()])), sizes.batch_size(cfg, case)
     times = alone.times if alone else batches.measure(cfg, case, "minibatch", job.ranks, size, presets=own)
-    details, counts = times.details.get(full), batch_counts(cfg, job)
+    details = times.details.get(full)
     whole = {way: None if details is None else simulated(cfg, job, details, k) for way, k in ks.items()}
-    labels, names = (case.title, cfg.models[job.model].title), {"graph": case.dataset, "model": job.model}
     here = times.num_batches if counts.here is None else counts.here
-    return Comparison(labels, names, presets, times, whole, here, counts.whole)
+    names = {"graph": case.dataset, "model": job.model}
+    return Comparison((case.title, model.title), names, presets, times, whole, here, counts.whole)
 
 
 def epochs(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
@@ -177,9 +165,8 @@ def steps(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
                 result.add(labels, {STEPS[0]: times.cell(name)})
                 continue
             of_way, of_full = (times.details[compared.presets[one]]["counts"] for one in (way, FULL))
-            here = batches.batch_here(times, name)
-            row_here = _step_cells(MEASURED, here, of_way["fetched_bytes"], of_way["sampled_edges"])
-            result.add(labels, row_here | {"transfer": Cell("none", unit="ms")})
+            here = batches.batch_here(times, name), of_way["fetched_bytes"], of_way["sampled_edges"]
+            result.add(labels, _step_cells(MEASURED, *here) | {"transfer": Cell("none", unit="ms")})
             whole = _step_cells(SIMULATED, batch, of_full["input_rows"] * up * row, of_full["sampled_edges"] * up)
             if way != FULL:
                 saved = 1 - (batch.gather + batch.transfer) / (full.gather + full.transfer)

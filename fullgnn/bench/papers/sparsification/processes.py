@@ -24,7 +24,8 @@ from fullgnn.bench.papers.graphs import GraphCase, full_size
 from fullgnn.bench.papers.result import Bars, Cell, Origin, Result, Series, cells
 from fullgnn.bench.papers.sparsification import sizes
 from fullgnn.bench.papers.sparsification.fresh import FreshCall, call_fresh
-from fullgnn.bench.papers.sparsification.sizes import EPOCH, ID_BYTES, WAYS, SparsificationKeys
+from fullgnn.bench.papers.sparsification.keys import SparsificationKeys
+from fullgnn.bench.papers.sparsification.sizes import EPOCH, ID_BYTES, WAYS
 from fullgnn.bench.papers.trainings import fan_outs, fit_here, place
 from fullgnn.codecs import EncodedRows, Features
 from fullgnn.codecs.topk import TopK
@@ -37,7 +38,7 @@ from fullgnn.prepare.source import Preparation
 from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.storage.arrays import map_npy, row_blocks, write_npy
 from fullgnn.storage.folder import temporary_folder
-from fullgnn.telemetry.meter import Meter
+from fullgnn.telemetry.meter import Cost, Meter
 
 log = logging.getLogger(__name__)
 
@@ -53,14 +54,10 @@ FEATURES = "features"
 def graph_in_folder(cfg: SparsificationKeys, case: GraphCase) -> Iterator[Callable[..., FreshCall]]:
     """The graph of ``case`` in a folder. The value calls a function of this folder and of further arguments in a
     process of its own."""
-
-    def call(function: Callable[..., Any], *args: Any) -> FreshCall:
-        return call_fresh(function, folder, *args, threads=cfg.threads or 1)
-
     with temporary_folder() as folder:
         for name in (*STRUCTURE, FEATURES):
             np.save(folder / f"{name}.npy", getattr(case.graph, name))
-        yield call
+        yield lambda function, *args: call_fresh(function, folder, *args, threads=cfg.threads or 1)
 
 
 def map_graph(folder: Path, in_memory: Collection[str] = ()) -> Graph:
@@ -72,35 +69,31 @@ def map_graph(folder: Path, in_memory: Collection[str] = ()) -> Graph:
 
 def trainings_of(cfg: SparsificationKeys, case: GraphCase) -> list[tuple[list[str], list[str]]]:
     """By way, the overrides of a full-batch training of GraphSAGE, and of a sampled training of the same model."""
-    size = f"model.num_layers={len(cfg.fanouts)}", f"model.hidden_channels={case.hidden}"
-    plain = ["model=sage", *size, "model.dropout=0", "model.input_dropout=0", *place(cfg, 1, cfg.seed, cfg.threads)]
-    plain.append("runtime.device=cpu")
+    plain = ["model=sage", f"model.num_layers={len(cfg.fanouts)}", f"model.hidden_channels={case.hidden}"]
+    plain += ["model.dropout=0", "model.input_dropout=0", *place(cfg, 1, cfg.seed, cfg.threads), "runtime.device=cpu"]
     batches = [fan_outs(cfg.fanouts), f"loader.batch_size={sizes.batch_size(cfg, case)}"]
     codecs = ([] if k is None else ["codec=topk", f"codec.k={k}"] for k in sizes.k_by_way(cfg, case).values())
     return [([*plain, *codec], [*plain, *codec, *batches]) for codec in codecs]
 
 
-def _train(
-    keys: list[str], graph: Graph, num_epochs: int, num_batches: int | None = None
-) -> tuple[float, dict[str, int]]:
-    """Train by batches in this process; returns the last loss, and what the last epoch has counted.
+def _train(keys: list[str], graph: Graph, num_epochs: int, num_batches: int | None = None) -> tuple[float, Cost]:
+    """Train by batches in this process; returns the last loss, and the cost of the last epoch.
 
     Args:
         num_batches: of an epoch; None: all.
     """
     run = cast(MinibatchConfig, load_config(compose(*keys, name="minibatch")))
-    loss, counts = math.nan, dict[str, int]()
     with world_of_one(run.runtime) as world:
         meter = Meter(world.device)
         steps = set_up_sampled(run, world, meter, graph)
         del graph
+        loss, cost = math.nan, meter.take()
         for epoch in range(1, num_epochs + 1):
-            meter.take()
             for batch in itertools.islice(steps.loader.epoch(epoch), num_batches):
                 loss = float(steps.step(batch).read()[0])
-            counts = meter.take().counts
+            cost = meter.take()
         steps.loader.close()
-    return loss, counts
+    return loss, cost
 
 
 HERE = "a process here"
@@ -156,7 +149,7 @@ class FeatureReads:
 
 def prepared(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
     """Train in processes of their own on what earlier ones have prepared."""
-    measured = {way: _trainings(cfg, case, *keys) for way, keys in zip(WAYS, trainings_of(cfg, case))}
+    measured = {way: _trainings(cfg, case, keys) for way, keys in zip(WAYS, trainings_of(cfg, case))}
     for training in measured[WAYS[0]]:
         row = dict[str, Cell]()
         for way, calls in measured.items():
@@ -172,19 +165,17 @@ def prepared(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
     }
 
 
-def _trainings(
-    cfg: SparsificationKeys, case: GraphCase, full_batch: list[str], sampled: list[str]
-) -> dict[str, FreshCall]:
+def _trainings(cfg: SparsificationKeys, case: GraphCase, keys: tuple[list[str], list[str]]) -> dict[str, FreshCall]:
     """By training, the process that trains, with these overrides of full-batch and of sampled training."""
-    full_batch, sampled = [*full_batch, "train.epochs=1", "train.eval_every=0"], [*sampled, "loader.map_features=true"]
+    full_batch, sampled = [*keys[0], "train.epochs=1", "train.eval_every=0"], [*keys[1], "loader.map_features=true"]
     with graph_in_folder(cfg, case) as call:
         call(prepare, full_batch)
         calls = {"full-batch": call(train_full_batch, full_batch)}
         call(train_sampled, sampled, 0)  # leaves the rows in the cache
         calls["sampled"] = call(train_sampled, sampled, EPOCH)
         for share, cache, megabytes in sizes.caches_of(cfg, case):
-            keys = [*sampled, f"cache={cache}", f"cache.megabytes={megabytes!r}"]
-            calls[f"sampled, cache={cache} of {share:g} %"] = call(train_sampled, keys, EPOCH)
+            cached = [*sampled, f"cache={cache}", f"cache.megabytes={megabytes!r}"]
+            calls[f"sampled, cache={cache} of {share:g} %"] = call(train_sampled, cached, EPOCH)
         return calls
 
 
@@ -201,7 +192,7 @@ def train_full_batch(folder: Path, keys: list[str]) -> FeatureReads:
 
 def train_sampled(folder: Path, keys: list[str], num_epochs: int) -> FeatureReads:
     """Train so many epochs on features in a file, and count what the last one reads."""
-    _, counts = _train([*keys, f"runtime.cache_dir={folder / 'cache'}"], map_graph(folder), num_epochs)
+    counts = _train([*keys, f"runtime.cache_dir={folder / 'cache'}"], map_graph(folder), num_epochs)[1].counts
     fetched = counts.get("fetched_bytes", 0) + counts.get("filled_bytes", 0)
     has_cache = any(key.startswith("cache=") for key in keys)
     return FeatureReads(fetched, 100 * counts["hits"] / max(1, counts["input_rows"]) if has_cache else math.nan)
@@ -209,8 +200,6 @@ def train_sampled(folder: Path, keys: list[str], num_epochs: int) -> FeatureRead
 
 _ROWS = 1 << 14
 """Rows of features that are made at a time."""
-
-COMPRESSED = ("file", "time", "rate", "peak memory", "compressed", "full size")
 
 
 def compress(result: Result, cfg: SparsificationKeys) -> None:

@@ -1,81 +1,24 @@
 """The graphs, the share of their features in all bytes, and hits of a cache of the same bytes, which holds rows of
-features as they are, or their codes: counted on the structure alone, without features. And the keys of the targets that
-are about bytes and time."""
+features as they are, or their codes: counted on the structure alone, without features."""
 
 import functools
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from fullgnn.bench.papers.config import NEIGHBOR, Keys, published
+from fullgnn.bench.papers.config import published
 from fullgnn.bench.papers.draws import Draws
 from fullgnn.bench.papers.graphs import GraphCase, GraphSize, case, full_size
 from fullgnn.bench.papers.result import OURS_AND_PAPER, Cell, Result, RowLabels, bars, cells, rows_of
-from fullgnn.codecs.topk import GROUP, TopK
-from fullgnn.errors import ConfigError
+from fullgnn.bench.papers.sparsification.keys import GraphKind, SparsificationKeys
+from fullgnn.codecs.topk import TopK
 from fullgnn.sampling.caches import Accesses, CacheByDegree, CacheByPresampling, CacheExactly
 from fullgnn.sampling.host_graph import HostGraph
 
 FULL, SPARSE = "full", "sparse"
 WAYS = (FULL, SPARSE)
 """Features as they are, and as the codec keeps them."""
-
-
-@dataclass
-class GraphKind:
-    """What a target must know of a graph beside its sizes."""
-
-    k: int
-    """The paper's k."""
-    train_nodes: int
-    """At full size."""
-    arcs_of_an_edge: int
-    """How many stored arcs the paper counts as one edge."""
-    counts_loops: bool
-    """Whether the paper counts a self-loop of each node too."""
-
-
-@dataclass
-class SparsificationModel:
-    """A model of the paper."""
-
-    title: str
-    keys: list[str]
-    """Overrides that choose it."""
-    sampler: str = NEIGHBOR
-    transforms_first: bool = False
-    """Whether a layer multiplies its input by the weights before it reads neighbours."""
-
-
-@dataclass
-class SparsificationKeys(Keys):
-    """The keys of ``conf/reproduce_sparsification.yaml``, which explains them."""
-
-    kinds: dict[str, GraphKind]
-    least_batch_size: int
-    models: dict[str, SparsificationModel]
-    cluster_nodes: int
-    least_cluster_nodes: int
-    group_size: int
-    gather_megabytes: float
-    file_megabytes: float
-    limit_megabytes: float
-    cache_shares: list[float]
-    caches: list[str]
-    subgraph_share: float
-
-
-def check(cfg: SparsificationKeys) -> None:
-    """Refuse ratios that the codec cannot have.
-
-    Raises:
-        ConfigError: one line that names the key.
-    """
-    for ratio in cfg.ratios:
-        if ratio != 1 and (2 * GROUP % ratio or not 4 <= ratio <= 2 * GROUP):
-            raise ConfigError(f"ratios has {ratio}: give 1, or powers of two from 4 to {2 * GROUP}, which are 512 / k")
 
 
 def sparse_cases(cfg: SparsificationKeys, features: bool = True) -> list[GraphCase]:
@@ -135,9 +78,8 @@ def num_edges(arcs: float, nodes: float, kind: GraphKind) -> float:
 
 def graphs(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
     """A graph at full size, and what the codec makes of it."""
-    kind, full = cfg.kinds[case.dataset], case.full
+    kind, full, (row, code) = cfg.kinds[case.dataset], case.full, row_sizes(cfg, case)
     nodes, arcs = case.graph.num_nodes / case.scale, case.graph.num_edges / case.scale
-    row, code = row_sizes(cfg, case)
     counted = cells({"nodes": nodes, "edges": num_edges(arcs, nodes, kind)})
     derived = cells({"features": full.num_features}, origin="derived") | cells({"ratio": row / code}, "x", "derived")
     gigabytes = {"features in all": full.num_nodes * row / 1e9, "compressed": full.num_nodes * code / 1e9}
@@ -147,19 +89,17 @@ def graphs(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
 
 def draws_of(cfg: SparsificationKeys, case: GraphCase) -> Draws:
     """The batches of one rank."""
-    train = np.flatnonzero(case.graph.train_mask)
-    return Draws(case.graph, train, cfg.fanouts, batch_size(cfg, case), cfg.seed)
+    return Draws(case.graph, np.flatnonzero(case.graph.train_mask), cfg.fanouts, batch_size(cfg, case), cfg.seed)
 
 
 def shares(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
     """The share of the features in the data, and in what batches load."""
-    full, inputs = case.full, case.full.num_nodes
-    row, code = row_sizes(cfg, case)
+    full, (row, code) = case.full, row_sizes(cfg, case)
     edges = num_edges(num_arcs(full), full.num_nodes, cfg.kinds[case.dataset])
     batches = draws_of(cfg, case).batches(1)
     read, drawn = np.mean([(len(hops[-1].sources), sum(hop.num_edges for hop in hops)) for hops in batches], 0).tolist()
     directions = {"of the data": edges, "both directions": num_arcs(full)}
-    data = {name: _share(inputs * row, ID_BYTES * ids) for name, ids in directions.items()}
+    data = {name: _share(full.num_nodes * row, ID_BYTES * ids) for name, ids in directions.items()}
     sizes = {"of loaded bytes": row, "compressed, of loaded bytes": code}
     loaded = {name: _share(read * size, ID_BYTES * drawn) for name, size in sizes.items()}
     result.add((case.title,), cells(data, "%", "derived") | cells(loaded, "%"), graph=case.dataset)

@@ -1,41 +1,96 @@
-"""What codecs keep of the features of a graph, and trainings of a model, in this process, with such features; the
-evaluation reads what the training reads.
+"""Graphs on which an accuracy can fall, what codecs keep of their features, and trainings of a model, in this process,
+with such features; the evaluation reads what the training reads.
 
+    graph_case        features of real words, projected to dense ones, or a look-alike that is not too easy
     CodecSetting      a codec with its keys at a ratio, or features as they are
     EncodedFeatures   what it makes of the features of a graph, once a process
     TrainingJob       a model on a graph, which is trained with such settings
     KnownTraining     what is known of one training: it is kept in the cache, so that an interrupted target of hundreds
                       of them goes on where it was
+
+The projection is a truncated SVD of the (num_nodes, words) matrix, without subtracting the mean: its columns are
+X V = U S, by falling singular value, and one number scales all of them to a mean square of 1. They are not whitened, so
+that the first columns keep the sizes that they have in the words.
 """
 
 import functools
 import hashlib
+import itertools
 import math
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 
-from fullgnn.bench.papers.graphs import GraphCase
+from fullgnn.bench.papers.graphs import GraphCase, given_case, load
 from fullgnn.bench.papers.result import Cell, Result, TableRow
-from fullgnn.bench.papers.sparsification.data import AccuracyKeys, AccuracyModel, CodecRows, with_split
+from fullgnn.bench.papers.sparsification.keys import AccuracyKeys, AccuracyModel, CodecRows
 from fullgnn.bench.papers.sparsification.sizes import row_bytes
 from fullgnn.bench.papers.trainings import epoch_s, fit_here, place, quiet
 from fullgnn.codecs import Codec, CodecContext, Features, State, build_codec, encoded, num_bytes
 from fullgnn.codecs.topk import GROUP
 from fullgnn.config.compose import compose, load_config
 from fullgnn.engine.fit import FitResult
+from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
+from fullgnn.graph.sparse_features import NodeFeatures, features_to_arrays
+from fullgnn.graph.splits import random_split
 from fullgnn.prepare.source import codec_context
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.machine import git_commit
 
 COMPILING_S = 5.0
 """A codec that takes less than so many seconds is timed again, since the first time may have compiled its loops."""
+
+PROJECTED, TRAINED = "projected", "trained"
+"""Folders, in the cache, of projected features and of trainings."""
+
+POWER_ITERATIONS = 4
+"""Products with X and its transpose that sharpen the random subspace of the SVD."""
+
+
+def graph_case(cfg: AccuracyKeys, name: str) -> GraphCase:
+    """Find or make one graph; targets of one command share it."""
+    known, data = cfg.graphs[name], cfg.data[name]
+    is_scaled = cfg.scale is not None and any(key.startswith("dataset.scale=") for key in data.overrides)
+    overrides = *data.overrides, *([f"dataset.scale={cfg.scale!r}"] if is_scaled else [])
+    graph = _graph(overrides, data.columns, data.symmetrize, cfg.data_seed, cfg.cache_dir)
+    return given_case(name, known.title, graph, compose(*overrides).dataset, known.hidden)
+
+
+@functools.lru_cache(maxsize=4)
+def _graph(overrides: tuple[str, ...], columns: int | None, symmetrize: bool, seed: int, folder: str | None) -> Graph:
+    graph, cache = load(*overrides, cache_dir=folder), Cache(folder)
+    graph = graph.symmetrized() if symmetrize else graph
+    if columns is None:
+        return graph
+    key = cache.key(**features_to_arrays(graph.features), columns=columns, seed=seed, iterations=POWER_ITERATIONS)
+    features = cache.load(PROJECTED, key, lambda arrays: arrays["features"])
+    if features is None:
+        features = projected(graph.features, columns, seed)
+        cache.store(PROJECTED, key, {"features": features})
+    return replace(graph, features=features)
+
+
+def projected(features: NodeFeatures, columns: int, seed: int) -> np.ndarray:
+    """(num_nodes, columns) float32: a projection of (num_nodes, F) features, see the head of this file.
+
+    Raises:
+        ConfigError: there are fewer features, or fewer nodes, than columns.
+    """
+    from sklearn.utils.extmath import randomized_svd
+
+    if columns > min(features.shape):
+        raise ConfigError(f"columns={columns} is more than {min(features.shape)}, what {features.shape} features hold")
+    words = csr_array(features)  # most words are in no other node
+    left, values, _ = randomized_svd(words, columns, n_iter=POWER_ITERATIONS, random_state=seed)
+    projection = left * values
+    return (projection / np.sqrt(np.mean(np.square(projection, dtype=np.float64)))).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -56,21 +111,27 @@ FULL = CodecSetting("none", "full", 1)
 """Features as they are."""
 
 
+def cases(cfg: AccuracyKeys) -> list[GraphCase]:
+    """Find or make the graphs that ``cfg`` chooses, of which all codecs take their keys: before hours of training."""
+    cases = [graph_case(cfg, name) for name in cfg.chosen]
+    for case in cases:
+        codec_settings(cfg, case)
+    return cases
+
+
 def codec_settings(cfg: AccuracyKeys, case: GraphCase) -> list[CodecSetting]:
     """The chosen codecs at the chosen ratios that they have.
 
     Raises:
         ConfigError: a codec does not take its keys.
     """
-    settings = [
-        CodecSetting(name, codec.title, ratio, tuple(codec_keys(codec, ratio, case.graph.num_features)))
-        for name, codec in ((name, cfg.codecs[name]) for name in cfg.chosen_codecs)
-        if codec.datasets is None or case.dataset in codec.datasets
-        for ratio in cfg.ratios
-        if ratio in codec.at
-    ]
-    for setting in settings:  # before hours of training
-        build_codec(load_config(compose(*setting.keys)).codec)
+    settings = []
+    for name, ratio in itertools.product(cfg.chosen_codecs, cfg.ratios):
+        codec = cfg.codecs[name]
+        if ratio in codec.at and (codec.datasets is None or case.dataset in codec.datasets):
+            keys = codec_keys(codec, ratio, case.graph.num_features)
+            build_codec(load_config(compose(*keys)).codec)
+            settings.append(CodecSetting(name, codec.title, ratio, tuple(keys)))
     return settings
 
 
@@ -120,12 +181,8 @@ _ENCODED: dict[tuple[object, ...], EncodedFeatures] = {}
 _KNOWN: dict[tuple[object, ...], KnownTraining] = {}
 """What this process has trained: targets of one command share it, and codecs that decode to the same features."""
 
-KIND = "trained"
-"""Folder, in the cache, of trainings."""
-
 DIRTY = "-dirty"
 """At the end of ``git_commit`` where files have changed since."""
-
 
 _commit = functools.cache(git_commit)
 """The commit when this process trains for the first time: a later one is not what the process runs."""
@@ -192,7 +249,8 @@ class TrainingJob:
 
     def graph(self, seed: int) -> Graph:
         """The graph with the split of ``seed``."""
-        return with_split(self.case.graph, self.cfg, seed)
+        graph, cfg = self.case.graph, self.cfg
+        return replace(graph, **random_split(graph.labels, cfg.train_fraction, cfg.val_fraction, seed))
 
     def fit(self, codec: CodecSetting, seed: int) -> FitResult:
         """Train with features as a codec keeps them."""
@@ -211,10 +269,10 @@ class TrainingJob:
             # A training that is kept is of one commit: other code may train to another accuracy.
             cache = Cache(None if commit is None or commit.endswith(DIRTY) else self.cfg.cache_dir)
             key = cache.key(commit=commit, torch=torch.__version__, training=list(map(str, known)))
-            training = cache.load(KIND, key, lambda arrays: KnownTraining(**{k: v.tolist() for k, v in arrays.items()}))
+            training = cache.load(TRAINED, key, lambda kept: KnownTraining(**{k: v.tolist() for k, v in kept.items()}))
             if training is None:
                 training = _known(self.fit(codec, seed))
-                cache.store(KIND, key, {name: np.array(value) for name, value in vars(training).items()})
+                cache.store(TRAINED, key, {name: np.array(value) for name, value in vars(training).items()})
             _KNOWN[known] = training
         return _KNOWN[known]
 
