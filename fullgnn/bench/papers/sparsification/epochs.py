@@ -55,7 +55,7 @@ def batch_counts(cfg: SparsificationKeys, job: SampledJob) -> BatchCounts:
     keys = f"sampler=cluster sampler.num_clusters={clusters} sampler.group_size={group} loader.batch_size={job.ranks}"
     grows = min(cfg.cluster_nodes, full_nodes) / (nodes * group / clusters)
     here, whole = clusters / group / job.ranks, full_nodes / cfg.cluster_nodes / job.ranks
-    return BatchCounts(here, max(1.0, whole), grows, (keys,))
+    return BatchCounts(here, max(1.0, whole), grows, tuple(keys.split()))
 
 
 def simulated(cfg: SparsificationKeys, job: SampledJob, details: dict[str, Any], k: int | None = None) -> BatchSeconds:
