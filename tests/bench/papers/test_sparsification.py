@@ -1,27 +1,34 @@
-"""The targets of feature sparsification about bytes, on tiny graphs, against counts by loops."""
+"""The targets of feature sparsification about bytes and time, on tiny graphs: against counts by loops, and their model
+of a GPU by hand."""
 
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fullgnn.bench.papers.config import load_target, run
-from fullgnn.bench.papers.result import Result
-from fullgnn.bench.papers.sparsification import processes
+from fullgnn.bench.papers import batches
+from fullgnn.bench.papers.batches import BatchSeconds, SampledJob
+from fullgnn.bench.papers.config import load_target, published, run
+from fullgnn.bench.papers.result import Result, number
+from fullgnn.bench.papers.sparsification import epochs, processes
+from fullgnn.bench.papers.sparsification.epochs import BatchCounts
 from fullgnn.bench.papers.sparsification.fresh import FreshCall, call_fresh
+from fullgnn.bench.papers.sparsification.keys import SparsificationKeys
 from fullgnn.bench.papers.sparsification.processes import compressed
-from fullgnn.bench.papers.sparsification.sizes import SparsificationKeys, sparse_cases
+from fullgnn.bench.papers.sparsification.sizes import sparse_cases
 from fullgnn.codecs import Features
 from fullgnn.codecs.topk import TopK
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.sampling.batches import epoch_order
 from fullgnn.sampling.neighbors import NeighborSampler
 
-MAG = "mag240m-like"
-TINY = ["device=cpu", "nproc=1", "threads=1", "data_root=null", "scale=0.00002", f"datasets=[{MAG}]"]
+TINY = ["device=cpu", "nproc=1", "threads=1", "data_root=null", "scale=0.00002", "datasets=[mag240m-like]"]
+TINY += ["batches=1", "rounds=4", "gather_megabytes=8", "least_cluster_nodes=500"]
+NODES, FEATURES, GB, GIB = 244160499, 244160499 * 768 * 4, 1e9, 1 << 30  # of MAG240M, in float32
 
 
 def target(name: str, *own: str) -> SparsificationKeys:
@@ -32,18 +39,28 @@ def result(name: str, *own: str) -> Result:
     return run(f"sp_{name}", target(name, *own))
 
 
-def counted(cfg: SparsificationKeys, epoch: int) -> tuple[Counter, int, int]:
-    """How often the batches of an epoch read each node, the edges that they draw, and how many they are."""
-    (case,) = sparse_cases(cfg, features=False)
+def ours(cells: dict[str, Any], *columns: str) -> Any:
+    """Our values in these columns; of one column, the value itself."""
+    values = [cells[column].ours for column in columns]
+    return values[0] if len(values) == 1 else values
+
+
+def papers(cells: dict[str, Any], *columns: str) -> list[Any]:
+    return [cells[column].paper for column in columns or cells]
+
+
+@cache
+def counted(epoch: int) -> tuple[Counter, int]:
+    """How often the batches of an epoch read each node, and the edges that they draw."""
+    (case,) = sparse_cases(target("table1"), features=False)
     graph, reads, edges = case.graph, Counter[int](), 0
     sampler = NeighborSampler(graph.indptr.astype(np.int64), graph.indices, [15, 10, 5], seed=0)
     order = epoch_order(np.flatnonzero(graph.train_mask), 0, epoch)
-    batches = [np.sort(order[first : first + 8]) for first in range(0, len(order), 8)]
-    for batch in batches:
-        hops = sampler.sample(batch, epoch)
+    for first in range(0, len(order), 8):
+        hops = sampler.sample(np.sort(order[first : first + 8]), epoch)
         reads.update(hops[-1].sources.tolist())
         edges += sum(len(hop.indices) for hop in hops)
-    return reads, edges, len(batches)
+    return reads, edges
 
 
 def test_table1_has_the_papers_sizes_and_ratios() -> None:
@@ -51,59 +68,57 @@ def test_table1_has_the_papers_sizes_and_ratios() -> None:
     (row,) = run("sp_table1", cfg).rows
     (case,) = sparse_cases(cfg, features=False)
     assert (case.graph.num_nodes, int(case.graph.train_mask.sum())) == (4883, 22)
-    assert row.cells["nodes"].ours == pytest.approx(4883 / 0.00002) and row.cells["nodes"].paper == 244160499
-    assert row.cells["edges"].ours == pytest.approx(case.graph.num_edges / 2 / 0.00002)
-    assert row.cells["edges"].ours == pytest.approx(row.cells["edges"].paper, rel=1e-4)
-    assert (row.cells["ratio"].ours, row.cells["ratio"].paper) == (64, 64)
-    assert row.cells["features in all"].ours == pytest.approx(244160499 * 768 * 4 / 1e9)
-    (reddit,) = result("table1", "datasets=[reddit-like]", "scale=0.02").rows
-    assert reddit.cells["ratio"].ours == pytest.approx(2408 / 48) and reddit.cells["ratio"].paper == 50.2
-    assert reddit.cells["edges"].ours == pytest.approx(114848857, rel=1e-4) and reddit.cells["edges"].paper == 114848857
-    (papers,) = result("table1", "datasets=[papers100m-undirected-like]").rows
-    assert papers.cells["ratio"].ours == 16 == papers.cells["ratio"].paper
-    assert papers.cells["edges"].ours == pytest.approx(3231371744, rel=1e-3)
+    nodes, edges, ratio, memory = ours(row.cells, "nodes", "edges", "ratio", "features in all")
+    assert nodes == pytest.approx(4883 / 0.00002) and memory == pytest.approx(FEATURES / GB)
+    assert edges == pytest.approx(case.graph.num_edges / 2 / 0.00002) and edges == pytest.approx(1728364232, rel=1e-4)
+    assert papers(row.cells, "nodes", "edges", "ratio") == [NODES, 1728364232, 64] and ratio == 64
+    for own, edges, rel, width, code, paper in (
+        (["datasets=[reddit-like]", "scale=0.02"], 114848857, 1e-4, 602, 48, 50.2),
+        (["datasets=[papers100m-undirected-like]"], 3231371744, 1e-3, 128, 32, 16),
+    ):
+        (row,) = result("table1", *own).rows
+        assert ours(row.cells, "ratio") == pytest.approx(4 * width / code) and papers(row.cells, "ratio") == [paper]
+        assert ours(row.cells, "edges") == pytest.approx(edges, rel=rel) and papers(row.cells, "edges") == [edges]
 
 
 def test_fig2_counts_bytes_of_features_and_structure() -> None:
     (row,) = result("fig2").rows
-    features = 244160499 * 768 * 4
-    assert row.cells["of the data"].ours == pytest.approx(100 * features / (features + 8 * 1728364232))
-    assert row.cells["of the data"].ours == pytest.approx(98.2, abs=0.05) == row.cells["of the data"].paper
-    assert row.cells["both directions"].ours == pytest.approx(100 * features / (features + 16 * 1728364232))
-    reads, edges, _ = counted(target("fig2"), 1)
-    loaded = reads.total() * 3072
-    assert row.cells["of loaded bytes"].ours == pytest.approx(100 * loaded / (loaded + 8 * edges))
-    assert row.cells["of loaded bytes"].paper == 99.3
-    codes = reads.total() * 48
-    assert row.cells["compressed, of loaded bytes"].ours == pytest.approx(100 * codes / (codes + 8 * edges))
+    (reads, edges), arcs = counted(1), 2 * 1728364232
+    pairs = {
+        "of the data": (FEATURES, 8 * arcs / 2),
+        "both directions": (FEATURES, 8 * arcs),
+        "of loaded bytes": (reads.total() * 3072, 8 * edges),
+        "compressed, of loaded bytes": (reads.total() * 48, 8 * edges),
+    }
+    shares = [100 * features / (features + structure) for features, structure in pairs.values()]
+    assert ours(row.cells, *pairs) == pytest.approx(shares)
+    assert papers(row.cells, "of the data", "of loaded bytes") == [98.2, 99.3]
+    assert ours(row.cells, "of the data") == pytest.approx(98.2, abs=0.05)
 
 
 def test_a_cache_holds_more_codes_than_rows() -> None:
     (row,) = result("cache", "cache_shares=[0.5]", "caches=[degree]").rows
-    cfg = target("cache")
-    (case,) = sparse_cases(cfg, features=False)
-    reads, _, _ = counted(cfg, 2)
+    (case,), (reads, _) = sparse_cases(target("cache"), features=False), counted(2)
     readers = Counter(case.graph.indices.tolist())
     by_degree = sorted(range(4883), key=lambda node: (-readers[node], node))
     for way, kept, row_bytes in (("full", 24, 3072), ("sparse", 1562, 48)):  # 0.005 * 4883 * 3072 bytes in all
         hits = sum(reads[node] for node in by_degree[:kept])
-        assert row.cells[f"rows, {way}"].ours == pytest.approx(100 * kept / 4883)
-        assert row.cells[f"hits, {way}"].ours == pytest.approx(100 * hits / reads.total())
-        fetched = (reads.total() - hits) * row_bytes / 0.00002 / 1e9
-        assert row.cells[f"fetched, {way}"].ours == pytest.approx(fetched)
-    assert row.cells["hits, full"].paper == 10 and row.cells["hits, sparse"].paper is None
+        fetched = (reads.total() - hits) * row_bytes / 0.00002 / GB
+        expected = [100 * kept / 4883, 100 * hits / reads.total(), fetched]
+        assert ours(row.cells, f"rows, {way}", f"hits, {way}", f"fetched, {way}") == pytest.approx(expected)
+    assert papers(row.cells, "hits, full", "hits, sparse") == [10, None]
 
 
 def test_an_exact_cache_fetches_the_rows_that_change() -> None:
     keys = ["cache_shares=[0.5]", "caches=[exact,presample]"]
     exact, presample = (row.cells for row in result("cache", *keys).rows)
-    assert exact["hits, sparse"].ours >= presample["hits, sparse"].ours  # type: ignore[operator]
-    reads, before = (counted(target("cache"), epoch)[0] for epoch in (2, 1))
+    assert ours(exact, "hits, sparse") >= ours(presample, "hits, sparse")
+    (reads, _), (before, _) = counted(2), counted(1)
     kept, first = (
         {node for node, _ in sorted(one.items(), key=lambda x: (-x[1], x[0]))[:24]} for one in (reads, before)
     )
     missed = reads.total() - sum(reads[node] for node in kept) + len(kept - first)
-    assert exact["fetched, full"].ours == pytest.approx(missed * 3072 / 0.00002 / 1e9)
+    assert ours(exact, "fetched, full") == pytest.approx(missed * 3072 / 0.00002 / GB)
 
 
 def test_codes_of_a_file_are_those_of_its_features(tmp_path: Path) -> None:
@@ -116,15 +131,14 @@ def test_codes_of_a_file_are_those_of_its_features(tmp_path: Path) -> None:
 
 
 def test_compressing_is_timed_and_estimated_at_full_size() -> None:
-    (row,) = result("compress", "file_megabytes=8").rows
-    cells = {name: cell.ours for name, cell in row.cells.items()}
-    assert cells["file"] == pytest.approx(0.008, rel=1e-3) and cells["compressed"] == pytest.approx(
-        0.008 / 64, rel=1e-3
-    )
-    assert cells["rate"] == pytest.approx(cells["file"] / cells["time"])  # type: ignore[operator]
-    assert cells["full size"] == pytest.approx(244160499 * 3072 / 1e9 / cells["rate"])  # type: ignore[operator]
+    found = result("compress", "file_megabytes=8")
+    (row,) = found.rows
+    assert found.columns == ["file", "time", "rate", "peak memory", "compressed", "full size"]
+    file, seconds, rate, memory, codes, full = ours(row.cells, *found.columns)
+    assert file == pytest.approx(0.008, rel=1e-3) and codes == pytest.approx(0.008 / 64, rel=1e-3)
+    assert rate == pytest.approx(file / seconds) and full == pytest.approx(FEATURES / GB / rate)
     assert row.cells["full size"].origin == "simulated" and row.cells["full size"].paper == "under 300"
-    assert 0 < cells["peak memory"] < 1  # type: ignore[operator]
+    assert 0 < memory < 1
 
 
 def written(num_bytes: int) -> int:
@@ -139,17 +153,16 @@ def test_a_process_of_its_own_tells_its_memory_and_has_a_limit() -> None:
 
 
 def test_memory_is_added_up_and_measured() -> None:
-    rows = {row.labels[1]: row.cells for row in result("memory", "batches=1").rows}
-    arcs, gib = 2 * 1728364232, 1 << 30
-    features, codes, structure = 244160499 * 3072 / gib, 244160499 * 48 / gib, (16 * arcs + 8 * 244160499) / gib
-    assert rows["features"]["full"].ours == pytest.approx(features)
-    assert rows["structure, theirs"]["sparse"].ours == pytest.approx(structure)
-    assert rows["in all"]["sparse"].ours == pytest.approx(codes + structure) and rows["in all"]["sparse"].paper == 80
+    rows = {row.labels[1]: row.cells for row in result("memory").rows}
+    features, codes, structure = FEATURES / GIB, NODES * 48 / GIB, (16 * 2 * 1728364232 + 8 * NODES) / GIB
+    assert ours(rows["features"], "full") == pytest.approx(features)
+    assert ours(rows["structure, theirs"], "sparse") == pytest.approx(structure)
+    assert ours(rows["in all"], "sparse") == pytest.approx(codes + structure) and rows["in all"]["sparse"].paper == 80
     own = rows["in all, of the sub-graph"]["full"]
     assert own.ours == pytest.approx(0.53 * features + structure) and (own.paper, own.origin) == (460, "derived")
-    assert rows["structure, theirs"]["sparse over full"].paper is None and rows["structure, theirs"]["full"].paper == 60
+    assert papers(rows["structure, theirs"], "sparse over full", "full") == [None, 60]
     here = rows["a process here"]["full"]
-    assert here.origin == "measured" and here.ours > 4883 * 3072 / gib  # type: ignore[operator]
+    assert here.origin == "measured" and here.ours > 4883 * 3072 / GIB  # type: ignore[operator]
 
 
 def test_trainings_read_what_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,20 +174,150 @@ def test_trainings_read_what_is_prepared(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(processes, "call_fresh", call_here)
     keys = "cache_shares=[1]", "caches=[degree,exact]"
     rows = {row.labels[1]: row.cells for row in result("prepared", *keys).rows}
-    reads, _, _ = counted(target("prepared"), 2)
-    sizes = {"full": 3072, "sparse": 48}
-    for way, row_bytes in sizes.items():
-        of_file = 1e9 * rows["full-batch"][f"read, {way}"].ours  # type: ignore[operator]
-        assert 4883 * row_bytes < of_file < 4883 * row_bytes + 1000
-        assert rows["sampled"][f"read, {way}"].ours == pytest.approx(sum(reads.values()) * row_bytes / 1e9)
-        assert f"hits, {way}" not in rows["sampled"]
-    scale = sparse_cases(target("prepared"))[0].scale
-    for row in result("cache", *keys).rows:
-        own = rows[f"sampled, cache={row.labels[2]} of 1 %"]
-        for way in sizes:
-            assert own[f"hits, {way}"].ours == pytest.approx(row.cells[f"hits, {way}"].ours)
-            assert own[f"read, {way}"].ours == pytest.approx(row.cells[f"fetched, {way}"].ours * scale)  # type: ignore[operator]
-            assert own[f"peak memory, {way}"].ours == 1e-3
+    cached = {f"sampled, cache={row.labels[2]} of 1 %": row.cells for row in result("cache", *keys).rows}
+    assert list(rows) == ["full-batch", "sampled", *cached]
+    for way, row_bytes in {"full": 3072, "sparse": 48}.items():
+        assert 4883 * row_bytes < GB * ours(rows["full-batch"], f"read, {way}") < 4883 * row_bytes + 1000
+        reads = counted(2)[0].total() * row_bytes / GB
+        assert ours(rows["sampled"], f"read, {way}") == pytest.approx(reads) and f"hits, {way}" not in rows["sampled"]
+        for name, cells in cached.items():
+            hits, fetched = ours(cells, f"hits, {way}", f"fetched, {way}")
+            own = ours(rows[name], f"hits, {way}", f"read, {way}", f"peak memory, {way}")
+            assert own == pytest.approx([hits, fetched * 0.00002, 1e-3])
+
+
+PARAMETERS = 4 * 2 * (768 * 256 + 256 * 153)
+COUNTED = {  # of a batch: 3 targets read 7 nodes, which read 19
+    "steps_ms": {"sample": 0.5},
+    "counts": {"input_rows": 19.0, "sampled_edges": 20.0},
+    "operations": {"count": 10, "bytes": 1000 + 9 * PARAMETERS},
+    "layers": [{"sources": 19, "targets": 7, "edges": 14}, {"sources": 7, "targets": 3, "edges": 6}],
+    "parameter_bytes": PARAMETERS,
+}
+COPY, FLOPS = 538e9, 11.4e12  # conf/hardware/titanrtx8.yaml
+
+
+@cache
+def setting(model: str = "sage") -> tuple[SparsificationKeys, SampledJob]:
+    cfg = target("table3_time")
+    return cfg, SampledJob(sparse_cases(cfg)[0], model)
+
+
+@pytest.fixture
+def rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "draw_s", lambda *about: 3e-8)
+    monkeypatch.setattr(epochs, "gather_s", lambda cfg, num_nodes, row_bytes: 2e-10 * row_bytes)
+
+
+@pytest.mark.usefixtures("rates")
+def test_a_simulated_batch_is_what_its_counts_say() -> None:
+    cfg, one = setting()
+    up = 1024 / 8
+    full, sparse = (epochs.simulated(cfg, one, COUNTED, k) for k in (None, 8))
+    assert epochs.batch_counts(cfg, one) == BatchCounts(None, 1087, up)
+    assert full.sample == pytest.approx(20 * up * 3e-8) and full.gather == pytest.approx(19 * up * 3072 * 2e-10)
+    assert full.transfer == pytest.approx(14e-6 + (19 * 3072 + 20 * 8) * up / 12e9) and full.decode == 0
+    assert sparse.gather == pytest.approx(full.gather / 64) and sparse.sample == full.sample
+    assert sparse.transfer == pytest.approx(14e-6 + (19 * 48 + 20 * 8) * up / 12e9)
+    assert sparse.decode == pytest.approx(5e-6 + 19 * up * (48 + 3072 + 32 * 48) / COPY)
+    flops = 2 * 2 * 7 * 768 * 256 * 2 + 2 * 2 * 3 * 256 * 153 * 3  # two matrices a layer; the features have no gradient
+    rate = batches.modelled("titanrtx8").gather_rate
+    reads = 4 * 14 * 768 / rate(4 * 19 * 768 * up) + 4 * 6 * 256 * 2 / rate(4 * 7 * 256 * up)
+    expected = 10 * 5e-6 + 9 * PARAMETERS / COPY + up * (1000 / COPY + flops / FLOPS + reads)
+    assert full.compute == pytest.approx(expected) == sparse.compute and full.waiting == 0
+    several = epochs.simulated(cfg, SampledJob(one.case, "sage", 4), COUNTED)
+    assert several.waiting == pytest.approx(18e-6 + PARAMETERS / 12e9)
+
+
+@pytest.mark.usefixtures("rates")
+def test_attention_transforms_the_rows_before_it_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    cfg, one = setting("gat")
+    monkeypatch.setattr(epochs, "drawn_by_layer", lambda cfg, case: [14, 6])
+    layers = [layer | {"edges": 0} for layer in COUNTED["layers"]]  # type: ignore[union-attr]
+    operations = {"count": 10, "bytes": 1000 + 9 * PARAMETERS // 2}
+    own: dict[str, Any] = COUNTED | {"layers": layers, "operations": operations, "parameter_bytes": PARAMETERS // 2}
+    flops = 2 * 19 * 768 * 256 * 2 + 2 * 7 * 256 * 153 * 3
+    rate, up = batches.modelled("titanrtx8").gather_rate, 128
+    reads = 4 * 14 * 256 * 2 / rate(4 * 19 * 256 * up) + 4 * 6 * 153 * 2 / rate(4 * 7 * 153 * up)
+    expected = 10 * 5e-6 + 4.5 * PARAMETERS / COPY + up * (1000 / COPY + flops / FLOPS + reads)
+    assert epochs.simulated(cfg, one, own).compute == pytest.approx(expected)
+
+
+def test_groups_of_clusters_have_the_nodes_of_the_key() -> None:
+    cfg, one = setting("cluster")
+    counts = epochs.batch_counts(cfg, one)  # ten of 98 clusters have about 500 of 4883 nodes
+    assert "sampler.num_clusters=98" in counts.keys and counts.here == pytest.approx(98 / 10)
+    assert (counts.grows, counts.whole) == pytest.approx((100000 / (4883 * 10 / 98), NODES / 100000))
+
+
+def test_edges_by_layer_are_those_of_the_batches() -> None:
+    cfg, one = setting()
+    first, second, last = epochs.drawn_by_layer(cfg, one.case)
+    assert 0 < last <= 8 * 15 and last < second < first
+
+
+def test_steps_that_come_in_turn() -> None:
+    batch = BatchSeconds(sample=1, gather=2, transfer=3, decode=4, compute=5, waiting=6)
+    assert (batch.loading, batch.in_turn) == (9, 21)
+
+
+def origins(cells: dict[str, Any]) -> set[str]:
+    return {cell.origin for cell in cells.values()}
+
+
+def test_table3_has_epochs_of_every_model_beside_the_papers() -> None:
+    rows = result("table3_time").rows
+    names = ("GraphSAGE", "GAT", "Cluster-GCN")
+    assert [row.labels for row in rows] == [("MAG240M", name) for name in names for _ in range(2)]
+    for here, simulated in zip(rows[::2], rows[1::2]):
+        assert (origins(here.cells), origins(simulated.cells)) == ({"measured"}, {"simulated"})
+        assert all(number(cell.ours) for cell in [*here.cells.values(), *simulated.cells.values()])
+        assert simulated.cells["sparse"].ratio > 1  # type: ignore[operator]
+    assert [papers(row.cells) for row in rows[1::2]] == [[564.2, 120.9], [582.8, 164.2], ["out of memory"] * 2]
+    assert rows[1].cells["sparse"].paper_ratio == pytest.approx(564.2 / 120.9)
+    paper = load_target("sp_table3_time").paper
+    assert published(paper, "seconds", graph="reddit-like", model="gat", way="sparse") == 4.6
+    assert published(paper, "seconds", graph="papers100m-undirected-like", model="cluster", way="full") == 152.8
+
+
+def test_table4_has_epochs_by_true_ratio() -> None:
+    true, here, simulated = (row.cells for row in result("table4_time").rows)
+    assert ours(true, *true) == [1, 8, 16, 32, 64, 128] and origins(here) == {"measured"}
+    assert papers(simulated) == [564, 204, 150, 130, 120, 114]
+    times = ours(simulated, *simulated)
+    assert times[0] > times[1] > times[2] > 0
+
+
+def test_fig7_and_fig3_have_the_steps_of_an_iteration() -> None:
+    found = result("fig7")
+    assert [row.labels[2] for row in found.rows] == ["full", "full", "sparse", "sparse"]
+    here, full, _, sparse = (row.cells for row in found.rows)
+    assert ours(here, "transfer") == "none" and ours(here, "features") > 0 and ours(full, "decode") == 0
+    features = ours(full, "features")
+    assert features == pytest.approx(64 * ours(sparse, "features"))
+    assert features == pytest.approx(128 * ours(here, "features"))
+    spent = [sum(ours(cells, "gather", "transfer")) for cells in (full, sparse)]
+    saved = sparse["gather and transfer saved"]
+    assert saved.ours == pytest.approx(100 * (1 - spent[1] / spent[0])) and saved.paper == 90
+    assert papers(full, "features", "structure") + papers(sparse, "features") == [1280, 3.8, 20]
+    (panel,) = found.panels  # of the simulated rows alone
+    assert panel.groups == ["full", "sparse"] and panel.title == "MAG240M, GraphSAGE: simulated"  # type: ignore[union-attr]
+    (_, row) = result("fig3").rows  # the same benchmark
+    steps = ours(full, *epochs.STEPS[:5])
+    assert ours(row.cells, "full") == pytest.approx(100 * sum(steps[1:4]) / sum(steps))
+    assert ours(row.cells, "sparse") < ours(row.cells, "full") and papers(row.cells, "full") == [96]
+
+
+def test_fig8_has_ranks_that_run_and_ranks_that_are_simulated() -> None:
+    rows = {row.labels[2:]: row.cells for row in result("fig8").rows}
+    simulated = [(f"p={p}", host) for host in ("one a rank", "shared") for p in (1, 2, 4)]
+    assert list(rows) == [("p=1", "this one"), *simulated]
+    own, shared = rows["p=4", "one a rank"], rows["p=4", "shared"]
+    for way in ("full", "sparse"):
+        assert 1 < ours(shared, f"{way}, scaling") < ours(own, f"{way}, scaling") <= 4
+        assert ours(rows["p=1", "shared"], way) == ours(rows["p=1", "one a rank"], way)
+    assert papers(own, "full, scaling", "sparse, scaling", "sparse over full") == [2.26, 3.74, 8.7]
+    assert origins(rows["p=1", "this one"]) == {"measured"} and origins(own) == {"simulated"}
 
 
 @pytest.mark.parametrize(

@@ -15,17 +15,9 @@ from fullgnn.bench.papers.page import csv_text, table_text
 from fullgnn.bench.papers.plot import draw
 from fullgnn.bench.papers.result import Bars, Curves, Result, number
 from fullgnn.bench.papers.sparsification import accuracy, training
-from fullgnn.bench.papers.sparsification.accuracy import TOO_EASY, paired
-from fullgnn.bench.papers.sparsification.data import AccuracyKeys, case, check, projected, with_split
-from fullgnn.bench.papers.sparsification.similarity import outputs, similarity
-from fullgnn.bench.papers.sparsification.training import (
-    FULL,
-    KnownTraining,
-    codec_keys,
-    kept_ways,
-    nearest_k,
-    training_keys,
-)
+from fullgnn.bench.papers.sparsification.accuracy import TOO_EASY, outputs, paired, similarity
+from fullgnn.bench.papers.sparsification.keys import AccuracyKeys, check_split
+from fullgnn.bench.papers.sparsification.training import FULL, CodecSetting, KnownTraining, TrainingJob, graph_case
 from fullgnn.codecs import Features
 from fullgnn.codecs.topk import TopK
 from fullgnn.config.overrides import quote
@@ -42,15 +34,9 @@ def quoted(*overrides: str) -> str:
 
 
 GRAPH = ("scale=0.002", "degree_scale=0.01", "num_features=40", "num_classes=4", "feature_signal=4")
-TINY = [
-    "device=cpu",
-    "threads=1",
-    "datasets=[reddit]",
-    f"data.reddit.overrides={quoted('dataset=reddit-like', *(f'dataset.{key}' for key in GRAPH))}",
-    "max_epochs=4",
-    "sampled_max_epochs=2",
-    "seeds=[0,1]",
-]
+OVERRIDES = quoted("dataset=reddit-like", *(f"dataset.{key}" for key in GRAPH))
+TINY = ["device=cpu", "threads=1", "datasets=[reddit]", f"data.reddit.overrides={OVERRIDES}"]
+TINY += ["max_epochs=4", "sampled_max_epochs=2", "seeds=[0,1]"]
 
 
 def target(name: str, *own: str) -> AccuracyKeys:
@@ -61,15 +47,28 @@ def result(name: str, *own: str) -> Result:
     return run(name, target(name, *own))
 
 
+def job_of(cfg: AccuracyKeys, model: str = "sage") -> TrainingJob:
+    return TrainingJob(cfg, graph_case(cfg, "reddit"), model)
+
+
+def topk(*keys: str) -> CodecSetting:
+    return CodecSetting("topk", "topk", 16, ("codec=topk", "codec.k=5", *keys))
+
+
+def coded(features: np.ndarray, k: int) -> np.ndarray:
+    """What the codec topk makes of ``features``."""
+    codec = TopK(k)
+    codec.learn(Features(features, "float32"))
+    return codec.decode(torch.from_numpy(codec.encode(features)), torch.float32).numpy()
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_loss_is_the_mean_of_pairs(seed: int) -> None:
     full, kept = np.random.default_rng(seed).normal(80, 3, (2, 7))
-    found = paired(full.tolist(), kept.tolist())
-    assert found.mean == pytest.approx(np.mean(full - kept))
-    assert found.standard_error == pytest.approx(np.std(full - kept, ddof=1) / np.sqrt(7))
-    unpaired = np.sqrt(full.var(ddof=1) / 7 + kept.var(ddof=1) / 7)
-    assert paired(full.tolist(), (full - 2).tolist()).standard_error == pytest.approx(0, abs=1e-12) != unpaired
-    assert paired([80.0], [79.0]).standard_error is None
+    loss = full - kept
+    assert paired(full.tolist(), kept.tolist()) == pytest.approx((np.mean(loss), np.std(loss, ddof=1) / np.sqrt(7)))
+    assert paired(full.tolist(), (full - 2).tolist()) == pytest.approx((2, 0), abs=1e-12)  # unpaired, it is above 1
+    assert paired([80.0], [79.0]) == (1, None)
     with pytest.raises(ValueError, match="zip"):
         paired([80.0, 81.0], [79.0])
 
@@ -77,9 +76,8 @@ def test_a_loss_is_the_mean_of_pairs(seed: int) -> None:
 def test_similarity_is_the_mean_cosine() -> None:
     full, kept = np.random.default_rng(0).normal(size=(2, 9, 5)).astype(np.float32)
     full[3], kept[4] = 0, 0  # without a direction
-    wanted = [
-        full[i] @ kept[i] / (np.linalg.norm(full[i]) * np.linalg.norm(kept[i])) for i in range(9) if i not in (3, 4)
-    ]
+    pairs = [(full[i], kept[i]) for i in range(9) if i not in (3, 4)]
+    wanted = [one @ other / (np.linalg.norm(one) * np.linalg.norm(other)) for one, other in pairs]
     assert similarity(full, kept) == pytest.approx(np.mean(wanted), rel=1e-5)
     assert similarity(kept, 3 * kept) == pytest.approx(1)
 
@@ -87,7 +85,7 @@ def test_similarity_is_the_mean_cosine() -> None:
 def test_a_projection_keeps_what_the_first_singular_vectors_keep() -> None:
     random = np.random.default_rng(0)
     words = (random.random((60, 8)) @ random.random((8, 30)) + 1e-3 * random.random((60, 30))).astype(np.float32)
-    found = projected(words, 8, seed=0)
+    found = training.projected(words, 8, seed=0)
     assert found.dtype == np.float32 and found.shape == (60, 8)
     assert np.mean(np.square(found)) == pytest.approx(1, rel=1e-5)
     left, values, _ = np.linalg.svd(words, full_matrices=False)
@@ -96,9 +94,9 @@ def test_a_projection_keeps_what_the_first_singular_vectors_keep() -> None:
     np.testing.assert_allclose(found @ found.T, exact @ exact.T, atol=1e-3)
     spread = np.linalg.norm(found, axis=0)
     assert (spread[:-1] > spread[1:]).all() and spread[0] > 2 * spread[-1]  # not whitened
-    np.testing.assert_array_equal(found, projected(words, 8, seed=0))
+    np.testing.assert_array_equal(found, training.projected(words, 8, seed=0))
     with pytest.raises(ConfigError, match=r"columns=31 is more than 30, what \(60, 30\) features hold"):
-        projected(words, 31, seed=0)
+        training.projected(words, 31, seed=0)
 
 
 def test_words_of_a_file_are_projected(tmp_path: Path) -> None:
@@ -110,17 +108,13 @@ def test_words_of_a_file_are_projected(tmp_path: Path) -> None:
     overrides = quoted("dataset=npz", f"dataset.path={quote(str(path))}")
     keys = [f"data.computers.overrides={overrides}", "data.computers.columns=6"]
     cfg = load_target("sp_codecs", *TINY[:2], "datasets=[computers]", *keys)
-    found = case(cfg, "computers")
-    np.testing.assert_array_equal(found.graph.features, projected(words, 6, seed=0))
+    found = graph_case(cfg, "computers")
+    np.testing.assert_array_equal(found.graph.features, training.projected(words, 6, seed=0))
     assert found.real and found.graph.is_symmetric and found.title == "Computers"
 
 
 def test_splits_have_their_sizes_and_differ_by_seed() -> None:
-    cfg = target("sp_codecs")
-    graph = case(cfg, "reddit").graph
-    count = graph.num_nodes
-    assert count == 466
-    splits = [with_split(graph, cfg, seed) for seed in (0, 1)]
+    splits = [job_of(target("sp_codecs")).graph(seed) for seed in (0, 1)]
     for one in splits:
         assert [int(mask.sum()) for mask in (one.train_mask, one.val_mask, one.test_mask)] == [280, 93, 93]
         assert (one.train_mask.astype(int) + one.val_mask + one.test_mask == 1).all()
@@ -131,7 +125,7 @@ def test_splits_have_their_sizes_and_differ_by_seed() -> None:
     ("columns", "ratio", "k"), [(602, 50, 8), (768, 64, 8), (768, 8, 64), (128, 16, 16), (602, 64, 6), (500, 128, 4)]
 )
 def test_topk_comes_nearest_to_the_ratio(columns: int, ratio: int, k: int) -> None:
-    assert nearest_k(columns, ratio) == k
+    assert training.nearest_k(columns, ratio) == k
     rows = [TopK(k + step).encode(np.zeros((1, columns), np.float32)).nbytes for step in (0, 1, -1)]
     distances = [abs(math.log(4 * columns / (num_bytes * ratio))) for num_bytes in rows if num_bytes]
     assert distances[0] == min(distances)
@@ -140,32 +134,28 @@ def test_topk_comes_nearest_to_the_ratio(columns: int, ratio: int, k: int) -> No
 def test_a_codec_is_a_row_of_keys() -> None:
     wrong = target("sp_codecs", f"codecs.topk.keys={quoted('codec=topk', 'codec.k=1000')}")
     with pytest.raises(ConfigError, match="codec.k=1000 is out of range"):
-        kept_ways(wrong, case(wrong, "reddit"))
-    cfg = target(
-        "sp_codecs", "ratios=[2,16,128]", f"codecs.pca.keys={quoted('codec=bfloat16', 'codec.x={dimensions}')}"
-    )
-    assert codec_keys(cfg.codecs["pca"], 16, 602) == ["codec=bfloat16", "codec.x=38"]
-    assert codec_keys(cfg.codecs["pca8"], 64, 602) == ["codec=pca", "codec.bits=8", "codec.dimensions=38"]
+        run("sp_codecs", wrong)  # before it trains
+    cfg = target("sp_codecs", f"codecs.pca.keys={quoted('codec=bfloat16', 'codec.x={dimensions}')}")
+    assert training.codec_keys(cfg.codecs["pca"], 16, 602) == ["codec=bfloat16", "codec.x=38"]
+    assert training.codec_keys(cfg.codecs["pca8"], 64, 602) == ["codec=pca", "codec.bits=8", "codec.dimensions=38"]
     cfg = target("sp_codecs", "ratios=[2,16,128]", "chosen_codecs=[topk,bfloat16]")
-    labels = [(kept.label, kept.keys) for kept in kept_ways(cfg, case(cfg, "reddit"))]
+    labels = [(codec.label, codec.keys) for codec in job_of(cfg).codecs]
     assert [label for label, _ in labels] == ["topk 16 x", "topk 128 x", "bfloat16 2 x"]
     assert labels[0][1] == ("codec=topk", "codec.k=5") and labels[2][1] == ("codec=bfloat16",)
 
 
 def test_pairs_differ_in_the_codec_alone() -> None:
-    cfg = target("sp_codecs", "chosen_codecs=[topk]")
-    one, (kept, *_) = case(cfg, "reddit"), kept_ways(cfg, case(cfg, "reddit"))
-    full, own = (training_keys(cfg, one, cfg.models["sage"], way, 3) for way in (FULL, kept))
-    assert [key for key in own if key not in full] == list(kept.keys) and "seed=3" in full
+    full, own = (job_of(target("sp_codecs")).overrides(codec, 3) for codec in (FULL, topk()))
+    assert [key for key in own if key not in full] == [*topk().keys] and "seed=3" in full
 
 
 def test_losses_of_every_codec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     accuracies = {"none": [80.0, 90.0], "topk": [79.0, 87.0], "bfloat16": [80.0, 90.0]}
 
-    def known(cfg: AccuracyKeys, one: Any, model: Any, kept: training.Kept, seed: int) -> KnownTraining:
-        return KnownTraining(accuracies[kept.name][seed], 1, [50.0], 0.5)
+    def known(job: TrainingJob, codec: CodecSetting, seed: int) -> KnownTraining:
+        return KnownTraining(accuracies[codec.name][seed], 1, [50.0], 0.5)
 
-    monkeypatch.setattr(accuracy, "train_one", known)
+    monkeypatch.setattr(TrainingJob, "train", known)
     keys = "chosen_codecs=[topk,bfloat16]", "chosen_models=[sage,mlp]", "ratios=[2,16]"
     found = result("sp_codecs", *keys, "aims=[{graph:reddit,model:sage,ratio:16,loss:1}]")
     assert [row.labels[1:] for row in found.rows] == [
@@ -199,10 +189,11 @@ def test_figures_have_the_papers_losses(tmp_path: Path, monkeypatch: pytest.Monk
     accuracies = {FULL.label: [80.0, 90.0], "topk 16 x": [79.0, 87.0], "topk 64 x": [75.0, 88.0]}
     accuracies["topk 50 x"] = accuracies["topk 16 x"]
 
-    def known(cfg: AccuracyKeys, one: Any, model: Any, kept: training.Kept, seed: int) -> KnownTraining:
-        return KnownTraining(accuracies[kept.label][seed] - (kept is not FULL and model.title == "GAT"), 1, [50.0], 0.5)
+    def known(job: TrainingJob, codec: CodecSetting, seed: int) -> KnownTraining:
+        more = codec is not FULL and job.model.title == "GAT"
+        return KnownTraining(accuracies[codec.label][seed] - more, 1, [50.0], 0.5)
 
-    monkeypatch.setattr(accuracy, "train_one", known)
+    monkeypatch.setattr(TrainingJob, "train", known)
     (panel,) = result("sp_table4", "ratios=[16,64]", "datasets=[reddit]").panels
     assert isinstance(panel, Curves) and panel.title == "Reddit, GraphSAGE"
     ours, paper = panel.curves
@@ -223,38 +214,30 @@ def test_trainings_read_what_the_codec_keeps(model: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(training, "_KNOWN", {})
     cfg = target("sp_codecs")
     cfg.models["cluster-gcn"].keys += ["sampler.num_clusters=4", "sampler.group_size=2"]
-    one = case(cfg, "reddit")
-    full = training.train_one(cfg, one, cfg.models[model], FULL, 0)
-    kept = training.train_one(
-        cfg, one, cfg.models[model], training.Kept("topk", "topk", 16, ("codec=topk", "codec.k=5")), 0
-    )
+    job = job_of(cfg, model)
+    full, kept = job.train(FULL, 0), job.train(topk(), 0)
     assert len(full.curve) == (4 if model == "sage" else 2)
     assert 0 < full.accuracy <= 100 and full.epoch_s > 0 and full.best_epoch == 1 + int(np.argmax(full.curve))
     assert full.curve != kept.curve
-    assert training.train_one(cfg, one, cfg.models[model], FULL, 0) is full  # known
+    assert job.train(FULL, 0) is full  # known
 
 
 def test_trainings_are_kept_for_later_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A training is found again by the commit and by the features that are read, whichever codec has encoded them."""
-    monkeypatch.setattr(training, "_commit", lambda: "0123")
-    cfg = target("sp_codecs", "max_epochs=2", f"cache_dir={tmp_path}")
-    one, sage = case(cfg, "reddit"), cfg.models["sage"]
-    topk = training.Kept("topk", "topk", 16, ("codec=topk", "codec.k=5"))
-    same = training.Kept("topk", "topk", 16, ("codec=topk", "codec.k=5", "codec.sample_nodes=70000"))  # all nodes, too
-    kept = training.train_one(cfg, one, sage, topk, 0)
 
-    def train_again(kept: training.Kept) -> KnownTraining:
+    def train(codec: CodecSetting, commit: str | None = "0123") -> KnownTraining:
         monkeypatch.setattr(training, "_KNOWN", {})
-        return training.train_one(cfg, one, sage, kept, 0)
+        monkeypatch.setattr(training, "_commit", lambda: commit)
+        return job.train(codec, 0)
 
+    job = job_of(target("sp_codecs", "max_epochs=2", f"cache_dir={tmp_path}"))
+    kept = train(topk())
     with monkeypatch.context() as none_is_trained:
-        none_is_trained.setattr(training, "fit_with", None)
-        assert train_again(topk) == kept and train_again(same) == kept
-    full = train_again(FULL)
-    assert full != kept and len(list((tmp_path / "trained").iterdir())) == 2
-    for now in ("4567", "4567-dirty", None):
-        monkeypatch.setattr(training, "_commit", lambda now=now: now)
-        again = train_again(topk)
+        none_is_trained.setattr(TrainingJob, "fit", None)
+        assert train(topk()) == kept and train(topk("codec.sample_nodes=70000")) == kept  # all nodes, too
+    assert train(FULL) != kept and len(list((tmp_path / "trained").iterdir())) == 2
+    for commit in ("4567", "4567-dirty", None):
+        again = train(topk(), commit)
         assert (again.accuracy, again.curve) == (kept.accuracy, kept.curve)
     assert len(list((tmp_path / "trained").iterdir())) == 3
 
@@ -268,10 +251,8 @@ def test_table4_samples_and_has_the_paper_s_numbers() -> None:
 
 def test_outputs_of_layers_with_the_first_weights() -> None:
     """Against dense products: relu(H W_root + D^-1 A H W + b), with the weights of the same seed."""
-    cfg = target("sp_table2")
-    one = case(cfg, "reddit")
-    graph = with_split(one.graph, cfg, 0)
-    found = outputs(graph, training_keys(cfg, one, cfg.models["sage3"], FULL, 0))
+    job = job_of(target("sp_table2"), "sage3")
+    graph, found = job.graph(0), outputs(job, FULL, 0, None)
     assert [each.shape[1] for each in found] == [40, 128, 128, 4]
     np.testing.assert_array_equal(found[0], graph.features)
     model = SAGE(40, 4, hidden_channels=128, num_layers=3, seed=0)
@@ -294,11 +275,8 @@ def test_table2_compares_every_layer() -> None:
     assert list(found.columns) == ["ratio", "input", "layer 1", "layer 2", "layer 3", "same prediction"]
     fine, coarse = (row.cells for row in found.rows[:2])
     assert fine["input"].ours > coarse["input"].ours > 0  # type: ignore[operator]
-    graph = case(target("sp_table2"), "reddit").graph
-    codec = TopK(8)
-    codec.learn(Features(graph.features, "float32"))
-    decoded = codec.decode(torch.from_numpy(codec.encode(graph.features)), torch.float32).numpy()
-    assert coarse["input"].ours == pytest.approx(similarity(graph.features, decoded), rel=1e-5)
+    graph = graph_case(target("sp_table2"), "reddit").graph
+    assert coarse["input"].ours == pytest.approx(similarity(graph.features, coded(graph.features, 8)), rel=1e-5)
     panel = found.panels[0]
     assert isinstance(panel, Bars)
     assert panel.series[0].values == [number(fine[name].ours) for name in panel.groups] and len(panel.groups) == 4
@@ -308,19 +286,16 @@ def test_gaussian_features_give_the_paper_s_similarities() -> None:
     """About 0.959, 0.845, 0.702 and 0.562 at 8, 16, 32 and 64 x."""
     features = np.random.default_rng(0).standard_normal((400, 768)).astype(np.float32)
     for k, wanted in ((64, 0.959), (32, 0.845), (16, 0.702), (8, 0.562)):
-        codec = TopK(k)
-        codec.learn(Features(features, "float32"))
-        decoded = codec.decode(torch.from_numpy(codec.encode(features)), torch.float32).numpy()
-        assert similarity(features, decoded) == pytest.approx(wanted, abs=0.004)
+        assert similarity(features, coded(features, k)) == pytest.approx(wanted, abs=0.004)
 
 
 def test_fig6_has_a_curve_for_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
     curves = {"none": [[50.0, 80.0, 90.0], [52.0, 90.0, 88.0]], "topk": [[40.0, 70.0, 89.5], [44.0, 89.5, 60.0]]}
 
-    def trained(cfg: AccuracyKeys, one: Any, model: Any, kept: training.Kept, seed: int) -> KnownTraining:
-        return KnownTraining(80.0, 1, curves[kept.name][seed], 0.5)
+    def trained(job: TrainingJob, codec: CodecSetting, seed: int) -> KnownTraining:
+        return KnownTraining(80.0, 1, curves[codec.name][seed], 0.5)
 
-    monkeypatch.setattr(accuracy, "train_one", trained)
+    monkeypatch.setattr(TrainingJob, "train", trained)
     found = result("sp_fig6", "ratios=[50]")
     full, topk = (row.cells for row in found.rows)
     assert (full["best accuracy"].ours, topk["best accuracy"].ours) == (90, 89.5)
@@ -335,7 +310,7 @@ def test_every_target_says_what_it_has(name: str) -> None:
     cfg = load_target(name)
     assert cases_of(name) is accuracy.CASES and cfg.case in accuracy.CASES
     assert set(cfg.chosen) <= set(cfg.data) and cfg.title and len(cfg.notes) > 2
-    check(cfg)
+    check_split(cfg)
     known = {kept for codec in cfg.codecs.values() for kept in codec.at}
     assert set(cfg.ratios) <= known
 

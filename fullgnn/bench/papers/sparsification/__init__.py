@@ -3,51 +3,43 @@ feature sparsification" (2024), and what goes past the paper.
 
 Those of ``CASES`` are about bytes and time.
 
-    sizes.py        the keys of these targets; the graphs, the share of their features in all bytes, and hits of a cache
-                    of the same size, with the codec and without
+    sizes.py        the graphs, the share of their features in all bytes, and hits of a cache of the same size, with the
+                    codec and without
     epochs.py       epochs and their steps: measured here, and simulated on GPUs like the paper's
     processes.py    training in processes of its own, also from a folder whose features are prepared, and the
                     compressing of a file: memory, bytes that are read, hits of caches, time
     fresh.py        a process of its own, which tells its peak memory
-    accuracy.py     the targets of accuracy: what codecs cost, and accuracy by epoch
-    data.py         their keys, and graphs on which an accuracy can fall: words, projected to dense features
-    training.py     what codecs keep of features, one training with them, and what is kept of it for later commands
-    similarity.py   how much the outputs of the layers resemble those of full features
+    accuracy.py     the targets of accuracy: what codecs cost, accuracy by epoch, and how much the outputs of the layers
+                    resemble those of full features
+    training.py     graphs on which an accuracy can fall, what codecs keep of their features, one training with them,
+                    and what is kept of it for later commands
+    keys.py         the keys of all these targets
 """
 
 from functools import partial
 
-from fullgnn.bench.papers.batches import SIMULATED, bars_by_origin
+from fullgnn.bench.papers.batches import bars_by_origin
 from fullgnn.bench.papers.result import OURS_AND_PAPER, bars
 from fullgnn.bench.papers.sparsification import epochs, processes, sizes
-from fullgnn.bench.papers.sparsification.sizes import SPARSE, SparsificationKeys, check, sparse_cases
+from fullgnn.bench.papers.sparsification.keys import SparsificationKeys, check_ratios
 from fullgnn.bench.papers.target import Target, no_graphs
 
 __all__ = ["CASES"]
 
-_target = partial(Target, keys=SparsificationKeys, check=check, cases=sparse_cases)
-_counted = partial(_target, cases=partial(sparse_cases, features=False))
+_target = partial(Target, keys=SparsificationKeys, check=check_ratios, cases=sizes.sparse_cases)
+_counted = partial(_target, cases=partial(sizes.sparse_cases, features=False))
 _LABELS = ("graph", "model")
-_BATCHES = partial(
-    bars_by_origin,
-    "{0}, {1}",
-    "ms of an iteration",
-    columns=epochs.STEPS[:5],
-    heights=["ours"],
-    group=2,
-    origins=[SIMULATED],
-)
 _LOADING = partial(bars_by_origin, "{1}", "loading, % of an iteration", heights=OURS_AND_PAPER)
 _SHARES = partial(bars, "share of the features", "% of bytes", heights=OURS_AND_PAPER)
-_SPEED_UPS = partial(bars_by_origin, "{1}", "speed-up of the codec", columns=[SPARSE])
+_SPEED_UPS = partial(bars_by_origin, "{1}", "speed-up of the codec", columns=[sizes.SPARSE])
 
 CASES = {
     "graphs": _counted(("graph", "codec"), sizes.graphs),
     "shares": _counted(("graph",), sizes.shares, panels=[_SHARES]),
-    "compress": _target(("graph", "codec"), columns=processes.COMPRESSED, finish=processes.compress, cases=no_graphs),
+    "compress": _target(("graph", "codec"), finish=processes.compress, cases=no_graphs),
     "epochs": _target(_LABELS, epochs.epochs, panels=[_SPEED_UPS]),
     "ratios": _target((*_LABELS, "what"), epochs.ratios),
-    "steps": _target((*_LABELS, "features are"), epochs.steps, epochs.STEPS, [_BATCHES]),
+    "steps": _target((*_LABELS, "features are"), epochs.steps, epochs.STEPS),
     "loading": _target(_LABELS, epochs.loading, panels=[_LOADING]),
     "throughput": _target((*_LABELS, "ranks", "host"), epochs.throughput),
     "cache": _counted(("graph", "memory of the cache", "cache"), sizes.hits),

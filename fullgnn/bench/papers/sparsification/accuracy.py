@@ -1,34 +1,32 @@
-"""Accuracy on full features, and on what codecs keep.
+"""A model on full features, and on what codecs keep of them: accuracy, and what the layers put out.
 
-``losses`` has what codecs cost: means over pairs of runs that have the same split and the same first weights.
-``curves`` has the accuracy by epoch: figure 6 of the paper.
+losses         what codecs cost: means over pairs of runs that have the same split and the same first weights
+curves         the accuracy by epoch: figure 6 of the paper
+similarities   how much the output of each layer resembles that of full features, before and after training: table 2
 """
 
+import functools
+import itertools
 import logging
 import math
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+from torch import Tensor
+
+from fullgnn.bench.papers import result as results
 from fullgnn.bench.papers.config import published
 from fullgnn.bench.papers.curves import NEARLY, mean_curve, reaching
 from fullgnn.bench.papers.graphs import GraphCase
-from fullgnn.bench.papers.result import Bars, Cell, Curve, Curves, Result, Series, TableRow, number
-from fullgnn.bench.papers.sparsification import similarity
-from fullgnn.bench.papers.sparsification.data import AccuracyKeys, check, data_cases
-from fullgnn.bench.papers.sparsification.training import (
-    FLOAT_BYTES,
-    FULL,
-    Kept,
-    KnownTraining,
-    encode,
-    kept_ways,
-    train_one,
-)
+from fullgnn.bench.papers.result import OURS_AND_PAPER, Cell, Curve, Curves, Result, TableRow, cells, number
+from fullgnn.bench.papers.sparsification.keys import AccuracyKeys, check_split
+from fullgnn.bench.papers.sparsification.training import FULL, CodecSetting, KnownTraining, TrainingJob, cases
 from fullgnn.bench.papers.target import Target
+from fullgnn.bench.papers.trainings import run_here
+from fullgnn.engine.passes import predict
+from fullgnn.models.stack import Stack
 
 log = logging.getLogger(__name__)
 
@@ -36,191 +34,208 @@ RATIO, BYTES, LEARNT = "ratio", "bytes of a node", "learnt"
 ACCURACY, LOSS, ERROR, ENCODING, EPOCH = "accuracy", "loss", "standard error", "encoding", "epoch"
 COLUMNS = (RATIO, BYTES, LEARNT, ACCURACY, LOSS, ERROR, ENCODING, EPOCH)
 TOO_EASY = "does not count"
+POINTS = "loss of accuracy, points"
 
 DIGITS = 9
 """Decimal places to which differences of accuracies are rounded, so that differences that are equal stay equal."""
 
-
-@dataclass(frozen=True)
-class PairedLoss:
-    """The loss of accuracy over pairs, in points."""
-
-    mean: float
-    standard_error: float | None  # None: of one pair alone
+ByCodec = dict[CodecSetting, TableRow]
+"""The rows of a model, but for that with full features."""
 
 
-def paired(full: Sequence[float], kept: Sequence[float]) -> PairedLoss:
-    """The mean of the differences ``full - kept``, pair by pair, and its standard error.
-
-    Args:
-        full, kept: (pairs,) accuracies; the two of a pair have the same split and the same first weights.
-    """
-    differences = [round(before - after, DIGITS) for before, after in zip(full, kept, strict=True)]
-    several = len(differences) > 1
-    error = statistics.stdev(differences) / math.sqrt(len(differences)) if several else None
-    return PairedLoss(statistics.fmean(differences), error)
+def _jobs(cfg: AccuracyKeys, case: GraphCase) -> list[TrainingJob]:
+    return [TrainingJob(cfg, case, name) for name in cfg.chosen_models]
 
 
-def _runs(result: Result, cfg: AccuracyKeys, case: GraphCase, name: str) -> Iterator[tuple[Kept, list[KnownTraining]]]:
-    """Train a model with every seed, on full features first, and then on what each codec keeps."""
-    for kept in (FULL, *kept_ways(cfg, case)):
-        begin = time.perf_counter()
-        own = [train_one(cfg, case, cfg.models[name], kept, seed) for seed in cfg.seeds]
-        labels, accuracy = _labels(cfg, case, name, kept), statistics.fmean(run.accuracy for run in own)
-        result.details[", ".join(labels)] = [vars(run) for run in own]
-        log.info("%s, %s, %s: %.1f %%, %.0f s", *labels, accuracy, time.perf_counter() - begin)
-        yield kept, own
-
-
-def _labels(cfg: AccuracyKeys, case: GraphCase, name: str, kept: Kept) -> tuple[str, str, str]:
-    return case.title, cfg.models[name].title, kept.label
-
-
-def _add(result: Result, cfg: AccuracyKeys, case: GraphCase, name: str, kept: Kept, cells: dict[str, Cell]) -> None:
-    names: dict[str, Any] = {"graph": case.dataset, "model": name, "codec": kept.name, "ratio": kept.ratio}
-    result.add(_labels(cfg, case, name, kept), cells, **names)
+def _runs(result: Result, job: TrainingJob) -> Iterator[tuple[CodecSetting, list[KnownTraining]]]:
+    """Train with every seed, on full features first, and then on what each codec keeps."""
+    for codec in (FULL, *job.codecs):
+        begin, title = time.perf_counter(), f"{job.title}, {codec.label}"
+        own = [job.train(codec, seed) for seed in job.cfg.seeds]
+        result.details[title] = [vars(run) for run in own]
+        accuracy = statistics.fmean(run.accuracy for run in own)
+        log.info("%s: %.1f %%, %.0f s", title, accuracy, time.perf_counter() - begin)
+        yield codec, own
 
 
 def losses(result: Result, cfg: AccuracyKeys, case: GraphCase) -> None:
     """What codecs cost every model."""
-    tables = []
-    for name in cfg.chosen_models:
-        first, full = len(result.rows), list[float]()
-        for kept, own in _runs(result, cfg, case, name):
+    tables = {}
+    for job in _jobs(cfg, case):
+        rows, full = ByCodec(), list[float]()
+        for codec, own in _runs(result, job):
             full = full or [run.accuracy for run in own]
-            _add(result, cfg, case, name, kept, _cells(cfg, case, name, kept, own, full))
-        tables.append(result.rows[first:])
-        result.notes += [*_too_easy(cfg, tables[-1]), *_best(cfg, case, name, tables[-1])]
-    result.panels += _panels(case.title, tables)
+            rows[codec] = job.add(result, codec, _cells(job, codec, own, full))
+        del rows[FULL]
+        result.notes += _sentences(job, rows, statistics.fmean(full))
+        tables[job] = rows
+    panels = [_curves(job.title, rows) for job, rows in tables.items()]
+    several = any(len(curve.x) > 1 for panel in panels for curve in panel.curves)
+    result.panels += panels if several else [_bars(case.title, tables)]
 
 
-def _cells(
-    cfg: AccuracyKeys, case: GraphCase, name: str, kept: Kept, own: list[KnownTraining], full: list[float]
-) -> dict[str, Cell]:
-    cells = {
-        RATIO: Cell(1.0, origin="derived"),
-        BYTES: Cell(FLOAT_BYTES * case.graph.num_features, origin="derived"),
-        ACCURACY: Cell(statistics.fmean(run.accuracy for run in own), unit="%"),
-        EPOCH: Cell(statistics.median(run.epoch_s for run in own), unit="s"),
-    }
-    encoding = encode(cfg, case, cfg.models[name], kept)
-    if encoding is None:
-        return cells
-    loss = paired(full, [run.accuracy for run in own])
-    counts = statistics.fmean(full) < cfg.ceiling
-    return cells | {
-        RATIO: Cell(FLOAT_BYTES * case.graph.num_features / encoding.row_bytes, origin="derived"),
-        BYTES: Cell(encoding.row_bytes, origin="derived"),
-        LEARNT: Cell(encoding.learnt_bytes / case.graph.num_nodes, origin="derived"),
-        LOSS: Cell(loss.mean if counts else TOO_EASY, unit="points"),
-        ERROR: Cell(loss.standard_error if counts else None, unit="points"),
-        ENCODING: Cell(encoding.seconds, unit="s"),
-    }
+def _cells(job: TrainingJob, codec: CodecSetting, own: list[KnownTraining], full: list[float]) -> dict[str, Cell]:
+    accuracies, encoded = [run.accuracy for run in own], job.encoded(codec)
+    row = cells({RATIO: job.ratio(codec), BYTES: encoded.row_bytes}, origin="derived")
+    row |= cells({ACCURACY: statistics.fmean(accuracies)}, "%")
+    row |= cells({EPOCH: statistics.median(run.epoch_s for run in own)}, "s")
+    if codec is not FULL:
+        loss, error = paired(full, accuracies) if statistics.fmean(full) < job.cfg.ceiling else (TOO_EASY, None)
+        row |= cells({LEARNT: encoded.learnt_bytes / job.case.graph.num_nodes}, origin="derived")
+        row |= cells({LOSS: loss, ERROR: error}, "points") | cells({ENCODING: encoded.seconds}, "s")
+    return row
 
 
-def _too_easy(cfg: AccuracyKeys, rows: list[TableRow]) -> list[str]:
-    """A sentence on a model that full features make too accurate for a loss to be seen."""
-    accuracy = number(rows[0].cells[ACCURACY].ours)
-    if accuracy is None or accuracy < cfg.ceiling:
-        return []
-    return [
-        f"{_name(rows)}: with full features the accuracy is {accuracy:.1f} %. Where it reaches {cfg.ceiling:g} %, no"
-        " loss can be seen, and the rows do not count."
-    ]
-
-
-def _best(cfg: AccuracyKeys, case: GraphCase, model: str, rows: list[TableRow]) -> list[str]:
-    """Sentences on the best codec near each ratio of ``best_at``."""
-    sentences = []
-    for ratio in cfg.best_at:
-        near = [row for row in rows[1:] if row.labels[2].endswith(f" {ratio} x")]
-        losses = [(loss, row) for row in near if (loss := number(row.cells[LOSS].ours)) is not None]
-        if losses:
-            loss, best = min(losses, key=lambda pair: pair[0])
-            error, aim = (
-                number(best.cells[ERROR].ours),
-                published(cfg.aims, "loss", graph=case.dataset, model=model, ratio=ratio),
-            )
-            spread = "" if error is None else f", standard error {error:.2f}"
-            within = "" if aim is None else f", {'within' if loss <= aim else 'beyond'} the aim of {aim:g}"
-            told = f"near {ratio} x {codec_title(best)} loses least, {loss:.2f} points{spread}{within}"
-            sentences.append(f"{_name(rows)}: {told}.")
-    return sentences
-
-
-def codec_title(row: TableRow) -> str:
-    """The codec of a row, whose label is ``Kept.label``."""
-    return row.labels[2].rsplit(" ", 2)[0]
-
-
-def _name(rows: list[TableRow]) -> str:
-    return ", ".join(rows[0].labels[:2])
-
-
-YLABEL = "loss of accuracy, points"
-
-
-def _panels(title: str, tables: list[list[TableRow]]) -> Sequence[Bars | Curves]:
-    """The losses of a graph by the bytes of a node, a panel for each model; bars, if no codec has several ratios.
+def paired(full: Sequence[float], kept: Sequence[float]) -> tuple[float, float | None]:
+    """The loss of accuracy in points: the mean of ``full - kept``, pair by pair, and its standard error.
 
     Args:
-        tables: the rows of each model.
+        full, kept: (pairs,) accuracies; the two of a pair have the same split and the same first weights.
+
+    Returns:
+        of one pair alone, there is no standard error: None.
     """
-    panels = [_curves(rows) for rows in tables]
-    if any(len(curve.x) > 1 for panel in panels for curve in panel.curves):
-        return panels
+    differences = [round(before - after, DIGITS) for before, after in zip(full, kept, strict=True)]
+    error = statistics.stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else None
+    return statistics.fmean(differences), error
+
+
+def _sentences(job: TrainingJob, rows: ByCodec, accuracy: float) -> Iterator[str]:
+    """What is to be said of a model that full features make too accurate for a loss to be seen, and of the best codec
+    near each ratio of ``best_at``."""
+    if not accuracy < job.cfg.ceiling:
+        seen = f"Where it reaches {job.cfg.ceiling:g} %, no loss can be seen, and the rows do not count."
+        yield f"{job.title}: with full features the accuracy is {accuracy:.1f} %. {seen}"
+    for ratio in job.cfg.best_at:
+        near = [(codec, row.cells) for codec, row in rows.items() if codec.ratio == ratio]
+        losses = [(loss, codec, own) for codec, own in near if (loss := number(own[LOSS].ours)) is not None]
+        if losses:
+            loss, codec, own = min(losses, key=lambda one: one[0])
+            error = number(own[ERROR].ours)
+            aim = published(job.cfg.aims, "loss", graph=job.case.dataset, model=job.name, ratio=ratio)
+            spread = "" if error is None else f", standard error {error:.2f}"
+            within = "" if aim is None else f", {'within' if loss <= aim else 'beyond'} the aim of {aim:g}"
+            yield f"{job.title}: near {ratio} x {codec.title} loses least, {loss:.2f} points{spread}{within}."
+
+
+def _bars(title: str, tables: dict[TrainingJob, ByCodec]) -> results.Bars:
+    """The losses of a graph, a group for each model, where no codec has several ratios."""
     series = []
-    for rows in zip(*(table[1:] for table in tables), strict=True):  # of all models, with the same codec
-        losses = [row.cells[LOSS] for row in rows]
-        errors = [number(row.cells[ERROR].ours) or 0.0 for row in rows]
-        ours, paper = [number(cell.ours) for cell in losses], [number(cell.paper) for cell in losses]
-        series.append(Series(rows[0].labels[2], ours, paper, error=errors))
-    return [Bars(title, YLABEL, [rows[0].labels[1] for rows in tables], series)]
+    for codec in next(iter(tables.values())):
+        of_codec = [rows[codec].cells for rows in tables.values()]
+        ours, paper = ([number(getattr(row[LOSS], source)) for row in of_codec] for source in OURS_AND_PAPER)
+        errors = [number(row[ERROR].ours) or 0.0 for row in of_codec]
+        series.append(results.Series(codec.label, ours, paper, error=errors))
+    return results.Bars(title, POINTS, [job.model.title for job in tables], series)
 
 
-def _curves(rows: list[TableRow]) -> Curves:
-    """The losses of a model, a curve for each codec, and dashed ones of the paper."""
-    points: dict[tuple[str, bool], list[tuple[float, float, float]]] = {}
-    for row in rows[1:]:
-        cell, title, num_bytes = row.cells[LOSS], codec_title(row), number(row.cells[BYTES].ours)
-        for loss, name in ((number(cell.ours), (title, False)), (number(cell.paper), (f"{title}, paper", True))):
-            if loss is not None and num_bytes is not None:
-                error = 0.0 if name[1] else number(row.cells[ERROR].ours) or 0.0
-                points.setdefault(name, []).append((num_bytes, loss, error))
-    lines = {name: [list(column) for column in zip(*sorted(some))] for name, some in points.items()}
-    curves = [Curve(name, x, y, dashed, [] if dashed else error) for (name, dashed), (x, y, error) in lines.items()]
-    return Curves(_name(rows), "bytes of a node's features", YLABEL, curves, log_x=True)
+def _curves(title: str, rows: ByCodec) -> Curves:
+    """The losses of a model by the bytes of a node, a curve for each codec, and dashed ones of the paper."""
+    curves = []
+    for codec, source in itertools.product(dict.fromkeys(codec.title for codec in rows), OURS_AND_PAPER):
+        own = [row.cells for setting, row in rows.items() if setting.title == codec]
+        columns = [(row[BYTES].ours, getattr(row[LOSS], source), row[ERROR].ours or 0.0) for row in own]
+        points = sorted(tuple(map(float, point)) for point in columns if number(point[1]) is not None)
+        if points:
+            x, y, error = map(list, zip(*points))
+            ours = source == "ours"
+            curves.append(Curve(codec if ours else f"{codec}, paper", x, y, not ours, error if ours else []))
+    return Curves(title, "bytes of a node's features", POINTS, curves, log_x=True)
 
 
 def curves(result: Result, cfg: AccuracyKeys, case: GraphCase) -> None:
     """The accuracy of every model by epoch."""
-    for name in cfg.chosen_models:
-        runs = dict(_runs(result, cfg, case, name))
-        wanted = NEARLY * min(max(run.curve) for own in runs.values() for run in own)
-        for kept, own in runs.items():
-            cells = {
-                "best accuracy": Cell(statistics.fmean(max(run.curve) for run in own), unit="%"),
-                "epochs": Cell(statistics.fmean(reaching(run.curve, wanted) or math.inf for run in own)),
-                "all epochs": Cell(statistics.fmean(len(run.curve) for run in own)),
-            }
-            _add(result, cfg, case, name, kept, cells)
-        means = [mean_curve(kept.label, [run.curve for run in own]) for kept, own in runs.items()]
-        title = f"{case.title}, {cfg.models[name].title}"
-        result.panels.append(Curves(title, "epochs", "accuracy of validation nodes, %", means))
+    for job in _jobs(cfg, case):
+        by_codec = {codec: [run.curve for run in own] for codec, own in _runs(result, job)}
+        wanted = NEARLY * min(max(curve) for own in by_codec.values() for curve in own)
+        for codec, own in by_codec.items():
+            epochs = statistics.fmean(reaching(curve, wanted) or math.inf for curve in own)
+            row = cells({"best accuracy": statistics.fmean(map(max, own))}, "%")
+            job.add(result, codec, row | cells({"epochs": epochs, "all epochs": statistics.fmean(map(len, own))}))
+        means = [mean_curve(codec.label, own) for codec, own in by_codec.items()]
+        result.panels.append(Curves(job.title, "epochs", "accuracy of validation nodes, %", means))
 
 
-def _cases(cfg: AccuracyKeys) -> list[GraphCase]:
-    """The graphs, of which all codecs have taken their keys, before hours of training."""
-    cases = data_cases(cfg)
-    for case in cases:
-        kept_ways(cfg, case)
-    return cases
+INPUT, SAME = "input", "same prediction"
+FIRST, SHARED, OWN = "first", "full's", "own"
+WEIGHTS = (FIRST, SHARED, OWN)
+"""Weights: those before any training; those that full features have trained; and those that each has trained with its
+own features, from the same first ones. Only in the last block do the two models differ."""
 
 
-_target = partial(Target, cases=_cases, keys=AccuracyKeys, check=check)
+def similarities(result: Result, cfg: AccuracyKeys, case: GraphCase) -> None:
+    """Compare the outputs at every ratio, with the first weights and after training."""
+    for job, weights in itertools.product(_jobs(cfg, case), WEIGHTS if case.dataset in cfg.trained_on else (FIRST,)):
+        begin, title, rows = time.perf_counter(), f"{job.title}, {weights} weights", dict[str, TableRow]()
+        for codec in job.codecs:
+            *means, same = (statistics.fmean(of_seeds) for of_seeds in zip(*_similarities(job, codec, weights)))
+            layers = {f"layer {layer}" if layer else INPUT: mean for layer, mean in enumerate(means)}
+            row = cells({RATIO: job.ratio(codec)}, origin="derived") | cells(layers) | cells({SAME: same}, "%")
+            rows[codec.label] = job.add(result, codec, row, weights=weights)
+        drawn = [row for row in results.transposed(rows) if row.labels[0] not in (RATIO, SAME)]
+        result.panels += results.bars(title, "cosine similarity", drawn, list(rows), OURS_AND_PAPER)
+        log.info("%s: %.0f s", title, time.perf_counter() - begin)
+    result.columns = [*dict.fromkeys(name for row in result.rows for name in row.cells if name != SAME), SAME]
+
+
+def _similarities(job: TrainingJob, codec: CodecSetting, weights: str) -> Iterator[list[float]]:
+    """Of each seed, the similarity of each layer, and the part of the predictions that are the same."""
+    for seed in job.cfg.seeds:
+        full = _full_outputs(job, seed, weights != FIRST)
+        own = outputs(job, codec, seed, {FIRST: None, SHARED: FULL, OWN: codec}[weights])
+        layers = [similarity(before, after) for before, after in zip(full, own, strict=True)]
+        yield [*layers, 100 * float(np.mean(full[-1].argmax(1) == own[-1].argmax(1)))]
+
+
+def similarity(full: np.ndarray, kept: np.ndarray) -> float:
+    """The cosine of two rows, the mean over the nodes; a node without a direction in one of the two does not count.
+
+    Args:
+        full, kept: (num_nodes, F).
+    """
+    product = functools.partial(np.einsum, "ij,ij->i", dtype=np.float64)
+    lengths = np.sqrt(product(full, full)) * np.sqrt(product(kept, kept))
+    counts = lengths > 0
+    return float(np.mean(product(full, kept)[counts] / lengths[counts]))
+
+
+def outputs(job: TrainingJob, codec: CodecSetting, seed: int, trained: CodecSetting | None) -> list[np.ndarray]:
+    """The input of a layered model, and the (num_nodes, F) output of each layer without dropout.
+
+    Args:
+        trained: what the features were read as where the weights were trained; None: they are the first ones.
+    """
+    overrides = [*job.overrides(codec, seed), "optimizations.cache_aggregation=false"]
+    weights = None if trained is None else _weights(job, trained, seed)
+    with run_here(overrides, job.graph(seed), job.context(codec)) as run:
+        if weights is not None:
+            run.model.load_state_dict(weights)
+        assert isinstance(run.model, Stack) and isinstance(run.graph.features, Tensor)
+        rows = [run.graph.features.cpu().numpy()]
+        for layer in run.model.layers:
+            layer.register_forward_hook(lambda module, args, output: rows.append(output.detach().cpu().numpy()))
+        predict(run)
+    return rows
+
+
+@functools.lru_cache(maxsize=4)
+def _full_outputs(job: TrainingJob, seed: int, trained: bool) -> list[np.ndarray]:
+    """The outputs with full features, with which those of all codecs are compared."""
+    return outputs(job, FULL, seed, FULL if trained else None)
+
+
+@functools.cache
+def _weights(job: TrainingJob, codec: CodecSetting, seed: int) -> Mapping[str, Tensor]:
+    """The parameters by name after training, at the epoch with the best validation."""
+    best = job.fit(codec, seed).best
+    assert best is not None, "there are validation nodes"
+    return best.model
+
+
+_target = functools.partial(Target, cases=cases, keys=AccuracyKeys, check=check_split)
 CASES = {
     "losses": _target(("graph", "model", "features"), losses, COLUMNS),
-    "similarity": _target(("graph", "model", "features", "weights"), similarity.similarities),
+    "similarity": _target(("graph", "model", "features", "weights"), similarities),
     "curves": _target(("graph", "model", "features"), curves),
 }
 """What the targets of accuracy measure, by their key ``case``."""

@@ -1,28 +1,26 @@
 """Epochs of sampled training with full and with compressed features, by step: measured here, and simulated on GPUs
-like the paper's (``batches.py``). The steps come one after the other."""
+like the paper's (``batches.py``). The steps come one after the other.
+
+A benchmark measures a job in all its ways at once (``compare``); ``batch_counts`` says how many of its batches an epoch
+has, and how many times as large a batch is at full size.
+"""
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fullgnn.bench.papers import batches
-from fullgnn.bench.papers.batches import BatchSeconds, MeasuredBatches, SampledJob
+from fullgnn.bench.papers import result as results
+from fullgnn.bench.papers.batches import MEASURED, SIMULATED, BatchSeconds, Comparison, SampledJob
 from fullgnn.bench.papers.config import CLUSTER
 from fullgnn.bench.papers.graphs import GraphCase
-from fullgnn.bench.papers.result import Cell, Curve, Curves, Origin, Result, TableRow, bars, number, over, transposed
-from fullgnn.bench.papers.sparsification.sizes import (
-    FULL,
-    ID_BYTES,
-    SPARSE,
-    WAYS,
-    SparsificationKeys,
-    batch_size,
-    code_bytes,
-    draws_of,
-)
+from fullgnn.bench.papers.result import Cell, Curve, Curves, Origin, Result, TableRow, cells, number, over
+from fullgnn.bench.papers.sparsification import sizes
+from fullgnn.bench.papers.sparsification.keys import SparsificationKeys
+from fullgnn.bench.papers.sparsification.sizes import FULL, ID_BYTES, SPARSE, WAYS
 from fullgnn.codecs.topk import GROUP
 
 UPDATE_PASSES = 9
@@ -35,56 +33,29 @@ SECTOR = 32
 _MOST_ROWS = 1 << 16
 """Rows that are gathered at once, where the rate of that is measured."""
 
-_MEGA = 1e6
+
+@dataclass(frozen=True)
+class BatchCounts:
+    """How many batches an epoch of a job has, and how large they are."""
+
+    here: float | None  # of the shrunk graph; None: as many as the benchmark counts
+    whole: float  # of one rank at full size
+    grows: float  # how many times as large a batch is at full size
+    keys: tuple[str, ...] = ()  # overrides that choose batches so large
 
 
-def preset(cfg: SparsificationKeys, job: SampledJob, k: int | None = None, gathered: bool = False) -> str:
-    """The preset of the benchmark that trains ``job``.
-
-    Args:
-        k: of the codec; None: the features are as they are.
-        gathered: whether full features are gathered, as for a GPU, and not read where they lie.
-    """
-    model = cfg.models[job.model]
-    keys = ["default", *model.keys]
-    if model.sampler == CLUSTER:
-        clusters = clusters_here(cfg, job.case)
-        keys += ["sampler=cluster", f"sampler.num_clusters={clusters}", f"sampler.group_size={cfg.group_size}"]
-        keys += [f"loader.batch_size={job.ranks}"]
-    if k is not None:
-        keys += ["codec=topk", f"codec.k={k}"]
-    elif gathered:
-        keys += ["cache=degree", "cache.megabytes=0"]
-    return " ".join(keys)
-
-
-def clusters_here(cfg: SparsificationKeys, case: GraphCase) -> int:
-    """Into how many clusters the shrunk graph is cut."""
-    nodes = case.graph.num_nodes
-    wanted = min(nodes, max(cfg.least_cluster_nodes, cfg.cluster_nodes * case.scale))
-    return max(cfg.group_size, round(cfg.group_size * nodes / wanted))
-
-
-def batches_here(cfg: SparsificationKeys, job: SampledJob, times: MeasuredBatches) -> float:
-    """Batches of an epoch of the shrunk graph."""
-    if cfg.models[job.model].sampler == CLUSTER:
-        return clusters_here(cfg, job.case) / cfg.group_size / job.ranks
-    return times.num_batches
-
-
-def num_batches(cfg: SparsificationKeys, job: SampledJob) -> float:
-    """Batches of an epoch of one rank at full size."""
-    if cfg.models[job.model].sampler == CLUSTER:
-        return max(1.0, job.case.full.num_nodes / cfg.cluster_nodes / job.ranks)
-    return -(-cfg.kinds[job.case.dataset].train_nodes // (cfg.batch_size * job.ranks))
-
-
-def grows(cfg: SparsificationKeys, job: SampledJob) -> float:
-    """How many times as large a batch is at full size."""
+def batch_counts(cfg: SparsificationKeys, job: SampledJob) -> BatchCounts:
+    """The batches of ``job``: so many training nodes with their neighbours, or groups of clusters."""
+    nodes, full_nodes, group = job.case.graph.num_nodes, job.case.full.num_nodes, cfg.group_size
     if cfg.models[job.model].sampler != CLUSTER:
-        return cfg.batch_size / batch_size(cfg, job.case)
-    nodes = job.case.graph.num_nodes * cfg.group_size / clusters_here(cfg, job.case)
-    return min(cfg.cluster_nodes, job.case.full.num_nodes) / nodes
+        num_batches = -(-cfg.kinds[job.case.dataset].train_nodes // (cfg.batch_size * job.ranks))
+        return BatchCounts(None, num_batches, cfg.batch_size / sizes.batch_size(cfg, job.case))
+    wanted = min(nodes, max(cfg.least_cluster_nodes, cfg.cluster_nodes * job.case.scale))
+    clusters = max(group, round(group * nodes / wanted))
+    keys = f"sampler=cluster sampler.num_clusters={clusters} sampler.group_size={group} loader.batch_size={job.ranks}"
+    grows = min(cfg.cluster_nodes, full_nodes) / (nodes * group / clusters)
+    here, whole = clusters / group / job.ranks, full_nodes / cfg.cluster_nodes / job.ranks
+    return BatchCounts(here, max(1.0, whole), grows, tuple(keys.split()))
 
 
 def simulated(cfg: SparsificationKeys, job: SampledJob, details: dict[str, Any], k: int | None = None) -> BatchSeconds:
@@ -94,29 +65,23 @@ def simulated(cfg: SparsificationKeys, job: SampledJob, details: dict[str, Any],
         details: what the benchmark has counted and measured of a batch here.
         k: of the codec; None: the features are as they are.
     """
-    hardware, up, model = batches.modelled(cfg.hardware), grows(cfg, job), cfg.models[job.model]
-    width, full_nodes = job.case.full.num_features, job.case.full.num_nodes
-    full_row, row = 4 * width, 4 * width if k is None else code_bytes(width, k)
+    hardware, case, model = batches.modelled(cfg.hardware), job.case, cfg.models[job.model]
+    is_cluster, up = model.sampler == CLUSTER, batch_counts(cfg, job).grows
+    full_row, row = (sizes.row_bytes(case.full.num_features, of_way) for of_way in (None, k))
     inputs, edges = details["counts"]["input_rows"] * up, details["counts"]["sampled_edges"] * up
-    decode, drawing = 0.0, up * details["steps_ms"]["sample"] / 1e3
-    if k is not None:
-        decode = hardware.op_s + inputs * (row + full_row + SECTOR * row) / hardware.copy_bytes_per_s
-    if model.sampler != CLUSTER:
-        drawing = edges * batches.draw_s(job.case, cfg.fanouts, cfg.batch_size, cfg.seed)
+    decode = 0.0 if k is None else hardware.op_s + inputs * (row + full_row + SECTOR * row) / hardware.copy_bytes_per_s
+    drawing = up * details["steps_ms"]["sample"] / 1e3
+    if not is_cluster:
+        drawing = edges * batches.draw_s(case, cfg.fanouts, cfg.batch_size, cfg.seed)
     counts_edges = any(layer["edges"] for layer in details["layers"])  # or the layer reads edges one by one
+    by_layer, first = () if counts_edges or is_cluster else drawn_by_layer(cfg, case), model.transforms_first
     return BatchSeconds(
         sample=drawing,
-        gather=inputs * gather_s(cfg, full_nodes, row),
+        gather=inputs * gather_s(cfg, case.full.num_nodes, row),
         transfer=hardware.link("exchange", 2).time_s(inputs * row + edges * ID_BYTES),
         decode=decode,
         compute=batches.compute_s(
-            hardware,
-            job.case,
-            details,
-            up,
-            edges=() if counts_edges or model.sampler == CLUSTER else drawn_by_layer(cfg, job.case),
-            transforms_first=model.transforms_first,
-            update_passes=UPDATE_PASSES,
+            hardware, case, details, up, edges=by_layer, transforms_first=first, update_passes=UPDATE_PASSES
         ),
         waiting=batches.waiting_s(hardware, job.ranks, details),
     )
@@ -134,7 +99,7 @@ def gather_s(cfg: SparsificationKeys, num_nodes: int, row_bytes: int) -> float:
 
 def drawn_by_layer(cfg: SparsificationKeys, case: GraphCase) -> list[float]:
     """The mean edges that each layer reads of a batch of the first epoch, the first layer's first."""
-    drawn = itertools.islice(draws_of(cfg, case).batches(1), cfg.batches)
+    drawn = itertools.islice(sizes.draws_of(cfg, case).batches(1), cfg.batches)
     return np.mean([[hop.num_edges for hop in hops] for hops in drawn], axis=0)[::-1].tolist()
 
 
@@ -143,8 +108,8 @@ def compare(
     job: SampledJob,
     ks: Mapping[str, int | None] | None = None,
     gathered: bool = False,
-    alone: batches.Comparison | None = None,
-) -> batches.Comparison:
+    alone: Comparison | None = None,
+) -> Comparison:
     """Measure ``job`` by way, and simulate it; the simulated batches of all ways are those with full features.
 
     Args:
@@ -152,18 +117,18 @@ def compare(
         gathered: whether full features are gathered, as for a GPU, and not read where they lie.
         alone: of one rank, from whose batches more ranks are simulated than run here; None: these ranks run here.
     """
-    ks = {FULL: None, SPARSE: cfg.kinds[job.case.dataset].k} if ks is None else ks
-    full, presets = preset(cfg, job, None, gathered), {way: preset(cfg, job, k, gathered) for way, k in ks.items()}
-    if alone is None:
-        own = tuple(dict.fromkeys([full, *presets.values()]))
-        times = batches.measure(cfg, job.case, "minibatch", job.ranks, batch_size(cfg, job.case), presets=own)
-    else:
-        times = alone.times
+    case, model, counts = job.case, cfg.models[job.model], batch_counts(cfg, job)
+    ks = sizes.k_by_way(cfg, case) if ks is None else ks
+    plain = ["default", *model.keys, *counts.keys]
+    full = " ".join([*plain, "cache=degree", "cache.megabytes=0"] if gathered else plain)
+    presets = {way: full if k is None else " ".join([*plain, f"codec=topk codec.k={k}"]) for way, k in ks.items()}
+    own, size = tuple(dict.fromkeys([full, *presets.values()])), sizes.batch_size(cfg, case)
+    times = alone.times if alone else batches.measure(cfg, case, "minibatch", job.ranks, size, presets=own)
     details = times.details.get(full)
     whole = {way: None if details is None else simulated(cfg, job, details, k) for way, k in ks.items()}
-    labels, names = (job.case.title, cfg.models[job.model].title), {"graph": job.case.dataset, "model": job.model}
-    here = batches_here(cfg, job, times)
-    return batches.Comparison(labels, names, presets, times, whole, here, num_batches(cfg, job))
+    here = times.num_batches if counts.here is None else counts.here
+    names = {"graph": case.dataset, "model": job.model}
+    return Comparison((case.title, model.title), names, presets, times, whole, here, counts.whole)
 
 
 def epochs(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
@@ -176,16 +141,14 @@ def ratios(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
     """The epoch by the ratio of the codec; 1: full features."""
     ks = {f"{ratio} x": None if ratio == 1 else 2 * GROUP // ratio for ratio in cfg.ratios}
     first, width = f"{cfg.ratios[0]} x", case.full.num_features
-    sizes = {name: 4 * width if k is None else code_bytes(width, k) for name, k in ks.items()}
-    true = {name: Cell(4 * width / row, unit="x", origin="derived") for name, row in sizes.items()}
+    true = {name: sizes.row_bytes(width, None) / sizes.row_bytes(width, k) for name, k in ks.items()}
     for model in cfg.chosen_models:
         compared = compare(cfg, SampledJob(case, model), ks)
-        result.add((*compared.labels, "true ratio"), true)
+        result.add((*compared.labels, "true ratio"), cells(true, "x", "derived"))
         compared.add_epochs(result, ks, "compression", "epoch")
         for line in result.rows[-2:]:
-            origin = line.cells[first].origin
-            rows = transposed({f"over {first}": line})
-            result.panels += bars(f"{', '.join(compared.labels)}: {origin}", "speed-up", rows)
+            rows = results.transposed({f"over {first}": line})
+            result.panels += results.bars(f"{', '.join(compared.labels)}: {line.cells[first].origin}", "speed-up", rows)
 
 
 STEPS = ("sample", "gather", "transfer", "decode", "compute", "gather and transfer saved", "features", "structure")
@@ -193,30 +156,27 @@ STEPS = ("sample", "gather", "transfer", "decode", "compute", "gather and transf
 
 def steps(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
     """An iteration by step."""
-    width = case.full.num_features
-    rows = {FULL: 4 * width, SPARSE: code_bytes(width, cfg.kinds[case.dataset].k)}
     for job, compared in _gathering(result, cfg, case):
-        times, base, up = compared.times, compared.whole[FULL], grows(cfg, job)
-        for way, batch in compared.whole.items():
+        drawn, title = list[TableRow](), f"{', '.join(compared.labels)}: {SIMULATED}"
+        times, full, up = compared.times, compared.whole[FULL], batch_counts(cfg, job).grows
+        for (way, batch), row in zip(compared.whole.items(), sizes.row_sizes(cfg, case)):
             name, labels = compared.presets[way], (*compared.labels, way)
-            if batch is None or base is None or name not in times.ms:
+            if batch is None or full is None or name not in times.ms:
                 result.add(labels, {STEPS[0]: times.cell(name)})
                 continue
-            counts = times.details[name]["counts"]
-            here = _step_cells(batches.batch_here(times, name), counts["fetched_bytes"], counts["sampled_edges"])
-            result.add(labels, here | {"transfer": Cell("none", unit="ms")})
-            counts = times.details[compared.presets[FULL]]["counts"]
-            cells = _step_cells(batch, counts["input_rows"] * up * rows[way], counts["sampled_edges"] * up)
+            of_way, of_full = (times.details[compared.presets[one]]["counts"] for one in (way, FULL))
+            here = batches.batch_here(times, name), of_way["fetched_bytes"], of_way["sampled_edges"]
+            result.add(labels, _step_cells(MEASURED, *here) | {"transfer": Cell("none", unit="ms")})
+            whole = _step_cells(SIMULATED, batch, of_full["input_rows"] * up * row, of_full["sampled_edges"] * up)
             if way != FULL:
-                saved = 1 - (batch.gather + batch.transfer) / (base.gather + base.transfer)
-                cells["gather and transfer saved"] = Cell(100 * saved, unit="%")
-            cells = {step: replace(cell, origin=batches.SIMULATED) for step, cell in cells.items()}
-            result.add(labels, cells, graph=case.dataset, way=way)
+                saved = 1 - (batch.gather + batch.transfer) / (full.gather + full.transfer)
+                whole |= cells({"gather and transfer saved": 100 * saved}, "%", SIMULATED)
+            result.add(labels, whole, graph=case.dataset, way=way)
+            drawn.append(result.rows[-1])
+        result.panels += results.bars(title, "ms of an iteration", drawn, STEPS[:5], ["ours"], group=2)
 
 
-def _gathering(
-    result: Result, cfg: SparsificationKeys, case: GraphCase
-) -> Iterator[tuple[SampledJob, batches.Comparison]]:
+def _gathering(result: Result, cfg: SparsificationKeys, case: GraphCase) -> Iterator[tuple[SampledJob, Comparison]]:
     """What a target compares whose full features are gathered, too."""
     for model in cfg.chosen_models:
         job = SampledJob(case, model)
@@ -225,10 +185,10 @@ def _gathering(
         yield job, compared
 
 
-def _step_cells(batch: BatchSeconds, feature_bytes: float, num_edges: float) -> dict[str, Cell]:
-    cells = {step: Cell(1e3 * getattr(batch, step), unit="ms") for step in STEPS[:5]}
-    sizes = {"features": feature_bytes, "structure": num_edges * ID_BYTES}
-    return cells | {name: Cell(size / _MEGA, unit="MB") for name, size in sizes.items()}
+def _step_cells(origin: Origin, batch: BatchSeconds, feature_bytes: float, num_edges: float) -> dict[str, Cell]:
+    ms = {step: 1e3 * getattr(batch, step) for step in STEPS[:5]}
+    megabytes = {"features": feature_bytes / 1e6, "structure": num_edges * ID_BYTES / 1e6}
+    return cells(ms, "ms", origin) | cells(megabytes, "MB", origin)
 
 
 def loading(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
@@ -236,12 +196,9 @@ def loading(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
     for _, compared in _gathering(result, cfg, case):
         times, presets = compared.times, compared.presets
         here = {way: batches.batch_here(times, name) if name in times.ms else None for way, name in presets.items()}
-        kinds: list[tuple[Mapping[str, BatchSeconds | None], Origin, dict[str, Any]]]
-        kinds = [(here, batches.MEASURED, {}), (compared.whole, batches.SIMULATED, compared.names)]
-        for by_way, origin, names in kinds:
+        for by_way, origin, names in ((here, MEASURED, {}), (compared.whole, SIMULATED, compared.names)):
             shares = {way: 100 * batch.loading / batch.in_turn if batch else None for way, batch in by_way.items()}
-            cells = {way: Cell(share, unit="%", origin=origin) for way, share in shares.items()}
-            result.add(compared.labels, cells, by="way", value="loading", **names)
+            result.add(compared.labels, cells(shares, "%", origin), by="way", value="loading", **names)
 
 
 OWN, SHARED, THIS = "one a rank", "shared", "this one"
@@ -251,45 +208,43 @@ OWN, SHARED, THIS = "one a rank", "shared", "this one"
 def throughput(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
     """Training nodes a second by the number of ranks."""
     for model in cfg.chosen_models:
-        job = SampledJob(case, model)
-        alone = compare(cfg, job)
-        labels = alone.labels
-        speeds: dict[str, dict[int, dict[str, float | None]]] = {THIS: {}, OWN: {}, SHARED: {}}
-        for ranks in cfg.ranks:
-            several = replace(job, ranks=ranks)
-            if ranks <= cfg.most_ranks:
-                here, nodes = compare(cfg, several), ranks * batch_size(cfg, case)
-                ms = {way: here.times.ms.get(name) for way, name in here.presets.items()}
-                speeds[THIS][ranks] = {way: over(1e3 * nodes, of_way) for way, of_way in ms.items()}
-                result.details[", ".join((*labels, f"p={ranks}"))] = here.times.records(here.presets)
-            whole = compare(cfg, several, alone=alone).whole
-            for host, turns in ((OWN, 1), (SHARED, ranks)):  # the last rank gathers after ``turns`` - 1 other ones
-                speeds[host][ranks] = {
-                    way: ranks * cfg.batch_size / replace(batch, gather=turns * batch.gather).in_turn if batch else None
-                    for way, batch in whole.items()
-                }
-        for host, by_ranks in speeds.items():
-            origin = batches.MEASURED if host == THIS else batches.SIMULATED
-            fewest = by_ranks[min(by_ranks)] if by_ranks else {}
-            for ranks, own in by_ranks.items():
-                values = {way: (own[way], "nodes/s") for way in WAYS}
-                values |= {f"{way}, scaling": (over(own[way], fewest[way]), "x") for way in WAYS}
-                values["sparse over full"] = over(own[SPARSE], own[FULL]), "x"
-                cells = {name: Cell(value, unit=unit, origin=origin) for name, (value, unit) in values.items()}
-                result.add((*labels, f"p={ranks}", host), cells, ranks=ranks, graph=case.dataset, model=model)
-            rows = result.rows[len(result.rows) - len(by_ranks) :]
-            result.panels.append(_scaling(f"{', '.join(labels)}, host: {host}", list(by_ranks), rows))
+        alone = compare(cfg, SampledJob(case, model))
+        for host in (THIS, OWN, SHARED):
+            rows, origin = dict[int, TableRow](), MEASURED if host == THIS else SIMULATED
+            jobs = [SampledJob(case, model, ranks) for ranks in cfg.ranks if host != THIS or ranks <= cfg.most_ranks]
+            speeds = {job.ranks: _speeds(result, cfg, job, alone, host) for job in jobs}
+            for ranks, own in speeds.items():
+                ratios = {f"{way}, scaling": over(own[way], speeds[min(speeds)][way]) for way in WAYS}
+                ratios["sparse over full"] = over(own[SPARSE], own[FULL])
+                row = cells(own, "nodes/s", origin) | cells(ratios, "x", origin)
+                result.add((*alone.labels, f"p={ranks}", host), row, ranks=ranks, **alone.names)
+                rows[ranks] = result.rows[-1]
+            result.panels.append(_scaling(f"{', '.join(alone.labels)}, host: {host}", rows))
 
 
-def _scaling(title: str, ranks: list[int], rows: list[TableRow]) -> Curves:
+def _speeds(
+    result: Result, cfg: SparsificationKeys, job: SampledJob, alone: Comparison, host: str
+) -> dict[str, float | None]:
+    """Training nodes a second of all ranks, by way."""
+    if host == THIS:
+        here, nodes = compare(cfg, job), job.ranks * sizes.batch_size(cfg, job.case)
+        result.details[", ".join((*alone.labels, f"p={job.ranks}"))] = here.times.records(here.presets)
+        return {way: over(1e3 * nodes, here.times.ms.get(name)) for way, name in here.presets.items()}
+    nodes, turns = job.ranks * cfg.batch_size, job.ranks if host == SHARED else 1
+    whole = compare(cfg, job, alone=alone).whole  # the last rank gathers after ``turns`` - 1 other ones
+    seconds = {way: batch and replace(batch, gather=turns * batch.gather) for way, batch in whole.items()}
+    return {way: nodes / batch.in_turn if batch else None for way, batch in seconds.items()}
+
+
+def _scaling(title: str, rows: Mapping[int, TableRow]) -> Curves:
     """Throughput over that of the smallest number of ranks; the paper's dashed, where it has any."""
     curves = []
-    for way, source in [(way, "ours") for way in WAYS] + [(way, "paper") for way in WAYS]:
-        heights = [number(getattr(row.cells[f"{way}, scaling"], source)) for row in rows]
-        points = {float(p): height for p, height in zip(ranks, heights) if height is not None}
+    for source, way in itertools.product(results.OURS_AND_PAPER, WAYS):
+        heights = {ranks: number(getattr(row.cells[f"{way}, scaling"], source)) for ranks, row in rows.items()}
+        points = {float(ranks): height for ranks, height in heights.items() if height is not None}
         if source == "ours":
             curves.append(Curve(way, list(points), list(points.values())))
         elif points:
-            points = {float(min(ranks)): 1.0} | points
+            points = {float(min(rows)): 1.0} | points
             curves.append(Curve(f"{way}, paper", list(points), list(points.values()), dashed=True))
     return Curves(title, "ranks", "throughput over one rank", curves)

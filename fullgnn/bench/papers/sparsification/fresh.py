@@ -1,9 +1,10 @@
 """Call a function in a process of its own, and find out how much memory it takes there."""
 
+import re
 import resource
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,33 +60,25 @@ def _watched(function: Callable[..., Any], args: tuple[Any, ...], limit_bytes: i
     setup_logging(0)
     if limit_bytes is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
-    with _peak_bytes() as peaks:
-        value = function(*args)
-    return FreshCall(value, peaks[0], max(peaks))
+    before, done = _written_bytes(), threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        peak = threads.submit(_peak_bytes, done)
+        try:
+            value = function(*args)
+        finally:
+            done.set()
+        return FreshCall(value, before, max(before, peak.result()))
 
 
-@contextmanager
-def _peak_bytes() -> Iterator[list[int]]:
-    """Note, every few milliseconds, how much memory the process has written: before, meanwhile, and at the end."""
-    peaks, done = [_written_bytes()] * 2, threading.Event()
-
-    def watch() -> None:
-        while not done.wait(_POLL_S):
-            peaks[1] = max(peaks[1], _written_bytes())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield peaks
-        peaks.append(_written_bytes())
-    finally:
-        done.set()
-        watcher.join()
+def _peak_bytes(done: threading.Event) -> int:
+    """The most memory that the process has written, every few milliseconds until ``done``, and then."""
+    peak = 0
+    while not done.wait(_POLL_S):
+        peak = max(peak, _written_bytes())
+    return max(peak, _written_bytes())
 
 
 def _written_bytes() -> int:
     """Bytes of memory that belong to no file."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    return 0
+    found = re.search(r"RssAnon:\s*(\d+) kB", Path("/proc/self/status").read_text())
+    return 1024 * int(found[1]) if found else 0

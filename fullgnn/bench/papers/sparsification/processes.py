@@ -9,28 +9,23 @@ time and writes the codes to another file, as ``loader.map_features`` does."""
 import itertools
 import logging
 import math
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import torch
 
+from fullgnn.bench.papers import result as results
 from fullgnn.bench.papers.config import published
 from fullgnn.bench.papers.graphs import GraphCase, full_size
-from fullgnn.bench.papers.result import Bars, Cell, Origin, Result, Series, bars, numbers, with_label
+from fullgnn.bench.papers.result import Bars, Cell, Origin, Result, Series, cells
+from fullgnn.bench.papers.sparsification import sizes
 from fullgnn.bench.papers.sparsification.fresh import FreshCall, call_fresh
-from fullgnn.bench.papers.sparsification.sizes import (
-    EPOCH,
-    ID_BYTES,
-    WAYS,
-    SparsificationKeys,
-    batch_size,
-    num_arcs,
-    row_sizes,
-)
+from fullgnn.bench.papers.sparsification.keys import SparsificationKeys
+from fullgnn.bench.papers.sparsification.sizes import EPOCH, ID_BYTES, WAYS
 from fullgnn.bench.papers.trainings import fan_outs, fit_here, place
 from fullgnn.codecs import EncodedRows, Features
 from fullgnn.codecs.topk import TopK
@@ -41,20 +36,107 @@ from fullgnn.graph import Graph
 from fullgnn.partition.folder import open_folder
 from fullgnn.prepare.source import Preparation
 from fullgnn.sampling.setup import set_up_sampled
-from fullgnn.storage.arrays import map_npy, write_npy
+from fullgnn.storage.arrays import map_npy, row_blocks, write_npy
 from fullgnn.storage.folder import temporary_folder
-from fullgnn.telemetry.meter import Meter
-from fullgnn.telemetry.timing import wall_ms
+from fullgnn.telemetry.meter import Cost, Meter
+
+log = logging.getLogger(__name__)
 
 GIB = 1 << 30
 """Bytes of what the paper calls a GB: it says that the features of MAG240M are 698 of them."""
 
-ALL, SUBGRAPH, THEIRS, OURS = "features", "features of the sub-graph", "structure, theirs", "structure, ours"
-IN_ALL, IN_ALL_SUBGRAPH, HERE, TABLE = "in all", "in all, of the sub-graph", "a process here", "features here"
+STRUCTURE = ("indptr", "indices", "labels", "train_mask", "val_mask", "test_mask", "num_classes")
+FEATURES = "features"
+"""The fields of a graph that are files of a folder."""
+
+
+@contextmanager
+def graph_in_folder(cfg: SparsificationKeys, case: GraphCase) -> Iterator[Callable[..., FreshCall]]:
+    """The graph of ``case`` in a folder. The value calls a function of this folder and of further arguments in a
+    process of its own."""
+    with temporary_folder() as folder:
+        for name in (*STRUCTURE, FEATURES):
+            np.save(folder / f"{name}.npy", getattr(case.graph, name))
+        yield lambda function, *args: call_fresh(function, folder, *args, threads=cfg.threads or 1)
+
+
+def map_graph(folder: Path, in_memory: Collection[str] = ()) -> Graph:
+    """The graph of ``graph_in_folder``. Its arrays stay in the files until they are read, but for ``in_memory``."""
+    arrays = {name: map_npy(folder / f"{name}.npy", read_only=True) for name in (*STRUCTURE, FEATURES)}
+    fields: dict[str, Any] = arrays | {name: np.array(arrays[name]) for name in in_memory}
+    return Graph(**fields, name="graph")
+
+
+def trainings_of(cfg: SparsificationKeys, case: GraphCase) -> list[tuple[list[str], list[str]]]:
+    """By way, the overrides of a full-batch training of GraphSAGE, and of a sampled training of the same model."""
+    plain = ["model=sage", f"model.num_layers={len(cfg.fanouts)}", f"model.hidden_channels={case.hidden}"]
+    plain += ["model.dropout=0", "model.input_dropout=0", *place(cfg, 1, cfg.seed, cfg.threads), "runtime.device=cpu"]
+    batches = [fan_outs(cfg.fanouts), f"loader.batch_size={sizes.batch_size(cfg, case)}"]
+    codecs = ([] if k is None else ["codec=topk", f"codec.k={k}"] for k in sizes.k_by_way(cfg, case).values())
+    return [([*plain, *codec], [*plain, *codec, *batches]) for codec in codecs]
+
+
+def _train(keys: list[str], graph: Graph, num_epochs: int, num_batches: int | None = None) -> tuple[float, Cost]:
+    """Train by batches in this process; returns the last loss, and the cost of the last epoch.
+
+    Args:
+        num_batches: of an epoch; None: all.
+    """
+    run = cast(MinibatchConfig, load_config(compose(*keys, name="minibatch")))
+    with world_of_one(run.runtime) as world:
+        meter = Meter(world.device)
+        steps = set_up_sampled(run, world, meter, graph)
+        del graph
+        loss, cost = math.nan, meter.take()
+        for epoch in range(1, num_epochs + 1):
+            for batch in itertools.islice(steps.loader.epoch(epoch), num_batches):
+                loss = float(steps.step(batch).read()[0])
+            cost = meter.take()
+        steps.loader.close()
+    return loss, cost
+
+
+HERE = "a process here"
+
+
+def memory(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
+    """Add up the bytes of the whole graph, and measure processes that train on the shrunk one."""
+    nodes, arcs, (row, code) = case.full.num_nodes, sizes.num_arcs(case.full), sizes.row_sizes(cfg, case)
+    structure, part, here = ID_BYTES * (2 * arcs + nodes), cfg.subgraph_share * nodes * row, case.graph.num_nodes
+    with graph_in_folder(cfg, case) as call:
+        measured = [call(train_in_memory, sampled, cfg.batches) for _, sampled in trainings_of(cfg, case)]
+    by_way: dict[str, tuple[float, ...]] = {
+        "features": (nodes * row, nodes * code),
+        "features of the sub-graph": (part, nodes * code),
+        "structure, theirs": (structure, structure),
+        "structure, ours": (4 * arcs + 8 * nodes,) * 2,
+        "in all": (nodes * row + structure, nodes * code + structure),
+        "in all, of the sub-graph": (part + structure, nodes * code + structure),
+        "features here": (here * row, here * code),
+        HERE: tuple(call.own_bytes for call in measured),
+    }
+    for what, (full, sparse) in by_way.items():
+        origin: Origin = "measured" if what == HERE else "derived"
+        papers = [published(cfg.paper, "memory", graph=case.dataset, what=what, way=way) for way in WAYS]
+        pair = {way: Cell(size / GIB, paper, "GiB", origin) for way, size, paper in zip(WAYS, (full, sparse), papers)}
+        result.add((case.title, what), pair | cells({"sparse over full": 100 * sparse / full}, "%", origin))
+    drawn = [row for row in results.with_label(result.rows, case.title) if row.labels[1].startswith("in all")]
+    result.panels += results.bars("{0}, full size, derived", "GiB", drawn, WAYS, results.OURS_AND_PAPER, group=1)
+    result.details[case.title] = {way: vars(call) for way, call in zip(WAYS, measured)}
+
+
+def train_in_memory(folder: Path, keys: list[str], num_batches: int) -> float:
+    """Train so many batches on the graph in ``folder``; returns the last loss.
+
+    The graph and full features are read to memory. Features that a codec compresses are mapped, and are in memory some
+    rows at a time.
+    """
+    in_memory = STRUCTURE if "codec=topk" in keys else (*STRUCTURE, FEATURES)
+    return _train(keys, map_graph(folder, in_memory), 1, num_batches)[0]
+
 
 PEAK, READ, HITS = "peak memory", "read", "hits"
 COLUMNS = tuple(f"{what}, {way}" for what in (PEAK, READ, HITS) for way in WAYS)
-FULL_BATCH = "full-batch"
 
 
 @dataclass(frozen=True)
@@ -65,212 +147,88 @@ class FeatureReads:
     hits: float = math.nan  # of the rows that batches read, per cent, those that the cache holds
 
 
-ARRAYS = ("indptr", "indices", "labels", "train_mask", "val_mask", "test_mask", "features")
-
-CallInFolder = Callable[..., FreshCall]
-"""Calls a function in a process of its own, with the folder of the graph, the number of classes, and its arguments."""
-
-
-@contextmanager
-def graph_in_folder(cfg: SparsificationKeys, case: GraphCase) -> Iterator[CallInFolder]:
-    """The arrays of the graph of ``case`` in a folder, for the processes that the value calls."""
-    with temporary_folder() as folder:
-        for name in ARRAYS:
-            write_npy(folder / f"{name}.npy", getattr(case.graph, name))
-
-        def call(function: Callable[..., Any], *args: Any) -> FreshCall:
-            return call_fresh(function, folder, case.graph.num_classes, *args, threads=cfg.threads or 1)
-
-        yield call
-
-
-def map_graph(folder: Path, num_classes: int, in_memory: tuple[str, ...] = ()) -> Graph:
-    """The graph of ``graph_in_folder``. Its arrays stay in the files until they are read, but for ``in_memory``."""
-    arrays: dict[str, Any] = {name: map_npy(folder / f"{name}.npy", read_only=True) for name in ARRAYS}
-    arrays |= {name: np.array(arrays[name]) for name in in_memory}
-    return Graph(**arrays, num_classes=num_classes, name="graph")
-
-
-def trainings_of(cfg: SparsificationKeys, case: GraphCase, has_codec: bool) -> tuple[list[str], list[str]]:
-    """Overrides of a full-batch training of GraphSAGE, and of a sampled training of the same model."""
-    full_batch = [
-        "model=sage",
-        f"model.num_layers={len(cfg.fanouts)}",
-        f"model.hidden_channels={case.hidden}",
-        "model.dropout=0",
-        "model.input_dropout=0",
-        *place(cfg, 1, cfg.seed, cfg.threads),
-        "runtime.device=cpu",
-        *(["codec=topk", f"codec.k={cfg.kinds[case.dataset].k}"] if has_codec else []),
-    ]
-    return full_batch, [*full_batch, fan_outs(cfg.fanouts), f"loader.batch_size={batch_size(cfg, case)}"]
-
-
-def memory(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
-    """Add up the bytes of the whole graph, and measure processes that train on the shrunk one."""
-    full, nodes, (row, code) = case.full, case.full.num_nodes, row_sizes(cfg, case)
-    structure = 2 * ID_BYTES * num_arcs(full) + ID_BYTES * nodes
-    share, here = cfg.subgraph_share, case.graph.num_nodes
-    with graph_in_folder(cfg, case) as call:
-        keys = [trainings_of(cfg, case, has_codec)[1] for has_codec in (False, True)]
-        measured = [call(train_in_memory, own, cfg.batches) for own in keys]
-    sizes: dict[str, tuple[float, float]] = {
-        ALL: (nodes * row, nodes * code),
-        SUBGRAPH: (share * nodes * row, nodes * code),
-        THEIRS: (structure, structure),
-        OURS: (4 * num_arcs(full) + 8 * nodes,) * 2,
-        IN_ALL: (nodes * row + structure, nodes * code + structure),
-        IN_ALL_SUBGRAPH: (share * nodes * row + structure, nodes * code + structure),
-        TABLE: (here * row, here * code),
-        HERE: (measured[0].own_bytes, measured[1].own_bytes),
-    }
-    for what, pair in sizes.items():
-        origin: Origin = "measured" if what == HERE else "derived"
-        papers = [published(cfg.paper, "memory", graph=case.dataset, what=what, way=way) for way in WAYS]
-        cells = {way: Cell(size / GIB, paper, "GiB", origin) for way, size, paper in zip(WAYS, pair, papers)}
-        cells["sparse over full"] = Cell(100 * pair[1] / pair[0], unit="%", origin=origin)
-        result.add((case.title, what), cells)
-    drawn = [row for row in result.rows if row.labels in ((case.title, IN_ALL), (case.title, IN_ALL_SUBGRAPH))]
-    result.panels += bars("{0}, full size, derived", "GiB", drawn, WAYS, ("ours", "paper"), group=1)
-    result.details[case.title] = {way: vars(call) for way, call in zip(WAYS, measured)}
-
-
-@contextmanager
-def _sampled_steps(keys: list[str], graph: Graph) -> Iterator[tuple[Any, Meter]]:
-    """The steps of a sampled training in this process, and what counts them."""
-    run = cast(MinibatchConfig, load_config(compose(*keys, name="minibatch")))
-    with world_of_one(run.runtime) as world:
-        meter = Meter(world.device)
-        steps = set_up_sampled(run, world, meter, graph)
-        del graph
-        yield steps, meter
-        steps.loader.close()
-
-
-def train_in_memory(folder: Path, num_classes: int, keys: list[str], num_batches: int) -> float:
-    """Train so many batches on the graph in ``folder``; returns the last loss.
-
-    The graph and full features are read to memory. Features that a codec compresses are mapped, and are in memory some
-    rows at a time.
-    """
-    in_memory = ARRAYS[:-1] if "codec=topk" in keys else ARRAYS
-    with _sampled_steps(keys, map_graph(folder, num_classes, in_memory)) as (steps, _):
-        losses = [steps.step(batch).read()[0] for batch in itertools.islice(steps.loader.epoch(1), num_batches)]
-    return float(losses[-1])
-
-
 def prepared(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
     """Train in processes of their own on what earlier ones have prepared."""
-    measured = {way: _trainings(cfg, case, has_codec) for way, has_codec in zip(WAYS, (False, True))}
+    measured = {way: _trainings(cfg, case, keys) for way, keys in zip(WAYS, trainings_of(cfg, case))}
     for training in measured[WAYS[0]]:
-        cells = {}
-        for way in WAYS:
-            call = measured[way][training]
-            cells[f"{PEAK}, {way}"] = Cell(call.own_bytes / 1e9, unit="GB")
-            cells[f"{READ}, {way}"] = Cell(call.value.num_bytes / 1e9, unit="GB")
-            if not math.isnan(call.value.hits):
-                cells[f"{HITS}, {way}"] = Cell(call.value.hits, unit="%")
-        result.add((case.title, training), cells)
-    own = with_label(result.rows, case.title)
-    series = [Series(way, [*numbers(own, f"{READ}, {way}")], []) for way in WAYS]
+        row = dict[str, Cell]()
+        for way, calls in measured.items():
+            call, reads = calls[training], calls[training].value
+            row |= cells({f"{PEAK}, {way}": call.own_bytes / 1e9, f"{READ}, {way}": reads.num_bytes / 1e9}, "GB")
+            row |= {} if math.isnan(reads.hits) else cells({f"{HITS}, {way}": reads.hits}, "%")
+        result.add((case.title, training), row)
+    own = results.with_label(result.rows, case.title)
+    series = [Series(way, [*results.numbers(own, f"{READ}, {way}")]) for way in WAYS]
     result.panels.append(Bars(f"{case.title}: features that are read", "GB", [row.labels[1] for row in own], series))
     result.details[case.title] = {
-        way: {training: vars(call) | {"value": vars(call.value)} for training, call in calls.items()}
-        for way, calls in measured.items()
+        way: {training: asdict(call) for training, call in calls.items()} for way, calls in measured.items()
     }
 
 
-def _trainings(cfg: SparsificationKeys, case: GraphCase, has_codec: bool) -> dict[str, FreshCall]:
-    """By training, the process that trains, with the codec or without it."""
+def _trainings(cfg: SparsificationKeys, case: GraphCase, keys: tuple[list[str], list[str]]) -> dict[str, FreshCall]:
+    """By training, the process that trains, with these overrides of full-batch and of sampled training."""
+    full_batch, sampled = [*keys[0], "train.epochs=1", "train.eval_every=0"], [*keys[1], "loader.map_features=true"]
     with graph_in_folder(cfg, case) as call:
-        full_batch, sampled = trainings_of(cfg, case, has_codec)
-        full_batch += ["train.epochs=1", "train.eval_every=0"]
-        sampled.append("loader.map_features=true")
         call(prepare, full_batch)
-        calls = {FULL_BATCH: call(train_full_batch, full_batch)}
+        calls = {"full-batch": call(train_full_batch, full_batch)}
         call(train_sampled, sampled, 0)  # leaves the rows in the cache
         calls["sampled"] = call(train_sampled, sampled, EPOCH)
-        for share, cache in itertools.product(cfg.cache_shares, cfg.caches):
-            megabytes = share / 100 * 4 * case.graph.num_nodes * case.graph.num_features / 1e6
-            keys = [*sampled, f"cache={cache}", f"cache.megabytes={megabytes!r}"]
-            calls[f"sampled, cache={cache} of {share:g} %"] = call(train_sampled, keys, EPOCH)
+        for share, cache, megabytes in sizes.caches_of(cfg, case):
+            cached = [*sampled, f"cache={cache}", f"cache.megabytes={megabytes!r}"]
+            calls[f"sampled, cache={cache} of {share:g} %"] = call(train_sampled, cached, EPOCH)
         return calls
 
 
-def prepare(folder: Path, num_classes: int, keys: list[str]) -> None:
+def prepare(folder: Path, keys: list[str]) -> None:
     """Write the prepared graph of full-batch training, in one part, to ``folder``."""
-    Preparation(load_config(compose(*keys)), 1, map_graph(folder, num_classes)).in_folder(folder / "prepared")
+    Preparation(load_config(compose(*keys)), 1, map_graph(folder)).in_folder(folder / "prepared")
 
 
-def train_full_batch(folder: Path, num_classes: int, keys: list[str]) -> FeatureReads:
+def train_full_batch(folder: Path, keys: list[str]) -> FeatureReads:
     """Train an epoch on the prepared graph."""
     fit_here(keys, open_folder(folder / "prepared"))
     return FeatureReads(sum(file.stat().st_size for file in folder.glob("prepared/part_*/features.npy")))
 
 
-def train_sampled(folder: Path, num_classes: int, keys: list[str], num_epochs: int) -> FeatureReads:
+def train_sampled(folder: Path, keys: list[str], num_epochs: int) -> FeatureReads:
     """Train so many epochs on features in a file, and count what the last one reads."""
-    counts: dict[str, int] = {}
-    own = [*keys, f"runtime.cache_dir={folder / 'cache'}"]
-    with _sampled_steps(own, map_graph(folder, num_classes)) as (steps, meter):
-        for epoch in range(1, num_epochs + 1):
-            meter.take()
-            for batch in steps.loader.epoch(epoch):
-                steps.step(batch).read()
-            counts = meter.take().counts
+    counts = _train([*keys, f"runtime.cache_dir={folder / 'cache'}"], map_graph(folder), num_epochs)[1].counts
     fetched = counts.get("fetched_bytes", 0) + counts.get("filled_bytes", 0)
     has_cache = any(key.startswith("cache=") for key in keys)
-    hits = 100 * counts.get("hits", 0) / max(1, counts.get("input_rows", 0))
-    return FeatureReads(fetched, hits if has_cache else math.nan)
+    return FeatureReads(fetched, 100 * counts["hits"] / max(1, counts["input_rows"]) if has_cache else math.nan)
 
-
-log = logging.getLogger(__name__)
 
 _ROWS = 1 << 14
 """Rows of features that are made at a time."""
 
 
-class Gaussian:
-    """Rows of standard normal features, which are made when they are asked for."""
-
-    dtype = np.dtype(np.float32)
-
-    def __init__(self, num_rows: int, num_columns: int, seed: int):
-        self.shape, self._random = (num_rows, num_columns), np.random.default_rng(seed)
-        self._known = self._random.standard_normal((_ROWS, num_columns), np.float32)
-
-    def __getitem__(self, rows: slice) -> np.ndarray:
-        """See ``storage.arrays.SomeRows``. Blocks of rows are shuffled copies of one block, which is faster to make."""
-        count = len(range(*rows.indices(self.shape[0])))
-        return self._known[self._random.integers(len(self._known), size=count)]
-
-
-COMPRESSED = ("file", "time", "rate", "peak memory", "compressed", "full size")
-
-
 def compress(result: Result, cfg: SparsificationKeys) -> None:
-    """Compress a file of the features of each graph, which is not made."""
+    """Compress a file of Gaussian features, as wide as those of each graph, which is not made."""
     for name in cfg.chosen:
         full, k, title = full_size(name), cfg.kinds[name].k, cfg.graphs[name].title
+        row_bytes, limit = sizes.row_bytes(full.num_features, None), round(cfg.limit_megabytes * 1e6)
         with temporary_folder() as folder:
             source, target = folder / "features.npy", folder / "codes.npy"
-            num_rows = max(1, round(cfg.file_megabytes * 1e6 / (4 * full.num_features)))
-            write_npy(source, Gaussian(num_rows, full.num_features, cfg.seed))
-            limit = round(cfg.limit_megabytes * 1e6)
+            num_rows = max(1, round(cfg.file_megabytes * 1e6 / row_bytes))
+            write_gaussian(source, (num_rows, full.num_features), cfg.seed)
             call = call_fresh(compressed, source, target, k, threads=cfg.threads or 1, limit_bytes=limit)
-            size, codes = 4 * num_rows * full.num_features, map_npy(target, read_only=True).nbytes
-        seconds, whole = call.value, 4 * full.num_nodes * full.num_features
-        cells = {
-            "file": Cell(size / 1e9, unit="GB"),
-            "time": Cell(seconds, unit="s"),
-            "rate": Cell(size / seconds / 1e9, unit="GB/s"),
-            "peak memory": Cell(call.peak_bytes / 1e9, unit="GB"),
-            "compressed": Cell(codes / 1e9, unit="GB"),
-            "full size": Cell(whole * seconds / size, unit="s", origin="simulated"),
-        }
-        result.add((title, f"k={k}"), cells, graph=name)
+            size, codes = num_rows * row_bytes, map_npy(target, read_only=True).nbytes
+        seconds, whole = call.value, full.num_nodes * row_bytes
+        row = cells({"file": size / 1e9}, "GB") | cells({"time": seconds}, "s")
+        row |= cells({"rate": size / seconds / 1e9}, "GB/s")
+        row |= cells({"peak memory": call.peak_bytes / 1e9, "compressed": codes / 1e9}, "GB")
+        row |= cells({"full size": whole * seconds / size}, "s", "simulated")
+        result.add((title, f"k={k}"), row, graph=name)
         result.details[title] = {"libraries_bytes": call.before_bytes, "full_bytes": whole}
         log.info("%s: %.1f s", title, seconds)
+
+
+def write_gaussian(file: Path, shape: tuple[int, int], seed: int) -> None:
+    """Write standard normal features. Blocks of rows are shuffled copies of one block, which is faster to make."""
+    random, features = np.random.default_rng(seed), np.lib.format.open_memmap(file, "w+", np.float32, shape)
+    known = random.standard_normal((_ROWS, shape[1]), np.float32)
+    for rows in row_blocks(features):
+        features[rows] = known[random.integers(_ROWS, size=len(features[rows]))]
 
 
 def compressed(source: Path, target: Path, k: int) -> float:
@@ -279,11 +237,8 @@ def compressed(source: Path, target: Path, k: int) -> float:
     The loops are compiled before.
     """
     TopK(k).learn(Features(np.zeros((2, 8), np.float32), "float32"))
-    features = Features(map_npy(source, read_only=True), "float32")
-
-    def encode() -> None:
-        rows = EncodedRows.of(TopK(k), features)
-        assert rows is not None
-        write_npy(target, rows)
-
-    return wall_ms(encode, torch.device("cpu")) / 1e3
+    features, begin = Features(map_npy(source, read_only=True), "float32"), time.perf_counter()
+    rows = EncodedRows.of(TopK(k), features)
+    assert rows is not None
+    write_npy(target, rows)
+    return time.perf_counter() - begin

@@ -1,40 +1,101 @@
-"""What codecs keep of the features, and one training, in this process, with such features; the evaluation reads what
-the training reads.
+"""Graphs on which an accuracy can fall, what codecs keep of their features, and trainings of a model, in this process,
+with such features; the evaluation reads what the training reads.
 
-What is known of a training is kept in the cache: an interrupted target of hundreds of them goes on where it was."""
+    graph_case        features of real words, projected to dense ones, or a look-alike that is not too easy
+    CodecSetting      a codec with its keys at a ratio, or features as they are
+    EncodedFeatures   what it makes of the features of a graph, once a process
+    TrainingJob       a model on a graph, which is trained with such settings
+    KnownTraining     what is known of one training: it is kept in the cache, so that an interrupted target of hundreds
+                      of them goes on where it was
+
+The projection is a truncated SVD of the (num_nodes, words) matrix, without subtracting the mean: its columns are
+X V = U S, by falling singular value, and one number scales all of them to a mean square of 1. They are not whitened, so
+that the first columns keep the sizes that they have in the words.
+"""
 
 import functools
 import hashlib
+import itertools
 import math
+import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 
-from fullgnn.bench.papers.graphs import GraphCase
-from fullgnn.bench.papers.sparsification.data import AccuracyKeys, AccuracyModel, CodecRows, with_split
+from fullgnn.bench.papers.graphs import GraphCase, given_case, load
+from fullgnn.bench.papers.result import Cell, Result, TableRow
+from fullgnn.bench.papers.sparsification.keys import AccuracyKeys, AccuracyModel, CodecRows
+from fullgnn.bench.papers.sparsification.sizes import row_bytes
 from fullgnn.bench.papers.trainings import epoch_s, fit_here, place, quiet
-from fullgnn.codecs import NO_CONTEXT, Codec, CodecContext, Features, Learning, State, build_codec
-from fullgnn.codecs.encoded import has_state, rows_in_memory
+from fullgnn.codecs import Codec, CodecContext, Features, State, build_codec, encoded, num_bytes
 from fullgnn.codecs.topk import GROUP
 from fullgnn.config.compose import compose, load_config
 from fullgnn.engine.fit import FitResult
+from fullgnn.errors import ConfigError
+from fullgnn.graph import Graph
+from fullgnn.graph.sparse_features import NodeFeatures, features_to_arrays
+from fullgnn.graph.splits import random_split
 from fullgnn.prepare.source import codec_context
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.machine import git_commit
 
-FLOAT_BYTES = 4
-
 COMPILING_S = 5.0
 """A codec that takes less than so many seconds is timed again, since the first time may have compiled its loops."""
 
+PROJECTED, TRAINED = "projected", "trained"
+"""Folders, in the cache, of projected features and of trainings."""
+
+POWER_ITERATIONS = 4
+"""Products with X and its transpose that sharpen the random subspace of the SVD."""
+
+
+def graph_case(cfg: AccuracyKeys, name: str) -> GraphCase:
+    """Find or make one graph; targets of one command share it."""
+    known, data = cfg.graphs[name], cfg.data[name]
+    is_scaled = cfg.scale is not None and any(key.startswith("dataset.scale=") for key in data.overrides)
+    overrides = *data.overrides, *([f"dataset.scale={cfg.scale!r}"] if is_scaled else [])
+    graph = _graph(overrides, data.columns, data.symmetrize, cfg.data_seed, cfg.cache_dir)
+    return given_case(name, known.title, graph, compose(*overrides).dataset, known.hidden)
+
+
+@functools.lru_cache(maxsize=4)
+def _graph(overrides: tuple[str, ...], columns: int | None, symmetrize: bool, seed: int, folder: str | None) -> Graph:
+    graph, cache = load(*overrides, cache_dir=folder), Cache(folder)
+    graph = graph.symmetrized() if symmetrize else graph
+    if columns is None:
+        return graph
+    key = cache.key(**features_to_arrays(graph.features), columns=columns, seed=seed, iterations=POWER_ITERATIONS)
+    features = cache.load(PROJECTED, key, lambda arrays: arrays["features"])
+    if features is None:
+        features = projected(graph.features, columns, seed)
+        cache.store(PROJECTED, key, {"features": features})
+    return replace(graph, features=features)
+
+
+def projected(features: NodeFeatures, columns: int, seed: int) -> np.ndarray:
+    """(num_nodes, columns) float32: a projection of (num_nodes, F) features, see the head of this file.
+
+    Raises:
+        ConfigError: there are fewer features, or fewer nodes, than columns.
+    """
+    from sklearn.utils.extmath import randomized_svd
+
+    if columns > min(features.shape):
+        raise ConfigError(f"columns={columns} is more than {min(features.shape)}, what {features.shape} features hold")
+    words = csr_array(features)  # most words are in no other node
+    left, values, _ = randomized_svd(words, columns, n_iter=POWER_ITERATIONS, random_state=seed)
+    projection = left * values
+    return (projection / np.sqrt(np.mean(np.square(projection, dtype=np.float64)))).astype(np.float32)
+
 
 @dataclass(frozen=True)
-class Kept:
-    """How features are kept: a codec with its keys, or as they are."""
+class CodecSetting:
+    """A codec with its keys at a ratio, or features as they are."""
 
     name: str  # of the codec among the keys of the target
     title: str
@@ -46,137 +107,64 @@ class Kept:
         return self.title if not self.keys else f"{self.title} {self.ratio} x"
 
 
-FULL = Kept("none", "full", 1)
+FULL = CodecSetting("none", "full", 1)
 """Features as they are."""
 
 
-def kept_ways(cfg: AccuracyKeys, case: GraphCase) -> list[Kept]:
+def cases(cfg: AccuracyKeys) -> list[GraphCase]:
+    """Find or make the graphs that ``cfg`` chooses, of which all codecs take their keys: before hours of training."""
+    cases = [graph_case(cfg, name) for name in cfg.chosen]
+    for case in cases:
+        codec_settings(cfg, case)
+    return cases
+
+
+def codec_settings(cfg: AccuracyKeys, case: GraphCase) -> list[CodecSetting]:
     """The chosen codecs at the chosen ratios that they have.
 
     Raises:
         ConfigError: a codec does not take its keys.
     """
-    ways = [
-        Kept(name, codec.title, ratio, tuple(codec_keys(codec, ratio, case.graph.num_features)))
-        for name, codec in ((name, cfg.codecs[name]) for name in cfg.chosen_codecs)
-        if codec.datasets is None or case.dataset in codec.datasets
-        for ratio in cfg.ratios
-        if ratio in codec.at
-    ]
-    for kept in ways:  # before hours of training
-        build_codec(load_config(compose(*kept.keys)).codec)
-    return ways
+    settings = []
+    for name, ratio in itertools.product(cfg.chosen_codecs, cfg.ratios):
+        codec = cfg.codecs[name]
+        if ratio in codec.at and (codec.datasets is None or case.dataset in codec.datasets):
+            keys = codec_keys(codec, ratio, case.graph.num_features)
+            build_codec(load_config(compose(*keys)).codec)
+            settings.append(CodecSetting(name, codec.title, ratio, tuple(keys)))
+    return settings
 
 
 def codec_keys(codec: CodecRows, ratio: int, num_columns: int) -> list[str]:
     """The overrides of a codec at a ratio, for features of so many columns."""
-    numbers = {
-        "{k}": nearest_k(num_columns, ratio),
-        "{dimensions}": max(1, round(num_columns / ratio)),
-        "{bytes}": max(1, round(FLOAT_BYTES * num_columns / ratio)),
-    }
-    keys = [*codec.keys, *codec.at[ratio]]
-    for name, number in numbers.items():
-        keys = [key.replace(name, str(number)) for key in keys]
-    return keys
+    width = num_columns / ratio
+    numbers = {"k": nearest_k(num_columns, ratio), "dimensions": width, "bytes": row_bytes(num_columns, None) / ratio}
+
+    def filled(place: re.Match[str]) -> str:
+        return str(max(1, round(numbers[place[1]])))
+
+    return [re.sub("{(k|dimensions|bytes)}", filled, key) for key in (*codec.keys, *codec.at[ratio])]
 
 
 def nearest_k(num_columns: int, ratio: float) -> int:
     """The k of the codec topk whose true ratio is nearest to ``ratio``, on a logarithmic scale."""
 
     def distance(k: int) -> float:
-        widths = [min(GROUP, num_columns - first) for first in range(0, num_columns, GROUP)]
-        kept = 2 * sum(min(k, width // 2) for width in widths)
-        return abs(math.log(FLOAT_BYTES * num_columns / (kept * ratio))) if kept else math.inf
+        code = row_bytes(num_columns, k)
+        return abs(math.log(row_bytes(num_columns, None) / (code * ratio))) if code else math.inf
 
     return min(range(1, GROUP // 2 + 1), key=distance)
 
 
-def training_keys(cfg: AccuracyKeys, case: GraphCase, model: AccuracyModel, kept: Kept, seed: int) -> list[str]:
-    """The overrides of a training."""
-    limits = (cfg.sampled_max_epochs, cfg.sampled_patience) if model.sampled else (cfg.max_epochs, cfg.patience)
-    return [
-        f"model.hidden_channels={case.hidden}",
-        *model.keys,
-        *(cfg.sampled_training if model.sampled else cfg.training),
-        f"train.epochs={limits[0]}",
-        f"train.patience={limits[1]}",
-        *kept.keys,
-        *place(cfg, 1, seed, cfg.threads),
-    ]
-
-
-def identity(cfg: AccuracyKeys, case: GraphCase) -> tuple[object, ...]:
-    """What the graph of a case depends on."""
-    return case.dataset, case.scale, str(cfg.data[case.dataset]), cfg.data_seed
-
-
 @dataclass(frozen=True, eq=False)
 class EncodedFeatures:
-    """The features of a graph, encoded alone."""
+    """The features of a graph, encoded alone, or as they are."""
 
-    code_bytes: int  # of a node's row
-    state: State  # what the codec has learnt of all features, by name
-    seconds: float  # to learn and to encode
-    num_nodes: int
-    digest: str  # of the features that are decoded
-
-    @property
-    def row_bytes(self) -> float:
-        """Bytes of a node: of its row, and of what the codec keeps of some nodes beside their rows."""
-        return self.code_bytes + sum(self.state[name].nbytes for name in self._of_nodes) / self.num_nodes
-
-    @property
-    def learnt_bytes(self) -> int:
-        """Bytes of what the codec has learnt, which do not grow with the graph."""
-        return sum(array.nbytes for name, array in self.state.items() if name not in self._of_nodes)
-
-    @property
-    def _of_nodes(self) -> list[str]:
-        return [name for name in self.state if name.startswith("_")]
-
-
-_ENCODED: dict[tuple[object, ...], EncodedFeatures | None] = {}
-
-
-def encode(cfg: AccuracyKeys, case: GraphCase, model: AccuracyModel, kept: Kept) -> EncodedFeatures | None:
-    """Let a codec learn and encode all features, once a process; None: there is none."""
-    overrides = training_keys(cfg, case, model, kept, cfg.seeds[0])
-    config = load_config(compose(*overrides, name="minibatch" if model.sampled else "config"))
-    context = codec_context(config)
-    known = (*identity(cfg, case), kept.keys, str(context.identity(config.codec)))
-    if known not in _ENCODED:
-        _ENCODED[known] = _encode(config.codec, context, case)
-    return _ENCODED[known]
-
-
-def context_of(cfg: AccuracyKeys, case: GraphCase, model: AccuracyModel, kept: Kept) -> CodecContext:
-    """What the codec has learnt of the features of a graph, so that no training learns it anew."""
-    encoding = encode(cfg, case, model, kept)
-    return NO_CONTEXT if encoding is None else CodecContext(encoding.state or None)
-
-
-def _encode(node: Mapping[str, Any], context: CodecContext, case: GraphCase) -> EncodedFeatures | None:
-    if build_codec(node, context) is None:
-        return None
-    for _ in range(2):
-        codec, begin = cast(Codec, build_codec(node, context)), time.perf_counter()
-        with quiet():
-            rows = rows_in_memory(codec, Features(case.graph.features, "float32", case.graph))
-        seconds = time.perf_counter() - begin
-        if seconds >= COMPILING_S:
-            break
-    state = cast(Learning, codec).state() if has_state(codec) else {}
-    decoded = codec.decode(torch.from_numpy(np.ascontiguousarray(rows)), torch.float32)
-    digest = hashlib.sha256(np.ascontiguousarray(decoded.numpy()).view(np.uint8).data).hexdigest()
-    return EncodedFeatures(rows[:1].nbytes, state, seconds, len(rows), digest)
-
-
-KIND = "trained"
-"""Folder, in the cache, of trainings."""
-
-DIRTY = "-dirty"
-"""At the end of ``git_commit`` where files have changed since."""
+    row_bytes: float  # of a node: of its row, and of what the codec keeps of some nodes beside their rows
+    learnt_bytes: int = 0  # of what the codec has learnt, which do not grow with the graph
+    state: State = field(default_factory=dict)  # what the codec has learnt of all features, by name
+    seconds: float = 0.0  # to learn and to encode
+    digest: str = ""  # of the features that are decoded, if there is a codec
 
 
 @dataclass(frozen=True)
@@ -189,44 +177,121 @@ class KnownTraining:
     epoch_s: float  # the median, without evaluations
 
 
-@functools.cache
-def _commit() -> str | None:
-    """The commit when this process trains for the first time: a later one is not what the process runs."""
-    return git_commit()
-
-
+_ENCODED: dict[tuple[object, ...], EncodedFeatures] = {}
 _KNOWN: dict[tuple[object, ...], KnownTraining] = {}
 """What this process has trained: targets of one command share it, and codecs that decode to the same features."""
 
+DIRTY = "-dirty"
+"""At the end of ``git_commit`` where files have changed since."""
 
-def train_one(cfg: AccuracyKeys, case: GraphCase, model: AccuracyModel, kept: Kept, seed: int) -> KnownTraining:
-    """Train until the accuracy of the validation nodes no longer rises.
-
-    Args:
-        seed: of the split, of the first weights, and of all that is drawn.
-    """
-    encoding = encode(cfg, case, model, kept)
-    read = "" if encoding is None else encoding.digest
-    split = cfg.train_fraction, cfg.val_fraction
-    known = (*identity(cfg, case), *split, *training_keys(cfg, case, model, FULL, seed), read)
-    if known not in _KNOWN:
-        commit = None if cfg.cache_dir is None else _commit()
-        # A training that is kept is of one commit: other code may train to another accuracy.
-        cache = Cache(None if commit is None or commit.endswith(DIRTY) else cfg.cache_dir)
-        key = cache.key(commit=commit, torch=torch.__version__, training=list(map(str, known)))
-        training = cache.load(KIND, key, lambda arrays: KnownTraining(**{k: v.tolist() for k, v in arrays.items()}))
-        if training is None:
-            training = _known(fit_with(cfg, case, model, kept, seed))
-            cache.store(KIND, key, {name: np.array(value) for name, value in vars(training).items()})
-        _KNOWN[known] = training
-    return _KNOWN[known]
+_commit = functools.cache(git_commit)
+"""The commit when this process trains for the first time: a later one is not what the process runs."""
 
 
-def fit_with(cfg: AccuracyKeys, case: GraphCase, model: AccuracyModel, kept: Kept, seed: int) -> FitResult:
-    """Train on the split of ``seed``, with features as a codec keeps them."""
-    context = NO_CONTEXT if model.sampled else context_of(cfg, case, model, kept)
-    overrides = training_keys(cfg, case, model, kept, seed)
-    return fit_here(overrides, with_split(case.graph, cfg, seed), model.sampled, context)
+@dataclass(frozen=True, eq=False)
+class TrainingJob:
+    """A model that is trained on a graph, with full features and with those that codecs keep."""
+
+    cfg: AccuracyKeys
+    case: GraphCase
+    name: str  # of the model among the keys of the target
+
+    @property
+    def model(self) -> AccuracyModel:
+        return self.cfg.models[self.name]
+
+    @property
+    def title(self) -> str:
+        return f"{self.case.title}, {self.model.title}"
+
+    def add(self, result: Result, codec: CodecSetting, cells: dict[str, Cell], **weights: Any) -> TableRow:
+        """Add a row with a codec; ``weights``: of the model, where rows differ in them."""
+        names = {"graph": self.case.dataset, "model": self.name, "codec": codec.name, "ratio": codec.ratio, **weights}
+        result.add((self.case.title, self.model.title, codec.label, *weights.values()), cells, **names)
+        return result.rows[-1]
+
+    def overrides(self, codec: CodecSetting, seed: int) -> list[str]:
+        """The overrides of a training."""
+        cfg, sampled = self.cfg, self.model.sampled
+        epochs, patience = (cfg.sampled_max_epochs, cfg.sampled_patience) if sampled else (cfg.max_epochs, cfg.patience)
+        training = cfg.sampled_training if sampled else cfg.training
+        limits = f"train.epochs={epochs}", f"train.patience={patience}"
+        hidden = f"model.hidden_channels={self.case.hidden}"
+        return [hidden, *self.model.keys, *training, *limits, *codec.keys, *place(cfg, 1, seed, cfg.threads)]
+
+    @property
+    def _graph_identity(self) -> tuple[object, ...]:
+        """What the graph depends on, without its split."""
+        return self.case.dataset, self.case.scale, str(self.cfg.data[self.case.dataset]), self.cfg.data_seed
+
+    @functools.cached_property
+    def codecs(self) -> list[CodecSetting]:
+        """See ``codec_settings``."""
+        return codec_settings(self.cfg, self.case)
+
+    def encoded(self, codec: CodecSetting) -> EncodedFeatures:
+        """Let a codec learn and encode all features, once a process."""
+        name = "minibatch" if self.model.sampled else "config"
+        config = load_config(compose(*self.overrides(codec, self.cfg.seeds[0]), name=name))
+        context = codec_context(config)
+        known = (*self._graph_identity, codec.keys, str(context.identity(config.codec)))
+        if known not in _ENCODED:
+            _ENCODED[known] = _encode(config.codec, context, self.case.graph)
+        return _ENCODED[known]
+
+    def context(self, codec: CodecSetting) -> CodecContext:
+        """What the codec has learnt of the features of the graph, so that no training learns it anew."""
+        return CodecContext(self.encoded(codec).state or None)
+
+    def ratio(self, codec: CodecSetting) -> float:
+        """The bytes of features in float32 over those of encoded ones."""
+        return row_bytes(self.case.graph.num_features, None) / self.encoded(codec).row_bytes
+
+    def graph(self, seed: int) -> Graph:
+        """The graph with the split of ``seed``."""
+        graph, cfg = self.case.graph, self.cfg
+        return replace(graph, **random_split(graph.labels, cfg.train_fraction, cfg.val_fraction, seed))
+
+    def fit(self, codec: CodecSetting, seed: int) -> FitResult:
+        """Train with features as a codec keeps them."""
+        return fit_here(self.overrides(codec, seed), self.graph(seed), self.model.sampled, self.context(codec))
+
+    def train(self, codec: CodecSetting, seed: int) -> KnownTraining:
+        """Train until the accuracy of the validation nodes no longer rises.
+
+        Args:
+            seed: of the split, of the first weights, and of all that is drawn.
+        """
+        about = self.cfg.train_fraction, self.cfg.val_fraction, *self.overrides(FULL, seed), self.encoded(codec).digest
+        known = (*self._graph_identity, *about)
+        if known not in _KNOWN:
+            commit = None if self.cfg.cache_dir is None else _commit()
+            # A training that is kept is of one commit: other code may train to another accuracy.
+            cache = Cache(None if commit is None or commit.endswith(DIRTY) else self.cfg.cache_dir)
+            key = cache.key(commit=commit, torch=torch.__version__, training=list(map(str, known)))
+            training = cache.load(TRAINED, key, lambda kept: KnownTraining(**{k: v.tolist() for k, v in kept.items()}))
+            if training is None:
+                training = _known(self.fit(codec, seed))
+                cache.store(TRAINED, key, {name: np.array(value) for name, value in vars(training).items()})
+            _KNOWN[known] = training
+        return _KNOWN[known]
+
+
+def _encode(node: Mapping[str, Any], context: CodecContext, graph: Graph) -> EncodedFeatures:
+    if build_codec(node, context) is None:
+        return EncodedFeatures(row_bytes(graph.num_features, None))
+    for _ in range(2):
+        codec, begin = cast(Codec, build_codec(node, context)), time.perf_counter()
+        with quiet():
+            rows, state = encoded(codec, Cache(None), {}, Features(graph.features, "float32", graph))
+        seconds = time.perf_counter() - begin
+        if seconds >= COMPILING_S:
+            break
+    decoded = codec.decode(torch.from_numpy(np.ascontiguousarray(rows)), torch.float32)
+    digest = hashlib.sha256(np.ascontiguousarray(decoded.numpy()).view(np.uint8).data).hexdigest()
+    of_nodes = num_bytes(rows, state)
+    learnt = rows.nbytes + sum(array.nbytes for array in state.values()) - of_nodes
+    return EncodedFeatures(of_nodes / len(rows), learnt, state, seconds, digest)
 
 
 def _known(result: FitResult) -> KnownTraining:
