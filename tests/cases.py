@@ -115,9 +115,9 @@ def _composed(choices: tuple[str, ...], name: str) -> DictConfig:
 
 def minibatch_config(*overrides: str) -> MinibatchConfig:
     """The default configuration of sampled training with ``overrides``, checked."""
-    found = config(*overrides, name="minibatch")
-    assert isinstance(found, MinibatchConfig)
-    return found
+    cfg = config(*overrides, name="minibatch")
+    assert isinstance(cfg, MinibatchConfig)
+    return cfg
 
 
 def layout_overrides(replication: int) -> list[str]:

@@ -83,7 +83,7 @@ def _starts_commands(module: ModuleType | None) -> bool:
     """Whether ``module``, or a module of helpers that it imports from, runs commands."""
     sources = {getattr(value, "__module__", None) for value in vars(module).values()} if module else set()
     modules = [module, *(sys.modules[name] for name in sources if str(name).startswith("tests."))]
-    return any(not {"run_command", "ROOT"}.isdisjoint(dir(one)) for one in modules)
+    return any(not {"run_command", "ROOT"}.isdisjoint(dir(source)) for source in modules)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -177,9 +177,9 @@ def torch_threads() -> Iterator[None]:
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The overrides of runs that would take place in other processes; none of them begins."""
-    found: list[list[str]] = []
-    monkeypatch.setattr(TrainingCommand, "start", lambda self, cfg, overrides, fork=False: found.append(overrides))
-    return found
+    started: list[list[str]] = []
+    monkeypatch.setattr(TrainingCommand, "start", lambda self, cfg, overrides, fork=False: started.append(overrides))
+    return started
 
 
 @pytest.fixture(autouse=True)

@@ -53,10 +53,10 @@ def assert_refused_or_right(
     check: Check, cases: Sequence[tuple[Any, ...]], whole: tuple[Any, ...] | None = None
 ) -> None:
     """Every case is read right, or is refused by one line; some are refused. See ``outcomes``."""
-    found = outcomes(check, cases, whole)
-    wrong = [(case, one) for case, one in zip(cases, found) if not is_right(one)]
+    answers = outcomes(check, cases, whole)
+    wrong = [(case, answer) for case, answer in zip(cases, answers) if not is_right(answer)]
     assert not wrong, f"{len(wrong)} of {len(cases)}, first with {wrong[0][0][-2:]}:\n{wrong[0][1]}"
-    assert any(one.startswith("refused: ") for one in found)
+    assert any(answer.startswith("refused: ") for answer in answers)
 
 
 def assert_survives_damage(check: Check, name: str, folder: Path, files: dict[str, bytes], every_case: bool) -> None:

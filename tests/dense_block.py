@@ -49,9 +49,9 @@ def block_of(adj: np.ndarray, request: BlockRequest, targets: Tensor | None = No
     ids = torch.arange(len(adj))
     rows = ids if targets is None else targets
     products, edges = {}, {}
-    for one in request.propagations:
-        matrix = torch.from_numpy(normalize(adj, one.normalization, one.self_loops))[rows]
-        products[one] = BlockProduct(DenseMultiplication(matrix), DenseMultiplication(matrix.T))
+    for propagation in request.propagations:
+        matrix = torch.from_numpy(normalize(adj, propagation.normalization, propagation.self_loops))[rows]
+        products[propagation] = BlockProduct(DenseMultiplication(matrix), DenseMultiplication(matrix.T))
     for edge_set in request.edges:
         stored = adj.copy()
         if edge_set.self_loops:

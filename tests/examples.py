@@ -9,9 +9,9 @@ PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
 
 def source(name: str) -> str:
     """The code of the example ``name`` in the page, a file of the package ``mygnn``."""
-    found = re.search(rf"`mygnn/{name}\.py`[^\n]*:\n\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert found is not None, name
-    return found[1]
+    match = re.search(rf"`mygnn/{name}\.py`[^\n]*:\n\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert match is not None, name
+    return match[1]
 
 
 def example(name: str) -> ModuleType:

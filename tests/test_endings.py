@@ -317,7 +317,7 @@ def test_ctrl_c_during_the_imports_is_one_line(tmp_path: Path) -> None:
             if "torch._C" in imported:
                 break
         process.send_signal(signal.SIGINT)
-        rest = [one for one in process.stderr if not one.startswith("import time:")]
+        rest = [rest_line for rest_line in process.stderr if not rest_line.startswith("import time:")]
         assert (process.wait(30), rest) == (128 + signal.SIGINT, ["stopped before the run began\n"])
 
 

@@ -151,14 +151,14 @@ def step_of_simplified(world: World, cfg: Config, kind: str) -> dict[str, Any]:
 def test_the_model_is_exact(ranks, world_size: int, replication: int) -> None:
     cfg = config(*layout_overrides(replication), "runtime.dtype=float64")
     for kind in KINDS:
-        found, dense = ranks(world_size)(step_of_simplified, cfg, kind), dense_graph(kind)
-        weight, bias = (torch.from_numpy(tensor).requires_grad_() for tensor in found[0]["parameters"])
+        of_ranks, dense = ranks(world_size)(step_of_simplified, cfg, kind), dense_graph(kind)
+        weight, bias = (torch.from_numpy(tensor).requires_grad_() for tensor in of_ranks[0]["parameters"])
         power = torch.from_numpy(np.linalg.matrix_power(normalize(dense.adj, "sym"), 3))
         logits = power @ (torch.from_numpy(dense.features) @ weight + bias)
         train = torch.from_numpy(dense.train_mask)
         torch.nn.functional.cross_entropy(logits[train], torch.from_numpy(dense.labels)[train]).backward()
-        np.testing.assert_allclose(found[0]["logits"], logits.detach().numpy(), rtol=0, atol=1e-11)
-        for rank in found:
+        np.testing.assert_allclose(of_ranks[0]["logits"], logits.detach().numpy(), rtol=0, atol=1e-11)
+        for rank in of_ranks:
             for gradient, expected in zip(rank["gradients"], (weight.grad, bias.grad), strict=True):
                 np.testing.assert_allclose(gradient, expected.numpy(), rtol=0, atol=1e-11)
 
@@ -182,8 +182,8 @@ LAYERS = {"edge_conv": "EdgeConv", "gatv2": "GATv2Conv"}
 
 
 def make(name: str) -> torch.nn.Module:
-    found = example(name)
-    return (found.Net(5, NUM_CLASSES) if name == "net" else Twice(getattr(found, LAYERS[name]))).double()
+    module = example(name)
+    return (module.Net(5, NUM_CLASSES) if name == "net" else Twice(getattr(module, LAYERS[name]))).double()
 
 
 def step_of_example(world: World, cfg: Config, kind: str, name: str) -> dict[str, np.ndarray]:
@@ -210,11 +210,11 @@ def step_of_hinge(world: World, cfg: Config) -> dict[str, Any]:
 
 def test_the_task_is_exact(ranks) -> None:
     cfg, dense = config("scheme=1d", "runtime.dtype=float64", "model.dropout=0"), dense_graph("symmetric")
-    found = ranks(3)(step_of_hinge, cfg)
+    of_ranks = ranks(3)(step_of_hinge, cfg)
     train = torch.from_numpy(dense.train_mask)
-    logits, labels = found[0]["logits"][train], torch.from_numpy(dense.labels)[train]
+    logits, labels = of_ranks[0]["logits"][train], torch.from_numpy(dense.labels)[train]
     expected = torch.nn.functional.multi_margin_loss(logits, labels, margin=0.5)
-    assert all(one["loss"] == pytest.approx(expected.item(), abs=1e-12) for one in found)
+    assert all(rank["loss"] == pytest.approx(expected.item(), abs=1e-12) for rank in of_ranks)
 
 
 def test_the_short_examples_are_short() -> None:

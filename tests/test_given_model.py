@@ -215,7 +215,7 @@ def test_a_class_trains_on_two_ranks_and_is_predicted_with(folder: Path, every_c
         "started": ([sys.executable], "", "'runtime.nproc=2', config_dir='../conf', model='net'"),
         "torchrun": (torchrun(2), NET, "config_dir='../conf', model={'_target_': Net, 'hidden': 4}"),
     }
-    found = []
+    losses = []
     for name, (command, code, options) in [*ways.items()][: None if every_case else 1]:
         (folder / name).mkdir()
         script = folder / "script" / f"{name}.py"
@@ -224,8 +224,8 @@ def test_a_class_trains_on_two_ranks_and_is_predicted_with(folder: Path, every_c
         assert done.status == 0, done.output
         (line,) = [line for line in done.output.splitlines() if line.startswith("RECORD")]
         assert line.endswith(str(folder / name / "run"))
-        found.append([one["loss"] for one in curve(str(folder / name / "run"))])
-    assert len(found[0]) == 6 and found[0] == found[-1]
+        losses.append([epoch["loss"] for epoch in curve(str(folder / name / "run"))])
+    assert len(losses[0]) == 6 and losses[0] == losses[-1]
     predict = [sys.executable, "-m", "fullgnn.predict"]
     refused = run_command(predict, "checkpoint=started/run", "runtime.device=cpu", cwd=folder)
     assert refused.status == 1 and "model._target_=netmodule.Net, which no model of fullgnn calls" in refused.output

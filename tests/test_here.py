@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def cpu_seconds() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def state_of_caller() -> dict[str, Any]:
@@ -72,11 +72,11 @@ def leftovers() -> dict[str, Any]:
     """What a run could leave open: files, threads of Python, temporary folders."""
     gc.collect()
     deadline = time.monotonic() + 5
-    while any(one.name.startswith("fullgnn") for one in threading.enumerate()) and time.monotonic() < deadline:
+    while any(thread.name.startswith("fullgnn") for thread in threading.enumerate()) and time.monotonic() < deadline:
         time.sleep(0.01)  # a thread that has been asked to end takes a moment
     return {
         "files": len(os.listdir("/proc/self/fd")),
-        "threads": [one.name for one in threading.enumerate()],
+        "threads": [thread.name for thread in threading.enumerate()],
         "folders": [name for name in os.listdir(tempfile.gettempdir()) if name.startswith("fullgnn")],
     }
 
@@ -235,12 +235,12 @@ def test_a_second_signal_raises_at_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_thread_that_is_not_the_main_one() -> None:
-    found: list[RunRecord] = []
-    thread = threading.Thread(target=lambda: found.append(train_graph(club(), CPU, run_dir="thread")))
+    records: list[RunRecord] = []
+    thread = threading.Thread(target=lambda: records.append(train_graph(club(), CPU, run_dir="thread")))
     thread.start()
     thread.join()
     train_graph(club(), CPU, run_dir="main")
-    assert len(found) == 1 and curve("thread") == curve("main")
+    assert len(records) == 1 and curve("thread") == curve("main")
 
 
 def test_a_thread_beside_another_run_starts_a_process(launches: list) -> None:

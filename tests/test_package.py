@@ -59,9 +59,9 @@ def test_an_installed_wheel_trains_from_any_folder(wheel: Path, tmp_path: Path) 
     subprocess.run(command, check=True, timeout=120)
     env = {**os.environ, "PYTHONPATH": str(site)}
     where = "import fullgnn, fullgnn.config as c; print(fullgnn.__file__, c.conf_dir(), fullgnn.__version__)"
-    found = subprocess.run([sys.executable, "-c", where], cwd=cwd, env=env, capture_output=True, text=True, check=True)
+    shown = subprocess.run([sys.executable, "-c", where], cwd=cwd, env=env, capture_output=True, text=True, check=True)
     paths = [str(site / "fullgnn" / "__init__.py"), str(site / "fullgnn" / "conf")]
-    assert found.stdout.split() == [*paths, stated_version()]
+    assert shown.stdout.split() == [*paths, stated_version()]
 
     arguments = ["runtime.nproc=1", "runtime.device=cpu", "dataset=karate", "train.epochs=2", "run_dir=out"]
     done = run_command(OWN, *arguments, cwd=cwd, env=env, new=True)

@@ -37,9 +37,9 @@ def planned(tmp_path: Path, *arguments: str) -> tuple[str, list[dict]]:
 def test_a_graph_of_numbers(tmp_path: Path) -> None:
     text, options = planned(tmp_path, *NUMBERS, "nproc=1,2,4", "exchanges=auto,broadcast", "model.hidden_channels=64")
     assert "Planned, not measured" in text and f"Command: python -m fullgnn.plan {NUMBERS[0]} " in text
-    found = [(option["world_size"], option["replication"], option["exchange"]) for option in options]
+    layouts = [(option["world_size"], option["replication"], option["exchange"]) for option in options]
     larger = [(p, r, exchange) for p, r in ((2, 1), (4, 1), (4, 2)) for exchange in ("auto", "broadcast")]
-    assert sorted(found) == sorted([(1, 1, "auto"), *larger])
+    assert sorted(layouts) == sorted([(1, 1, "auto"), *larger])
     times = [option["epoch_time_ms"] for option in options]
     (chosen,) = [line for line in text.splitlines() if line.endswith("best |")]
     assert f"{min(times):.2f}" in chosen
@@ -93,13 +93,13 @@ def test_lines_are_short_and_equal_options_share_one(tmp_path: Path) -> None:
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert max(map(len, table)) <= 120 and max(len(line) for line in text.splitlines()[:6]) <= 120
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[2:]]
-    found = {
+    shown = {
         (p, int(f"1 {scheme}".split("=")[-1].split()[0]), exchange, kernel)
         for p, scheme, exchanges, kernel, *_ in cells
         for exchange in ("auto,broadcast" if exchanges == "any" else exchanges).split(",")
     }
     keys = "world_size", "replication", "exchange", "kernel"
-    assert found == {(str(one[keys[0]]), *(one[key] for key in keys[1:])) for one in options}
+    assert shown == {(str(option[keys[0]]), *(option[key] for key in keys[1:])) for option in options}
     assert len(cells) < len(options)
 
 

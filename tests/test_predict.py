@@ -71,12 +71,12 @@ def karate_run(ranks: MakeRanks, tmp_path_factory: pytest.TempPathFactory) -> Pa
 def test_the_best_weights_predict_what_the_training_wrote(
     ranks: MakeRanks, karate_run: Path, tmp_path: Path, num_ranks: int
 ) -> None:
-    found = predict(ranks, num_ranks, tmp_path, f"checkpoint={karate_run}", *LAYOUTS[num_ranks])
+    predicted = predict(ranks, num_ranks, tmp_path, f"checkpoint={karate_run}", *LAYOUTS[num_ranks])
     expected, record = of_training(karate_run), read_record(karate_run)
-    assert found.keys() == {"predictions", "outputs"}
-    assert found["outputs"].dtype == np.float64 and found["predictions"].dtype == np.int64
-    np.testing.assert_allclose(found["outputs"], expected["logits"], **EXACT)
-    assert np.array_equal(found["predictions"], expected["prediction"])
+    assert predicted.keys() == {"predictions", "outputs"}
+    assert predicted["outputs"].dtype == np.float64 and predicted["predictions"].dtype == np.int64
+    np.testing.assert_allclose(predicted["outputs"], expected["logits"], **EXACT)
+    assert np.array_equal(predicted["predictions"], expected["prediction"])
     about = metrics_of(tmp_path)
     assert about == {
         "checkpoint": str(karate_run / "checkpoints" / "epoch_000009"),
@@ -92,14 +92,14 @@ def test_the_last_weights_are_those_of_the_epoch_of_the_checkpoint(
     ranks: MakeRanks, karate_run: Path, tmp_path: Path
 ) -> None:
     given = [f"checkpoint={karate_run / 'checkpoints' / 'epoch_000008'}", "weights=last"]
-    one = predict(ranks, 1, tmp_path / "1", *given)
+    alone = predict(ranks, 1, tmp_path / "1", *given)
     four = predict(ranks, 4, tmp_path / "4", *given, *LAYOUTS[4])
-    np.testing.assert_allclose(one["outputs"], four["outputs"], **EXACT)
+    np.testing.assert_allclose(alone["outputs"], four["outputs"], **EXACT)
     assert metrics_of(tmp_path / "1")["epoch"] == 8
     assert metrics_of(tmp_path / "1")["metrics"] == metrics_of(tmp_path / "4")["metrics"]
     last = predict(ranks, 1, tmp_path / "last", f"checkpoint={karate_run}", "weights=last")
     assert metrics_of(tmp_path / "last")["metrics"]["test_accuracy"] == read_record(karate_run).final_test_accuracy
-    assert np.abs(last["outputs"] - one["outputs"]).max() > 1e-6
+    assert np.abs(last["outputs"] - alone["outputs"]).max() > 1e-6
 
 
 @pytest.mark.parametrize("num_ranks", LAYOUTS)
@@ -107,13 +107,13 @@ def test_embeddings_are_the_output_of_a_layer(
     ranks: MakeRanks, karate_run: Path, tmp_path: Path, num_ranks: int
 ) -> None:
     given = [f"checkpoint={karate_run}", *LAYOUTS[num_ranks]]
-    found = predict(ranks, num_ranks, tmp_path, *given, "layer=0")
-    assert found.keys() == {"embeddings"} and not (tmp_path / "metrics.json").exists()
+    embedded = predict(ranks, num_ranks, tmp_path, *given, "layer=0")
+    assert embedded.keys() == {"embeddings"} and not (tmp_path / "metrics.json").exists()
     (expected,) = ranks(1)(_first_layer, f"checkpoint={karate_run}", MACHINE)
-    np.testing.assert_allclose(found["embeddings"], expected, **EXACT)
-    assert found["embeddings"].shape == (34, 16) and (found["embeddings"] > 0).any()
+    np.testing.assert_allclose(embedded["embeddings"], expected, **EXACT)
+    assert embedded["embeddings"].shape == (34, 16) and (embedded["embeddings"] > 0).any()
     by_name = predict(ranks, num_ranks, tmp_path / "name", *given, "layer=layers.0")
-    assert np.array_equal(by_name["embeddings"], found["embeddings"])
+    assert np.array_equal(by_name["embeddings"], embedded["embeddings"])
 
 
 @torch.no_grad()
@@ -163,11 +163,11 @@ def test_several_labels_vectors_of_nodes_and_regression(
     expected, record = of_training(run), read_record(run)
     for num_ranks, overrides in LAYOUTS.items():
         out = tmp_path / str(num_ranks)
-        found = predict(ranks, num_ranks, out, f"checkpoint={run}", *overrides)
-        assert found["predictions"].shape == (41, 5)
-        assert found["predictions"].dtype == (float if kind == "regression_run" else bool)
-        np.testing.assert_allclose(found["outputs"], expected["logits"], **EXACT)
-        np.testing.assert_allclose(found["predictions"], expected["prediction"], **EXACT)
+        predicted = predict(ranks, num_ranks, out, f"checkpoint={run}", *overrides)
+        assert predicted["predictions"].shape == (41, 5)
+        assert predicted["predictions"].dtype == (float if kind == "regression_run" else bool)
+        np.testing.assert_allclose(predicted["outputs"], expected["logits"], **EXACT)
+        np.testing.assert_allclose(predicted["predictions"], expected["prediction"], **EXACT)
         assert metrics_of(out)["epoch"] == record.best_epoch
         best = {key: record.metrics[key] for key in metrics_of(out)["metrics"]}
         assert len(best) == 9 and metrics_of(out)["metrics"] == pytest.approx(best, rel=1e-12)
@@ -194,8 +194,8 @@ def test_a_graph_without_labels_has_predictions_and_no_metrics(
     (out / "metrics.json").write_text("of an earlier prediction")
     (out / "notes.txt").write_text("of the user")
     for num_ranks, overrides in LAYOUTS.items():
-        found = predict(ranks, num_ranks, out, *given, *overrides, "overwrite=true")
-        np.testing.assert_allclose(found["outputs"], expected, **EXACT)
+        predicted = predict(ranks, num_ranks, out, *given, *overrides, "overwrite=true")
+        np.testing.assert_allclose(predicted["outputs"], expected, **EXACT)
         assert {file.name for file in out.iterdir()} == {"predictions.npy", "outputs.npy", "notes.txt"}
 
 
@@ -236,7 +236,7 @@ def test_refusals_are_one_line_on_every_rank(ranks: MakeRanks, karate_run: Path,
         (checkpoint, "layer=layers"): "layer=layers is not called by itself when the model predicts",
     }
     for overrides, message in expected.items():
-        given = overrides if any(one.startswith("out=") for one in overrides) else (*overrides, out)
+        given = overrides if any(word.startswith("out=") for word in overrides) else (*overrides, out)
         assert refusal(ranks, *given).startswith(message), overrides
     assert (tmp_path / "full" / "outputs.npy").read_text() == "mine"
     assert not (tmp_path / "out").exists()
@@ -262,9 +262,9 @@ class _Shapes(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
-        for one in result if isinstance(result, (list, tuple)) else [result]:
-            if isinstance(one, torch.Tensor):
-                self.found.add(tuple(one.shape))
+        for value in result if isinstance(result, (list, tuple)) else [result]:
+            if isinstance(value, torch.Tensor):
+                self.found.add(tuple(value.shape))
         return result
 
 

@@ -25,9 +25,9 @@ def test_the_command_for_your_own_graph(tmp_path: Path) -> None:
     assert done.status == 0, done.output
     assert (tmp_path / "examples/letters/edges.csv").read_text().count("\n") == 50
     people = pandas.read_csv(tmp_path / "examples/letters/people.csv")
-    found = pandas.read_csv(tmp_path / "runs/letters/predictions.csv")
-    assert found["node"].tolist() == people["name"].tolist()
+    predicted = pandas.read_csv(tmp_path / "runs/letters/predictions.csv")
+    assert predicted["node"].tolist() == people["name"].tolist()
     known = people["split"] == "train"
-    assert known.sum() == 9 and (found["prediction"] == people["label"])[known].all()
-    assert set(found["prediction"]) == set(people["label"].dropna())
-    assert found["probability"].between(1 / 3, 1).all()
+    assert known.sum() == 9 and (predicted["prediction"] == people["label"])[known].all()
+    assert set(predicted["prediction"]) == set(people["label"].dropna())
+    assert predicted["probability"].between(1 / 3, 1).all()

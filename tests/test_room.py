@@ -81,7 +81,7 @@ def test_a_run_imports_what_it_uses() -> None:
     assert len(loaded) <= MOST_MODULES, sorted(loaded)
     names = [f"fullgnn.{name}" for name in NOT_FOR_A_PLAIN_RUN]
     assert all(importlib.util.find_spec(name) for name in names)  # none of them has moved
-    assert [name for name in loaded if any(name == one or name.startswith(f"{one}.") for one in names)] == []
+    assert [name for name in loaded if any(name == unused or name.startswith(f"{unused}.") for unused in names)] == []
 
 
 def test_a_room_imports_rooms_above_it_in_the_table_alone() -> None:

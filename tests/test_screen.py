@@ -27,9 +27,9 @@ def wide(lines: list[str]) -> list[str]:
 def table_lines(done: Finished) -> list[str]:
     """The lines of the tables, with the line above each, which is its title."""
     lines = done.output.splitlines()
-    found = [k for k, line in enumerate(lines) if line.startswith("|")]
-    assert done.status == 0 and found, done.output
-    return [lines[k] for k in sorted({*found, *(k - 1 for k in found)})]
+    rows = [k for k, line in enumerate(lines) if line.startswith("|")]
+    assert done.status == 0 and rows, done.output
+    return [lines[k] for k in sorted({*rows, *(k - 1 for k in rows)})]
 
 
 @pytest.mark.sample(3)

@@ -126,5 +126,5 @@ def test_a_run_on_a_column_equals_that_of_the_graph_with_it(tmp_path: Path) -> N
 
 def test_an_inspection_looks_at_the_column(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspection, "layouts_of", lambda graph, cfg: ((), "not asked for"))
-    found = fullgnn.inspect(pyg(), "dataset.split=2", "runtime.device=cpu")
-    assert found.labels.classes["train"] == tuple(np.bincount(NODE[PART[:, 2] == 0] % 2, minlength=2))
+    facts = fullgnn.inspect(pyg(), "dataset.split=2", "runtime.device=cpu")
+    assert facts.labels.classes["train"] == tuple(np.bincount(NODE[PART[:, 2] == 0] % 2, minlength=2))

@@ -194,8 +194,8 @@ def test_train_graph_splits_a_graph_without_masks_if_it_is_told(started: list[Gr
     train_graph(graph, dataset={"train_fraction": 0.3, "val_fraction": 0.3, "seed": 2})
     train_graph(graph, "dataset.val_fraction=0.1")
     shares = [(0.5, 0.2, 0), (0.3, 0.3, 2), (0.6, 0.1, 0)]
-    assert [masks_of(one) for one in started] == [drawn(*one) for one in shares]
-    assert [one.remarks for one in started] == [noted(34, *one) for one in shares] and not graph.train_mask.any()
+    assert [masks_of(used) for used in started] == [drawn(*share) for share in shares]
+    assert [used.remarks for used in started] == [noted(34, *share) for share in shares] and not graph.train_mask.any()
 
 
 @pytest.mark.parametrize(
@@ -256,8 +256,8 @@ def test_train_graph_splits_any_graph_by_a_method(started: list[Graph]) -> None:
     train_graph(club(), "dataset.split=kfold", "dataset.fold=2")
     train_graph(club(**NO_MASKS), dataset={"split": "stratified", "train_fraction": 0.5, "split_seed": 3})
     expected = [club().split("kfold", fold=2), club(**NO_MASKS).split("stratified", train_fraction=0.5, seed=3)]
-    assert [masks_of(one) for one in started] == [masks_of(one) for one in expected]
-    assert [one.remarks for one in started] == [one.remarks for one in expected]
+    assert [masks_of(graph) for graph in started] == [masks_of(graph) for graph in expected]
+    assert [graph.remarks for graph in started] == [graph.remarks for graph in expected]
     for settings, message in (
         (
             {"dataset.split": "random", "task": "link_prediction"},
@@ -283,8 +283,8 @@ def test_the_split_is_the_same_on_any_number_of_ranks(tmp_path: Path, ranks) -> 
     cfg = config("dataset=karate", "dataset.split=kfold", "dataset.fold=3", "scheme=1d")
     expected = masks_of(load_dataset(cfg.dataset))
     for size in (1, 3):
-        found = ranks(size)(split_of_ranks, cfg)
-        assert [sorted(sum((one[part] for one in found), [])) for part in range(3)] == expected
+        of_ranks = ranks(size)(split_of_ranks, cfg)
+        assert [sorted(sum((masks[part] for masks in of_ranks), [])) for part in range(3)] == expected
 
 
 def split_of_ranks(world: World, cfg: Config) -> list[list[int]]:

@@ -236,17 +236,17 @@ def test_predictions_are_in_original_ids(by_own_ranks: tuple[Finished, Path], tm
     )
     with world_of_one(alone.runtime) as world:
         run_on(world, alone)
-    expected, found = predictions(tmp_path), predictions(by_own_ranks[1] / "a" / "b")
-    assert found["logits"].shape == (34, 2)
-    np.testing.assert_allclose(found["logits"], expected["logits"], rtol=1e-4, atol=1e-6)
-    assert np.array_equal(found["prediction"], expected["prediction"])
-    assert np.array_equal(found["prediction"], found["logits"].argmax(axis=1))
-    assert len(set(found["prediction"])) == 2  # with one class, any order would pass
+    expected, predicted = predictions(tmp_path), predictions(by_own_ranks[1] / "a" / "b")
+    assert predicted["logits"].shape == (34, 2)
+    np.testing.assert_allclose(predicted["logits"], expected["logits"], rtol=1e-4, atol=1e-6)
+    assert np.array_equal(predicted["prediction"], expected["prediction"])
+    assert np.array_equal(predicted["prediction"], predicted["logits"].argmax(axis=1))
+    assert len(set(predicted["prediction"])) == 2  # with one class, any order would pass
 
     # The predictions are those of the best epoch, so that their accuracies are those of the record.
     graph = karate.load(train_per_class=4, num_val=8, seed=0)
     record = read_record(by_own_ranks[1] / "a" / "b")
-    right = found["prediction"] == graph.labels
+    right = predicted["prediction"] == graph.labels
     assert right[graph.test_mask].mean() == pytest.approx(record.test_accuracy)
     assert right[graph.val_mask].mean() == pytest.approx(record.val_accuracy)
 

@@ -47,7 +47,7 @@ def test_the_loss_is_that_of_dense_products(name: str, weighted: bool) -> None:
     if kind is not None:
         a = normalize(whole.adjacency(np.float64).toarray(), kind.normalization, kind.self_loops)
     factors = [np.eye(80) if k == 0 else a for k in layer.powers]
-    lost, all_of_it = (sum(np.square(one @ y).sum() for one in factors) for y in (error, x.astype(np.float64)))
+    lost, all_of_it = (sum(np.square(power @ y).sum() for power in factors) for y in (error, x.astype(np.float64)))
     decoded = x.astype(np.float64) + error
     assert loss(x, decoded) == pytest.approx(np.sqrt(lost / all_of_it), rel=1e-9)
     assert loss(x, x) == 0 and loss(np.zeros_like(x), x) == 1 and loss(np.zeros_like(x), np.zeros_like(x)) == 0
@@ -71,7 +71,7 @@ def test_the_codec_that_loses_least_is_chosen(name: str, caplog: pytest.LogCaptu
         codec = KINDS[kind](**keys)
         rows, _ = encoded(codec, NOWHERE, {}, features)
         losses[kind, *keys.items()] = loss(whole.features, codec.decode(torch.from_numpy(rows), torch.float32).numpy())
-    best = min(losses, key=lambda one: losses[one])
+    best = min(losses, key=lambda choice: losses[choice])
     codec = Auto(8.0, None, layer)
     with caplog.at_level(logging.INFO):
         rows, state = encoded(codec, NOWHERE, {}, features)
@@ -80,10 +80,10 @@ def test_the_codec_that_loses_least_is_chosen(name: str, caplog: pytest.LogCaptu
     np.testing.assert_array_equal(rows, expected)
     other = Auto(8.0, None, layer)
     other.load_state({name: torch.from_numpy(array) for name, array in state.items()})
-    found = other.decode(torch.from_numpy(rows), torch.float32)
-    assert loss(whole.features, found.numpy()) == pytest.approx(losses[best])
+    decoded = other.decode(torch.from_numpy(rows), torch.float32)
+    assert loss(whole.features, decoded.numpy()) == pytest.approx(losses[best])
     index = torch.tensor([3, 3, 0])
-    assert torch.equal(other.decode_rows(torch.from_numpy(rows), index, torch.float32), found[index])
+    assert torch.equal(other.decode_rows(torch.from_numpy(rows), index, torch.float32), decoded[index])
 
 
 def test_the_loss_is_that_of_what_is_learnt_in_the_end(

@@ -65,8 +65,8 @@ def test_on_another_graph_it_chooses_other_nodes_and_learns_nothing() -> None:
     rows, now = encoded(other, NOWHERE, {}, Features(second.features, "float32", second), kept)
     assert rows[:, 0].nonzero()[0].tolist() == [7]
     np.testing.assert_array_equal(now["cold.codebook"], state["cold.codebook"])
-    found = other.decode(torch.from_numpy(rows), torch.float32)
-    assert torch.equal(found[7], torch.from_numpy(second.features[7]).bfloat16().float())
+    decoded = other.decode(torch.from_numpy(rows), torch.float32)
+    assert torch.equal(decoded[7], torch.from_numpy(second.features[7]).bfloat16().float())
 
 
 @pytest.mark.parametrize(

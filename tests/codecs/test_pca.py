@@ -22,9 +22,9 @@ TOLERANCE = 3e-6
 def mixed(num_nodes: int, num_columns: int, dtype: str = "float32") -> np.ndarray:
     """Correlated columns whose variances fall fast, so that the directions are well defined, and that have a mean."""
     random = np.random.default_rng(0)
-    found = random.standard_normal((num_nodes, num_columns)) * 0.8 ** np.arange(num_columns)
+    independent = random.standard_normal((num_nodes, num_columns)) * 0.8 ** np.arange(num_columns)
     turned, _ = np.linalg.qr(random.standard_normal((num_columns, num_columns)))
-    return (found @ turned + random.uniform(-5, 5, num_columns)).astype(dtype)
+    return (independent @ turned + random.uniform(-5, 5, num_columns)).astype(dtype)
 
 
 def learnt(rows: np.ndarray, dimensions: int, bits: int = 32) -> PCA:
@@ -60,9 +60,9 @@ def test_rows_are_projected_to_the_first_singular_vectors(
     projected = centred @ vectors @ vectors.T  # does not depend on the signs, nor on directions without variance
     assert np.allclose(codes @ components.T, projected, atol=scale * TOLERANCE)
     for number in (torch.float32, torch.float64):
-        found = codec.decode(torch.from_numpy(codes), number)
-        assert found.dtype == number and found.is_contiguous()
-        assert np.allclose(found.numpy(), projected + mean, atol=scale * TOLERANCE)
+        decoded_rows = codec.decode(torch.from_numpy(codes), number)
+        assert decoded_rows.dtype == number and decoded_rows.is_contiguous()
+        assert np.allclose(decoded_rows.numpy(), projected + mean, atol=scale * TOLERANCE)
         assert codec.decode(torch.from_numpy(codes[:0]), number).shape == (0, num_columns)
 
 
@@ -83,9 +83,9 @@ def test_eight_bits_round_the_coordinates(
     of_codes = codes * state["steps"].astype(np.float64)
     assert (np.abs(of_codes - coordinates) <= state["steps"] / 2 + scale * TOLERANCE).all()
     for number in (torch.float32, torch.float64):
-        found = codec.decode(torch.from_numpy(codes), number)
-        assert found.dtype == number and found.is_contiguous()
-        assert np.allclose(found.numpy(), of_codes @ components.T + state["mean"], atol=scale * TOLERANCE)
+        decoded_rows = codec.decode(torch.from_numpy(codes), number)
+        assert decoded_rows.dtype == number and decoded_rows.is_contiguous()
+        assert np.allclose(decoded_rows.numpy(), of_codes @ components.T + state["mean"], atol=scale * TOLERANCE)
 
 
 def test_eight_bits_reach_the_largest_coordinate_and_no_further() -> None:
@@ -130,11 +130,11 @@ def test_a_large_mean_costs_no_digits(small_blocks: None) -> None:
 
 
 def test_the_state_has_the_same_bits_for_any_number_of_threads(small_blocks: None) -> None:
-    rows, found = mixed(5000, 70), []
+    rows, states = mixed(5000, 70), []
     for num_threads in (1, 2, 5):
         torch.set_num_threads(num_threads)
-        found.append([array.tobytes() for array in learnt(rows, 9).state().values()])
-    assert found[0] == found[1] == found[2]
+        states.append([array.tobytes() for array in learnt(rows, 9).state().values()])
+    assert states[0] == states[1] == states[2]
 
 
 def test_features_are_not_written_to() -> None:
@@ -168,8 +168,8 @@ def test_what_was_learnt_is_kept_and_serves_other_ranks(tmp_path: Path, bits: in
     other = PCA(4, bits)
     other.load_state({name: torch.from_numpy(array) for name, array in state.items()})
     assert np.array_equal(other.encode(table[:]), rows)
-    found = other.decode(torch.from_numpy(rows), torch.float32)
-    assert torch.equal(found, learnt(table[:], 4, bits).decode(torch.from_numpy(rows), torch.float32))
+    decoded_rows = other.decode(torch.from_numpy(rows), torch.float32)
+    assert torch.equal(decoded_rows, learnt(table[:], 4, bits).decode(torch.from_numpy(rows), torch.float32))
 
 
 @pytest.mark.gpu
@@ -181,8 +181,8 @@ def test_a_gpu_decodes_the_same_rows(num_nodes: int, num_columns: int, dimension
     codes = codec.encode(rows)
     wanted = codec.decode(torch.from_numpy(codes), torch.float64)
     codec.load_state({name: torch.from_numpy(array).cuda() for name, array in codec.state().items()})
-    found = codec.decode(torch.from_numpy(codes).cuda(), torch.float64).cpu()
-    assert np.allclose(found, wanted, atol=np.abs(rows).max(initial=0) * TOLERANCE)
+    decoded_rows = codec.decode(torch.from_numpy(codes).cuda(), torch.float64).cpu()
+    assert np.allclose(decoded_rows, wanted, atol=np.abs(rows).max(initial=0) * TOLERANCE)
     assert np.array_equal(codec.encode(rows), codes)
 
 

@@ -22,9 +22,9 @@ SHAPES = [(1000, 32, 8), (1000, 35, 8), (300, 7, 1), (300, 5, 16), (300, 1, 4), 
 def mixed(num_nodes: int, num_columns: int, dtype: str = "float32", seed: int = 0) -> np.ndarray:
     """Numbers of very different sizes, some rows of which are equal."""
     random = np.random.default_rng(seed)
-    found = random.standard_normal((num_nodes, num_columns)) * 10 ** random.uniform(-3, 3, num_columns)
-    found[num_nodes // 2 :: 3] = found[:1]
-    return found.astype(dtype)
+    numbers = random.standard_normal((num_nodes, num_columns)) * 10 ** random.uniform(-3, 3, num_columns)
+    numbers[num_nodes // 2 :: 3] = numbers[:1]
+    return numbers.astype(dtype)
 
 
 def learnt(features: np.ndarray, **keys: int) -> Product:
@@ -43,14 +43,14 @@ def squared_distances(features: np.ndarray, codec: Product) -> np.ndarray:
 def expected(codec: Product, codes: np.ndarray) -> np.ndarray:
     """(m, F) float32: the numbers of the centroids, one after the other."""
     centroids = codec.state()["centroids"]
-    found = [[centroids[f, row[f // codec.columns]] for f in range(len(centroids))] for row in codes]
-    return np.array(found, np.float32).reshape(len(codes), len(centroids))
+    numbers = [[centroids[f, row[f // codec.columns]] for f in range(len(centroids))] for row in codes]
+    return np.array(numbers, np.float32).reshape(len(codes), len(centroids))
 
 
 def error(codec: Product, features: np.ndarray) -> float:
     """Sum of the squared differences between features and decoded ones."""
-    found = codec.decode(torch.from_numpy(codec.encode(features)), torch.float64).numpy()
-    return float(((found - features) ** 2).sum())
+    decoded = codec.decode(torch.from_numpy(codec.encode(features)), torch.float64).numpy()
+    return float(((decoded - features) ** 2).sum())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -69,10 +69,10 @@ def test_codes_are_of_nearest_centroids_and_decode_to_them(num_nodes, num_column
         assert (taken <= distances.min(2) * (1 + 3 * (columns + 2) * EPSILON)).all()
     index = torch.from_numpy(np.random.default_rng(1).integers(0, num_nodes, 77))
     for number in (torch.float32, torch.float64):
-        found = codec.decode(torch.from_numpy(codes), number)
-        assert found.dtype == number and found.is_contiguous()
-        assert torch.equal(found, torch.from_numpy(expected(codec, codes)).to(number))
-        assert torch.equal(codec.decode_rows(torch.from_numpy(codes), index, number), found[index])
+        decoded = codec.decode(torch.from_numpy(codes), number)
+        assert decoded.dtype == number and decoded.is_contiguous()
+        assert torch.equal(decoded, torch.from_numpy(expected(codec, codes)).to(number))
+        assert torch.equal(codec.decode_rows(torch.from_numpy(codes), index, number), decoded[index])
         assert codec.decode(torch.from_numpy(codes[:0]), number).shape == (0, num_columns)
 
 
@@ -88,15 +88,15 @@ def test_of_centroids_that_are_equally_near_the_first_is_taken() -> None:
 
 
 def test_centroids_and_codes_have_the_same_bits_for_any_number_of_threads() -> None:
-    features, found = mixed(3000, 70), []
+    features, results = mixed(3000, 70), []
     for num_threads in (1, 2, 5):
         torch.set_num_threads(num_threads)
         codec = learnt(features, columns=8, sample_nodes=2000)
         codes = codec.encode(features)
         decoded = codec.decode(torch.from_numpy(codes), torch.float32).numpy()
-        found.append((codec.state()["centroids"].tobytes(), codes.tobytes(), decoded.tobytes()))
-    assert found[0] == found[1] == found[2]
-    assert learnt(features, columns=8, sample_nodes=2000, seed=1).state()["centroids"].tobytes() != found[0][0]
+        results.append((codec.state()["centroids"].tobytes(), codes.tobytes(), decoded.tobytes()))
+    assert results[0] == results[1] == results[2]
+    assert learnt(features, columns=8, sample_nodes=2000, seed=1).state()["centroids"].tobytes() != results[0][0]
 
 
 @pytest.mark.parametrize("num_distinct", [1, 2, 256])
@@ -116,14 +116,14 @@ def test_an_iteration_moves_centroids_to_the_means_of_their_rows() -> None:
     random = np.random.default_rng(0)
     rows = random.integers(-3, 4, (2000, 4)).astype(np.float32)
     before = random.integers(-9, 10, (4, 256)).astype(np.float32)
-    codec, found, wanted = Product(columns=4), before.copy(), before.copy()
+    codec, centroids, wanted = Product(columns=4), before.copy(), before.copy()
     codec.load_state({"centroids": torch.from_numpy(before)})
     codes = codec.encode(rows)[:, 0]
     for k in np.unique(codes):
         wanted[:, k] = rows[codes == k].mean(0, dtype=np.float64)
-    refine(rows, found)
-    assert np.array_equal(found, wanted)
-    num_moved = (found != before).any(0).sum()
+    refine(rows, centroids)
+    assert np.array_equal(centroids, wanted)
+    num_moved = (centroids != before).any(0).sum()
     assert 20 < num_moved <= len(np.unique(codes)) < 250
 
 
@@ -179,8 +179,8 @@ def test_the_operations_of_a_gpu_find_the_same_rows(num_nodes: int, num_columns:
     codec = learnt(features, columns=columns, iterations=1)
     codes = torch.from_numpy(codec.encode(features))
     for some in (codes, codes[:0]):
-        found = looked_up(codec.table, some)[:, :num_columns]
-        assert torch.equal(found, codec.decode(some, torch.float32))
+        decoded = looked_up(codec.table, some)[:, :num_columns]
+        assert torch.equal(decoded, codec.decode(some, torch.float32))
 
 
 @pytest.mark.gpu

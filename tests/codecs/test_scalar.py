@@ -40,11 +40,11 @@ def kept(codec: Scalar, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def codes_of(rows: np.ndarray, bits: int, num_columns: int) -> np.ndarray:
     """(m, F) codes of rows without their levels, column by column."""
-    found = np.empty((len(rows), num_columns), np.int64)
+    codes = np.empty((len(rows), num_columns), np.int64)
     for column in range(num_columns):
         place, byte = divmod(column, rows.shape[1])
-        found[:, column] = rows[:, byte].astype(np.int64) // 2 ** (place * bits) % 2**bits
-    return found
+        codes[:, column] = rows[:, byte].astype(np.int64) // 2 ** (place * bits) % 2**bits
+    return codes
 
 
 def reference_levels(x: np.ndarray, bits: int) -> tuple[float, float, float]:
@@ -58,7 +58,7 @@ def reference_levels(x: np.ndarray, bits: int) -> tuple[float, float, float]:
     choices = [(x.min(), (x.max() - x.min()) / top), (mean - gaussian * top / 2, gaussian)]
     if len(numbers) > 1 and x.min() + top * (numbers[1] - x.min()) >= x.max() - 1e-9:
         choices.insert(0, (x.min(), numbers[1] - x.min()))
-    return *min(choices, key=lambda one: reference_error(x, *one, top)), mean
+    return *min(choices, key=lambda levels: reference_error(x, *levels, top)), mean
 
 
 def reference_error(x: np.ndarray, low: float, step: float, top: int) -> float:
@@ -71,10 +71,10 @@ def reference_error(x: np.ndarray, low: float, step: float, top: int) -> float:
 @pytest.mark.parametrize("bits", BITS)
 def test_columns_are_kept_as_the_reference_keeps_them(bits: int, num_columns: int, dtype: str) -> None:
     x, codec = drawn(1000, num_columns, dtype), Scalar(bits)
-    rows, found = kept(codec, x)
+    rows, decoded = kept(codec, x)
     assert rows.dtype == np.uint8 and rows.shape == (1000, -(-num_columns * bits // 8))
     codes, state = codes_of(rows, bits, num_columns), codec.state()
-    assert state["low"].dtype == state["step"].dtype == found.dtype == dtype
+    assert state["low"].dtype == state["step"].dtype == decoded.dtype == dtype
     for column in range(num_columns):
         numbers = x[:, column].astype(np.float64)
         levels = reference_levels(x[:, column], bits)
@@ -83,7 +83,7 @@ def test_columns_are_kept_as_the_reference_keeps_them(bits: int, num_columns: in
         wanted = numbers > levels[2] if bits == 1 else np.clip(np.round((numbers - low) / step), 0, 2**bits - 1)
         assert np.array_equal(codes[:, column], wanted)
         np.testing.assert_allclose(
-            found[:, column], low + step * wanted, rtol=1e-6 if dtype == "float32" else 1e-14, atol=1e-6
+            decoded[:, column], low + step * wanted, rtol=1e-6 if dtype == "float32" else 1e-14, atol=1e-6
         )
 
 
@@ -92,10 +92,10 @@ def test_columns_are_kept_as_the_reference_keeps_them(bits: int, num_columns: in
 @pytest.mark.parametrize("bits", BITS)
 def test_rows_are_kept_as_the_reference_keeps_them(bits: int, num_columns: int, dtype: str) -> None:
     x = drawn(300, num_columns, dtype)
-    rows, found = kept(Scalar(bits, "row"), x)
+    rows, decoded = kept(Scalar(bits, "row"), x)
     assert rows.shape == (300, 8 + -(-num_columns * bits // 8))
     codes, levels = codes_of(rows[:, 8:], bits, num_columns), rows[:, :8].copy().view(np.float32).astype(np.float64)
-    for numbers, row_codes, (low, high), row in zip(x.astype(np.float64), codes, levels, found):
+    for numbers, row_codes, (low, high), row in zip(x.astype(np.float64), codes, levels, decoded):
         is_above = numbers > numbers.mean()
         wanted = numbers.min(), numbers.max()
         if bits == 1:
@@ -115,9 +115,9 @@ def test_zeros_and_ones_stay_exact(bits: int, scale: str, dtype: str) -> None:
     x[:, 3] = 0
     x[1234, 3] = 1  # the sample lacks it
     codec = Scalar(bits, scale, sample_nodes=10)
-    rows, found = kept(codec, x)
+    rows, decoded = kept(codec, x)
     assert rows.shape[1] == {"column": 0, "row": 8}[scale] + -(-767 * bits // 8)
-    assert found.tobytes() == x.tobytes()
+    assert decoded.tobytes() == x.tobytes()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -127,8 +127,8 @@ def test_equal_and_equally_spaced_numbers_stay_exact(bits: int, dtype: str) -> N
     constants = np.array([0.1, 1 / 3, -0.7, 1e-30, 0.0, -0.0, 3e38], dtype)
     x = np.tile(constants, (num_rows, 1))
     x[::2, 4] = -0.0
-    _rows, found = kept(Scalar(bits), x)
-    assert np.array_equal(found, x) and not np.signbit(found[:, 4:6]).any()
+    _rows, decoded = kept(Scalar(bits), x)
+    assert np.array_equal(decoded, x) and not np.signbit(decoded[:, 4:6]).any()
     assert np.array_equal(kept(Scalar(bits, "row"), x[:5, :1])[1], x[:5, :1].astype(np.float32))
     counts = [1, *range(2, min(2**bits, 40) + 1), 2**bits]
     spaced = np.stack([np.arange(num_rows) % count * 0.25 - 3 for count in counts], 1).astype(dtype)
@@ -142,9 +142,9 @@ def test_bits_are_the_same_for_any_number_of_threads(bits: int, scale: str) -> N
     for num_threads in (1, 2, 5):
         torch.set_num_threads(num_threads)
         codec = Scalar(bits, scale, sample_nodes=100)
-        rows, found = kept(codec, x)
+        rows, decoded = kept(codec, x)
         state = {name: array.tobytes() for name, array in codec.state().items()}
-        results.append((state, rows.tobytes(), found.tobytes()))
+        results.append((state, rows.tobytes(), decoded.tobytes()))
     assert results[0] == results[1] == results[2]
 
 
@@ -157,13 +157,13 @@ def test_all_ways_to_decode_have_the_same_bits(bits: int, scale: str, num_column
     for num_rows in (0, 1, 200):
         codec = Scalar(bits, scale)
         table = torch.from_numpy(kept(codec, x[:num_rows])[0])
-        found = codec.decode(table, dtype)
-        assert found.shape == (num_rows, num_columns) and found.dtype == dtype
-        torch_found = codec.decode_torch(table, dtype)
-        assert torch_found.is_contiguous() and torch.equal(torch_found, found)
+        decoded = codec.decode(table, dtype)
+        assert decoded.shape == (num_rows, num_columns) and decoded.dtype == dtype
+        torch_decoded = codec.decode_torch(table, dtype)
+        assert torch_decoded.is_contiguous() and torch.equal(torch_decoded, decoded)
         index = torch.randint(max(1, num_rows), (300 if num_rows else 0,), generator=torch.Generator().manual_seed(2))
         for ids in (index, index.int(), index[::2], index[:0]):
-            assert torch.equal(codec.decode_rows(table, ids, dtype), found[ids])
+            assert torch.equal(codec.decode_rows(table, ids, dtype), decoded[ids])
     for wrong in (-1, 200):
         with pytest.raises(IndexError, match="no row"):
             codec.decode_rows(table, torch.tensor([3, wrong]), dtype)
@@ -174,11 +174,11 @@ def test_all_ways_to_decode_have_the_same_bits(bits: int, scale: str, num_column
 @pytest.mark.parametrize("bits", BITS)
 def test_a_gpu_decodes_to_the_same_bits(bits: int, scale: str) -> None:
     codec, on_gpu = Scalar(bits, scale), Scalar(bits, scale)
-    rows, found = kept(codec, drawn(500, 131, "float32"))
+    rows, decoded = kept(codec, drawn(500, 131, "float32"))
     on_gpu.load_state({name: torch.from_numpy(array).cuda() for name, array in codec.state().items()})
     table, index = torch.from_numpy(rows).cuda(), torch.arange(0, 500, 3, device="cuda")
-    assert torch.equal(on_gpu.decode(table, torch.float32).cpu(), torch.from_numpy(found))
-    assert torch.equal(on_gpu.decode_rows(table, index, torch.float32).cpu(), torch.from_numpy(found[::3]))
+    assert torch.equal(on_gpu.decode(table, torch.float32).cpu(), torch.from_numpy(decoded))
+    assert torch.equal(on_gpu.decode_rows(table, index, torch.float32).cpu(), torch.from_numpy(decoded[::3]))
 
 
 @pytest.mark.parametrize("scale", SCALES)

@@ -67,8 +67,8 @@ def test_codes_and_decoded_rows(k: int, num_columns: int, dtype: str) -> None:
     np.put_along_axis(dense, expected.astype(np.int64) + first, state["codebook"].astype(dtype), 1)
     other = TopK(k)
     other.load_state({name: torch.from_numpy(array) for name, array in state.items()})
-    found = other.decode(torch.from_numpy(codes), getattr(torch, dtype))
-    np.testing.assert_array_equal(found.numpy(), dense)
+    decoded = other.decode(torch.from_numpy(codes), getattr(torch, dtype))
+    np.testing.assert_array_equal(decoded.numpy(), dense)
     index = torch.tensor([3, 0, 3, len(x) - 1])
     picked = other.decode_rows(torch.from_numpy(codes), index, getattr(torch, dtype))
     np.testing.assert_array_equal(picked.numpy(), dense[index])
@@ -93,14 +93,14 @@ def small_blocks() -> Iterator[None]:
 
 def test_neither_threads_nor_blocks_change_a_bit(small_blocks: None) -> None:
     x = np.random.default_rng(0).normal(size=(333, 301)).astype(np.float32)
-    found = []
+    results = []
     for threads, block_bytes in ((1, 1 << 30), (2, 1000), (5, 77_777)):
         torch.set_num_threads(threads)
         with mock.patch.object(features_file, "BLOCK_BYTES", block_bytes):
-            found.append(encoded(TopK(8, sample_nodes=50, seed=3), NOWHERE, {}, Features(x, "float32")))
-    for codes, state in found[1:]:
-        np.testing.assert_array_equal(codes, found[0][0])
-        np.testing.assert_array_equal(state["codebook"], found[0][1]["codebook"])
+            results.append(encoded(TopK(8, sample_nodes=50, seed=3), NOWHERE, {}, Features(x, "float32")))
+    for codes, state in results[1:]:
+        np.testing.assert_array_equal(codes, results[0][0])
+        np.testing.assert_array_equal(state["codebook"], results[0][1]["codebook"])
 
 
 def test_the_codebook_is_of_a_seeded_sample() -> None:
@@ -134,13 +134,13 @@ def test_a_gpu_decodes_the_same_bits(triton_on_cpu: None, num_columns: int, dtyp
     x = rows_of_every_kind(num_columns, "float32")
     codec, index = TopK(8), torch.tensor([0, 5, 5, len(x) - 1, 2])
     codes, state = encoded(codec, NOWHERE, {}, Features(x, "float32"))
-    found = {}
+    decoded = {}
     for interpreted in (False, True):
         device = DEVICE if interpreted else torch.device("cpu")
         codec.load_state({name: torch.from_numpy(array).to(device) for name, array in state.items()})
         with mock.patch.object(gpu, "INTERPRETED", interpreted and not torch.cuda.is_available()):
-            found[interpreted] = codec.decode_rows(torch.from_numpy(codes).to(device), index.to(device), dtype).cpu()
-    assert torch.equal(found[False], found[True])
+            decoded[interpreted] = codec.decode_rows(torch.from_numpy(codes).to(device), index.to(device), dtype).cpu()
+    assert torch.equal(decoded[False], decoded[True])
 
 
 @pytest.mark.parametrize("kept", [[], [1, 2, 5], range(40)], ids=["nothing", "some", "all"])

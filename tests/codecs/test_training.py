@@ -102,23 +102,23 @@ def test_curves_are_those_of_the_decoded_features(
 ) -> None:
     sampled, keys = WAYS[way]
     name = "minibatch" if sampled else "config"
-    found = {}
+    curves = {}
     for again in (False, True):  # the second run finds what the first one has kept, if there is a cache
         for kind, more in (("whole", CODEC), ("decoded", [])):
             folder = tmp_path / f"{kind}_{again}"
             given = [key.replace("CACHE", str(tmp_path / "cache")) for key in keys]
             cfg = config(files[kind], folder, *given, *more, name=name)
-            found[kind, again] = ranks(size)(run, cfg, sampled)[0]
+            curves[kind, again] = ranks(size)(run, cfg, sampled)[0]
             codec = read_record(folder).codec
             if kind == "decoded":
                 assert codec is None
             else:
                 assert codec is not None and codec["row_bytes"] == 4 * K and codec["ratio"] == COLUMNS * 8 / (4 * K)
-    for epochs in found.values():
+    for epochs in curves.values():
         assert len(epochs) == 4
-        for one, expected in zip(epochs, found["decoded", False]):
+        for epoch, expected in zip(epochs, curves["decoded", False]):
             for key in ("loss", "train_accuracy", "val_accuracy", "test_accuracy"):
-                assert one[key] == pytest.approx(expected[key], rel=1e-12), (way, key)
+                assert epoch[key] == pytest.approx(expected[key], rel=1e-12), (way, key)
 
 
 def test_a_prepared_folder_holds_codes(files: dict[str, Path], tmp_path: Path) -> None:

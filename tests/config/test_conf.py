@@ -109,9 +109,9 @@ def together(group: str, choice: str) -> list[str]:
     if group in ALONE:
         return [f"{group}={choice}"]
     of: dict[str, list[str]] = {}
-    for other, one in CHOICES:
+    for other, of_other in CHOICES:
         if other not in ALONE and (other in OF_SAMPLED_TRAINING) == (group in OF_SAMPLED_TRAINING):
-            of.setdefault(other, []).append(one)
+            of.setdefault(other, []).append(of_other)
     number = of[group].index(choice)
     return [f"{other}={choices[number]}" for other, choices in of.items() if number < len(choices)]
 
@@ -206,9 +206,9 @@ def test_the_public_keys_keep_their_names_and_types() -> None:
     ],
 )
 def test_defaults_and_presets(overrides: list[str], key: str, value: object) -> None:
-    found = OmegaConf.select(OmegaConf.structured(load_config(compose(*overrides))), key)
-    assert found == value
-    assert type(found) is type(value)
+    selected = OmegaConf.select(OmegaConf.structured(load_config(compose(*overrides))), key)
+    assert selected == value
+    assert type(selected) is type(value)
 
 
 WRONG = {

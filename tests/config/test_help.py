@@ -28,9 +28,9 @@ def test_the_help_says_what_it_is_and_lists_groups_keys_and_examples(module) -> 
     examples = re.sub(r" \\\n +", " ", text.partition("Examples:\n")[2]).splitlines()
     assert len(examples) == 3 and all(f"    {line.strip()}" in module.__doc__ for line in examples)
     assert all(len(line) <= 80 and line == line.rstrip() for line in text.splitlines())
-    found = groups(text)
-    assert found["optimizer"] == ["adam*", "adamw", "sgd"] and "experiment" in found and "hardware" not in found
-    assert all(sum(choice.endswith("*") for choice in found[group]) == (group != "experiment") for group in found)
+    choices = groups(text)
+    assert choices["optimizer"] == ["adam*", "adamw", "sgd"] and "experiment" in choices and "hardware" not in choices
+    assert all(sum(choice.endswith("*") for choice in choices[group]) == (group != "experiment") for group in choices)
 
 
 def test_only_sampled_training_lists_its_groups_and_keys() -> None:

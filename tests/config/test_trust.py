@@ -69,8 +69,8 @@ def request_of(*given: str) -> PredictionRequest:
 
 
 def trained(config: dict[str, Any]) -> Trained:
-    found = read_trained(str(BEFORE / "run"), "best")
-    return replace(found, run_config=config)
+    before = read_trained(str(BEFORE / "run"), "best")
+    return replace(before, run_config=config)
 
 
 @pytest.mark.sample(5)
@@ -112,7 +112,7 @@ def test_every_choice_of_fullgnn_is_trusted_in_its_group_alone(group: str) -> No
             assert calls_of(node) == choice.calls
             if group == other:
                 assert check_calls(other, node, "FILE") is not None
-            elif choice.calls not in [one.calls for one in choices_of(other)]:
+            elif choice.calls not in [choice_there.calls for choice_there in choices_of(other)]:
                 with pytest.raises(DataError):
                     check_calls(other, node, "FILE")
 

@@ -109,12 +109,12 @@ def test_keys_of_other_commands(value: str) -> None:
     ],
 )
 def test_commas_of_a_sweep_stay(argument: str, values: list) -> None:
-    (found,) = shlex.split(pasteable(argument, sweep=True) or "")
-    override = OverridesParser.create().parse_override(found)
+    (word,) = shlex.split(pasteable(argument, sweep=True) or "")
+    override = OverridesParser.create().parse_override(word)
     if len(values) == 1:
         assert override.value() == values[0]
     else:
-        read = [OverridesParser.create().parse_override(f"x={one}").value() for one in override.sweep_string_iterator()]
+        read = [OverridesParser.create().parse_override(f"x={raw}").value() for raw in override.sweep_string_iterator()]
         assert read == values
     assert pasteable("dataset.path=choice(a=b,c)", sweep=True) is None
 

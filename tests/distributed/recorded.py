@@ -12,13 +12,13 @@ OPERATIONS = ("all_reduce", "broadcast", "batch_isend_irecv", "all_gather_object
 @contextmanager
 def recorded() -> Iterator[list[tuple[str, Any]]]:
     """A list of the operations that the context starts: their names and groups; None is the group of all ranks."""
-    found: list[tuple[str, Any]] = []
+    started: list[tuple[str, Any]] = []
     originals = {name: getattr(dist, name) for name in OPERATIONS}
 
     def recording(name: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             group = args[0][0].group if name == "batch_isend_irecv" else kwargs.get("group")
-            found.append((name, None if group is dist.group.WORLD else group))
+            started.append((name, None if group is dist.group.WORLD else group))
             return originals[name](*args, **kwargs)
 
         return call
@@ -26,7 +26,7 @@ def recorded() -> Iterator[list[tuple[str, Any]]]:
     for name in OPERATIONS:
         setattr(dist, name, recording(name))
     try:
-        yield found
+        yield started
     finally:
         for name, original in originals.items():
             setattr(dist, name, original)

@@ -51,17 +51,17 @@ def collectives(world: World) -> dict[str, Any]:
 def test_collectives_along_an_axis(ranks: Callable) -> None:
     outcomes = ranks(4)(collectives)
     num_bytes = 24  # 3 x 2 float32 elements
-    for rank, found in enumerate(outcomes):
+    for rank, results in enumerate(outcomes):
         row, replica = divmod(rank, 2)  # the mesh is row-major
-        assert found["row sum"] == replica + (2 + replica)
-        assert found["replica sum"] == 2 * row + (2 * row + 1)
-        assert found["row last"] == 2 + replica
-        assert found["replica last"] == 2 * row + 1
-        assert found["row all"] == [replica, 2 + replica]
-        assert found["replica all"] == [2 * row, 2 * row + 1]
+        assert results["row sum"] == replica + (2 + replica)
+        assert results["replica sum"] == 2 * row + (2 * row + 1)
+        assert results["row last"] == 2 + replica
+        assert results["replica last"] == 2 * row + 1
+        assert results["row all"] == [replica, 2 + replica]
+        assert results["replica all"] == [2 * row, 2 * row + 1]
         for axis, index in (("row", row), ("replica", replica)):
             broadcast = {"broadcast": num_bytes} if index == 0 else {}  # the source receives nothing
-            assert found[f"{axis} bytes"] == {"all_reduce": num_bytes, "gather": 8, **broadcast}  # 2 (g-1)/g = 1
+            assert results[f"{axis} bytes"] == {"all_reduce": num_bytes, "gather": 8, **broadcast}  # 2 (g-1)/g = 1
 
 
 def alone(world: World) -> tuple[bool, dict]:
@@ -138,8 +138,8 @@ def ring(world: World, by_host: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("by_host", [False, True])
 def test_rows_travel_from_rank_to_rank_also_over_the_host(ranks: Callable, by_host: bool) -> None:
-    for rank, found in enumerate(ranks(3)(ring, by_host)):
-        assert found == {"same": True, "values": [[(rank - 1) % 3] * 3] * 2, "bytes": {"exchange": 24}}
+    for rank, outcome in enumerate(ranks(3)(ring, by_host)):
+        assert outcome == {"same": True, "values": [[(rank - 1) % 3] * 3] * 2, "bytes": {"exchange": 24}}
 
 
 def step_over_the_host(world: World, cfg: Any, kind: str) -> dict[str, np.ndarray]:
@@ -158,5 +158,5 @@ def backends(world: World) -> str:
 
 
 def test_the_groups_of_a_mesh_name_their_backends(ranks: Callable) -> None:
-    for found in ranks(2)(backends):
-        assert found.startswith("cpu:gloo")
+    for names in ranks(2)(backends):
+        assert names.startswith("cpu:gloo")

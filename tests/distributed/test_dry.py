@@ -52,6 +52,6 @@ def test_a_dry_run_of_every_rank_records_what_the_job_records(ranks, tmp_path: P
     if job.device != "cpu":
         pytest.skip("ranks on GPUs share no memory")
     for rank, expected in enumerate(job.ranks):
-        (found,) = run(replace(cfg, world_size=6, rank=rank, run_dir=str(tmp_path / f"rank{rank}"))).ranks
+        (of_dry_run,) = run(replace(cfg, world_size=6, rank=rank, run_dir=str(tmp_path / f"rank{rank}"))).ranks
         for key in ("peak_tensor_bytes", "bytes_received", "nnz"):
-            assert found[key] == expected[key], (rank, key)
+            assert of_dry_run[key] == expected[key], (rank, key)

@@ -25,10 +25,10 @@ class Started(Exception):
 @pytest.fixture
 def starting(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The arguments with which a rank would begin its process group: as rank 0 of 4, on a machine with NCCL."""
-    found: list[dict[str, Any]] = []
+    starts: list[dict[str, Any]] = []
 
     def started(*args: Any, **kwargs: Any) -> None:
-        found.append(kwargs | {"backends": args[0], "environment": dict(os.environ)})
+        starts.append(kwargs | {"backends": args[0], "environment": dict(os.environ)})
         raise Started
 
     for name in (*joining.NCCL_VARIABLES, *joining.NCCL_VARIABLES_OF_SEVERAL_MACHINES):
@@ -42,7 +42,7 @@ def starting(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu)
     monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
     monkeypatch.setattr(dist, "init_process_group", started)
-    return found
+    return starts
 
 
 def four_ranks(monkeypatch: pytest.MonkeyPatch, gpus: list[str], machines: list[str]) -> None:
@@ -141,8 +141,8 @@ def test_variables_of_nccl_are_set_before_it_starts(
     four_ranks(monkeypatch, ["c0ffee", "decade", "facade", "efface"], machines)
     with pytest.raises(Started), init_world(config("runtime.device=cuda", f"runtime.backend={backend}").runtime):
         pass
-    found = starting[0]["environment"]
-    assert {name: found[name] for name in DEFAULTS | OF_SEVERAL if name in found} == expected
+    environment = starting[0]["environment"]
+    assert {name: environment[name] for name in DEFAULTS | OF_SEVERAL if name in environment} == expected
 
 
 def test_a_gpu_that_waits_too_long_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

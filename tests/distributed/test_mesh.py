@@ -23,17 +23,17 @@ def operations(world: World, cfg: Config) -> tuple[list[tuple[str, int]], Counte
     group of all ranks, and the number of times that each operation occurs."""
     world = replace(world, _meshes={})
     meter = Meter(world.device)
-    with recorded() as found:
+    with recorded() as started:
         make_scheme(cfg, world, meter)
         cost = meter.take()
         job = set_up(cfg, world, meter, dense_graph("symmetric").graph() if world.rank == 0 else None)
         fit(StepRunner(job))
-    groups = list(dict.fromkeys(id(group) for _, group in found if group is not None))
-    firsts = [next(name for name, group in found if id(group) == number) for number in groups]
-    sizes = [next(dist.get_world_size(group) for _, group in found if id(group) == number) for number in groups]
+    groups = list(dict.fromkeys(id(group) for _, group in started if group is not None))
+    firsts = [next(name for name, group in started if id(group) == number) for number in groups]
+    sizes = [next(dist.get_world_size(group) for _, group in started if id(group) == number) for number in groups]
     assert not cost.time_ms and not cost.bytes_received
-    assert [name for name, _ in found[: len(groups)]] == ["all_reduce"] * len(groups)
-    return list(zip(firsts, sizes)), Counter(name for name, _ in found)
+    assert [name for name, _ in started[: len(groups)]] == ["all_reduce"] * len(groups)
+    return list(zip(firsts, sizes)), Counter(name for name, _ in started)
 
 
 BROADCAST = ["scheme.stage_order=broadcast", "scheme.exchange=broadcast"]
@@ -68,22 +68,22 @@ def groups_of_axes(world: World, timeout_s: float) -> dict[str, Any]:
     world = replace(world, _meshes={}, timeout_s=timeout_s)
     cube, line = world.mesh((2, 2, 1), ("row", "replica", "only")), world.mesh((4, 1), ("row", "replica"))
     with mock.patch.object(dist, "new_group", created):
-        found: dict[str, Any] = {"before": len(timeouts)}
+        facts: dict[str, Any] = {"before": len(timeouts)}
         for axis in ("replica", "row", "replica", "only"):
             group = cube.get_group(axis)
-            found[axis] = None if group is None else dist.get_process_group_ranks(group)
-        found["created"] = list(timeouts)
-        found["whole axis"] = line.get_group("row") is world.group and line.get_group("replica") is None
-    assert timeouts == found["created"] and world.mesh((4, 1), ("row", "replica")) is line
-    return found
+            facts[axis] = None if group is None else dist.get_process_group_ranks(group)
+        facts["created"] = list(timeouts)
+        facts["whole axis"] = line.get_group("row") is world.group and line.get_group("replica") is None
+    assert timeouts == facts["created"] and world.mesh((4, 1), ("row", "replica")) is line
+    return facts
 
 
 def test_groups_of_a_mesh_wait_as_long_as_the_job_does(ranks) -> None:
-    for rank, found in enumerate(ranks(4)(groups_of_axes, 77.0)):
+    for rank, facts in enumerate(ranks(4)(groups_of_axes, 77.0)):
         row, replica = divmod(rank, 2)
-        assert found["replica"] == [2 * row, 2 * row + 1] and found["row"] == [replica, 2 + replica]
-        assert found["only"] is None and found["whole axis"] and found["before"] == 0
-        assert found["created"] == [77.0] * 4  # two groups on each of two axes
+        assert facts["replica"] == [2 * row, 2 * row + 1] and facts["row"] == [replica, 2 + replica]
+        assert facts["only"] is None and facts["whole axis"] and facts["before"] == 0
+        assert facts["created"] == [77.0] * 4  # two groups on each of two axes
 
 
 @pytest.mark.parametrize(

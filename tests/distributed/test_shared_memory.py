@@ -49,17 +49,17 @@ def read_late(world: World) -> list[bool]:
 
     In the second and third rounds nobody reads. What rank 1 found, both times.
     """
-    slots, found = SharedSlots(2, world.rank, timeout_s=60), []
+    slots, are_right = SharedSlots(2, world.rank, timeout_s=60), []
     for number in (1, 2, 3):
         slots.begin([4, 4], 8, torch.float32, [1] if (number, world.rank) == (1, 0) else []).fill_(number)
         slots.publish()
         if (number, world.rank) == (1, 1):
             rows = slots.read(0)
-            found.append(bool((rows == 1).all()))
+            are_right.append(bool((rows == 1).all()))
             time.sleep(0.2)
-            found.append(bool((rows == 1).all()))
+            are_right.append(bool((rows == 1).all()))
         slots.end()
-    return found
+    return are_right
 
 
 def test_a_slot_is_written_again_only_after_the_readers_of_its_last_round(ranks) -> None:
@@ -68,7 +68,7 @@ def test_a_slot_is_written_again_only_after_the_readers_of_its_last_round(ranks)
 
 def mapped_bytes(world: World) -> list[int]:
     """The bytes of this rank's own slots, after rounds of different shapes and after the release."""
-    slots, found = SharedSlots(2, world.rank, timeout_s=60), []
+    slots, sizes = SharedSlots(2, world.rank, timeout_s=60), []
     for num_rows, width, dtype in (
         ([3, 5], 20, torch.float32),
         ([2, 1], 9, torch.float64),
@@ -79,9 +79,9 @@ def mapped_bytes(world: World) -> list[int]:
         slots.publish()
         slots.read(1 - world.rank)
         slots.end()
-        found.append(sum(tensor.nbytes for tensor in slots.tensors()))
+        sizes.append(sum(tensor.nbytes for tensor in slots.tensors()))
     slots.release()
-    return [*found, len(slots.tensors())]
+    return [*sizes, len(slots.tensors())]
 
 
 def test_slots_are_as_large_as_the_largest_round(ranks) -> None:
@@ -133,5 +133,5 @@ def counted(world: World) -> int:
 
 
 def test_each_rank_counts_its_own_slots_alone(ranks) -> None:
-    for found, rows in zip(ranks(2)(counted), (10, 1000)):
-        assert 0 <= found - 2 * rows * 16 * 4 < 200
+    for num_bytes, rows in zip(ranks(2)(counted), (10, 1000)):
+        assert 0 <= num_bytes - 2 * rows * 16 * 4 < 200

@@ -69,20 +69,20 @@ def test_products(depth: int, columns: int) -> None:
 def check_gradients(x: Tensor, g: Tensor, output: Tensor) -> None:
     """Check X^T G', the column sums of G', and G', where G' is G masked by a ReLU with dropout."""
     masked = torch.where(output > 0, g.double() * 2, 0)
-    found, sums, found_masked = linear_gradients(x, g, output, 2.0, keep_masked=True)
+    gradient, sums, g_masked = linear_gradients(x, g, output, 2.0, keep_masked=True)
     exact, magnitude = x.double().t() @ masked, x.double().abs().t() @ masked.abs()
-    assert error_of(found, exact, magnitude) <= FLOAT32
+    assert error_of(gradient, exact, magnitude) <= FLOAT32
     assert error_of(sums, masked.sum(0), masked.abs().sum(0)) <= FLOAT32
-    assert found_masked is not None and error_of(found_masked, masked, masked.abs()) <= FLOAT32
+    assert g_masked is not None and error_of(g_masked, masked, masked.abs()) <= FLOAT32
 
 
 def check_loss(logits: Tensor, labels: Tensor) -> None:
     wide = logits.double().requires_grad_()
     expected = F.cross_entropy(wide, labels)
     (gradient,) = torch.autograd.grad(expected, wide)
-    loss, found = cross_entropy(logits, labels, 1 / len(logits))
+    loss, computed = cross_entropy(logits, labels, 1 / len(logits))
     assert error_of(loss, expected.detach(), expected.detach()) <= EXPONENTIAL
-    assert error_of(found, gradient, torch.full_like(gradient, 1 / len(logits))) <= EXPONENTIAL
+    assert error_of(computed, gradient, torch.full_like(gradient, 1 / len(logits))) <= EXPONENTIAL
 
 
 @pytest.mark.parametrize(("depth", "columns"), LAYERS)

@@ -36,5 +36,5 @@ def test_several_ranks_have_the_losses_of_one(ranks, size: int) -> None:
     cfg = config(*graph, *model, *training)
     (alone,) = ranks(1)(losses, cfg)
     assert alone[-1] < alone[0]
-    for found in ranks(size)(losses, cfg):
-        assert found == pytest.approx(alone, rel=TOLERANCE)
+    for of_rank in ranks(size)(losses, cfg):
+        assert of_rank == pytest.approx(alone, rel=TOLERANCE)

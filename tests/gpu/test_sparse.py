@@ -18,7 +18,7 @@ from tests.triton_device import DEVICE, needs_triton
 
 pytestmark = [needs_triton, pytest.mark.filterwarnings("ignore::RuntimeWarning")]  # NumPy warns of padding
 
-KERNELS = CONTESTANTS if ON_GPU else {one.name: one for one in FIRST if one != BASELINE}
+KERNELS = CONTESTANTS if ON_GPU else {rival.name: rival for rival in FIRST if rival != BASELINE}
 AUTO = Contestant("auto", AutoKernel)
 EVERY_KIND = [CSR, TILE32, PACKED]
 WIDTHS = (128, 41, 100, 47, 8, 1, 602) if ON_GPU else (10,)
@@ -32,15 +32,15 @@ def _triton_on_cpu(triton_on_cpu: None) -> None:
     """Every test runs on a CPU where there is no GPU."""
 
 
-def name_of(one: object) -> str | None:
-    return one.name if isinstance(one, Contestant) else None
+def name_of(value: object) -> str | None:
+    return value.name if isinstance(value, Contestant) else None
 
 
 def multiply(
-    one: Contestant, block: LocalCSR, x: Tensor, out: Tensor | None = None, epilogue: Epilogue = NO_EPILOGUE
+    rival: Contestant, block: LocalCSR, x: Tensor, out: Tensor | None = None, epilogue: Epilogue = NO_EPILOGUE
 ) -> Tensor:
     """The product, added to ``out`` where it is given, else written over NaNs."""
-    kernel, accumulate = one.make(), out is not None
+    kernel, accumulate = rival.make(), out is not None
     out = x.new_full((block.num_rows, x.shape[1]), torch.nan) if out is None else out
     kernel.spmm(kernel.prepare(block, x.dtype), x, out, accumulate, epilogue)
     return out
@@ -60,17 +60,17 @@ def scale_and_bias(block: LocalCSR, width: int) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("one", [*KERNELS.values(), *([AUTO] if ON_GPU else [])], ids=name_of)
-def test_product(one: Contestant, width: int) -> None:
+@pytest.mark.parametrize("rival", [*KERNELS.values(), *([AUTO] if ON_GPU else [])], ids=name_of)
+def test_product(rival: Contestant, width: int) -> None:
     blocks = [ragged(), thin(), ragged(weighted=True), *([many_columns()] if ON_GPU and width <= 128 else [])]
     for block in blocks:
         x = random_rows(block.num_cols, width)
-        assert error_of(multiply(one, block, x), *exact(block, x)) <= one.tolerance, block
+        assert error_of(multiply(rival, block, x), *exact(block, x)) <= rival.tolerance, block
 
 
 @pytest.mark.parametrize("width", EPILOGUE_WIDTHS)
-@pytest.mark.parametrize("one", KERNELS.values(), ids=name_of)
-def test_epilogue_in_slices_of_wider_matrices(one: Contestant, width: int) -> None:
+@pytest.mark.parametrize("rival", KERNELS.values(), ids=name_of)
+def test_epilogue_in_slices_of_wider_matrices(rival: Contestant, width: int) -> None:
     """The result is relu(diag(scale) (A X + out) + bias)."""
     block = ragged()
     x = random_rows(block.num_cols, width + 8)
@@ -80,12 +80,12 @@ def test_epilogue_in_slices_of_wider_matrices(one: Contestant, width: int) -> No
     product, magnitude = exact(block, x)
     expected = (scale.double()[:, None] * (product + out.double()) + bias.double()).relu()
     bound = scale.double()[:, None] * (magnitude + out.double().abs()) + bias.double().abs()
-    assert error_of(multiply(one, block, x, out, Epilogue(scale, bias, True)), expected, bound) <= one.tolerance
+    assert error_of(multiply(rival, block, x, out, Epilogue(scale, bias, True)), expected, bound) <= rival.tolerance
 
 
 @pytest.mark.parametrize("width", EPILOGUE_WIDTHS)
-@pytest.mark.parametrize("one", KERNELS.values(), ids=name_of)
-def test_dropout_in_the_epilogue(one: Contestant, width: int) -> None:
+@pytest.mark.parametrize("rival", KERNELS.values(), ids=name_of)
+def test_dropout_in_the_epilogue(rival: Contestant, width: int) -> None:
     """The result is dropout(relu(diag(scale) A X + bias)), with the mask of the definition in NumPy."""
     block = ragged()
     x = random_rows(block.num_cols, width)
@@ -96,17 +96,17 @@ def test_dropout_in_the_epilogue(one: Contestant, width: int) -> None:
     product, magnitude = exact(block, x)
     expected = torch.where(kept, 2 * (scale.double()[:, None] * product + bias.double()).relu(), 0)
     bound = torch.where(kept, 2 * (scale.double()[:, None] * magnitude + bias.double().abs()), 0)
-    found = multiply(one, block, x, None, Epilogue(scale, bias, True, mask))
-    assert error_of(found, expected, bound) <= one.tolerance
+    computed = multiply(rival, block, x, None, Epilogue(scale, bias, True, mask))
+    assert error_of(computed, expected, bound) <= rival.tolerance
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("one", [one for one in KERNELS.values() if one != BASELINE], ids=name_of)
-def test_no_bit_changes_in_100_products(one: Contestant, width: int) -> None:
+@pytest.mark.parametrize("rival", [rival for rival in KERNELS.values() if rival != BASELINE], ids=name_of)
+def test_no_bit_changes_in_100_products(rival: Contestant, width: int) -> None:
     """cuSPARSE promises no order, and had other bits in each of 100 products on an H100. Rows and panels are also cut
     into parts on a GPU."""
     for block in (ragged(), full(*LONG)) if ON_GPU else (ragged(),):
-        x, kernel = random_rows(block.num_cols, width), one.make()
+        x, kernel = random_rows(block.num_cols, width), rival.make()
         prepared = kernel.prepare(block, x.dtype)
         first, again = (torch.full((block.num_rows, width), torch.nan, device=DEVICE) for _ in range(2))
         kernel.spmm(prepared, x, first, accumulate=False)
@@ -119,38 +119,38 @@ def test_no_bit_changes_in_100_products(one: Contestant, width: int) -> None:
 
 
 @pytest.mark.parametrize("width", (8, 128) if ON_GPU else (8,))
-@pytest.mark.parametrize("one", EVERY_KIND, ids=name_of)
-def test_equal_addends(one: Contestant, width: int) -> None:
+@pytest.mark.parametrize("rival", EVERY_KIND, ids=name_of)
+def test_equal_addends(rival: Contestant, width: int) -> None:
     """Every element of X is 0.1, the worst case of a running sum in float32: a row of 4 million edges, and panels of
     131,072 columns."""
     block = full(*LONG)
-    if one == CSR:
+    if rival == CSR:
         block = star(4_194_304 if ON_GPU else 2000)
     x = random_rows(block.num_cols, width).fill_(0.1)
     expected, _ = exact(block, x)
-    assert error_of(multiply(one, block, x), expected, expected) <= FLOAT32
+    assert error_of(multiply(rival, block, x), expected, expected) <= FLOAT32
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("one", EVERY_KIND, ids=name_of)
-def test_offsets_of_x(one: Contestant) -> None:
+@pytest.mark.parametrize("rival", EVERY_KIND, ids=name_of)
+def test_offsets_of_x(rival: Contestant) -> None:
     """Rows of X beyond 2^31 elements are read."""
     skip_without_memory()
     num_rows, width = LARGE
     x = torch.full((num_rows, width), 1e9, device=DEVICE)  # a row that is read by mistake shows
     x[-CORNER:] = random_rows(CORNER, width)
     expected = exact(full(CORNER, CORNER), x[-CORNER:])
-    found = multiply(one, corner(CORNER, num_rows, CORNER, CORNER), x)
-    assert error_of(found, *expected) <= one.tolerance
+    computed = multiply(rival, corner(CORNER, num_rows, CORNER, CORNER), x)
+    assert error_of(computed, *expected) <= rival.tolerance
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("one", EVERY_KIND, ids=name_of)
-def test_offsets_of_the_output(one: Contestant) -> None:
+@pytest.mark.parametrize("rival", EVERY_KIND, ids=name_of)
+def test_offsets_of_the_output(rival: Contestant) -> None:
     """Rows of the output beyond 2^31 elements are written, also the empty ones."""
     skip_without_memory()
     num_rows, width = LARGE
     x = random_rows(CORNER, width)
-    found = multiply(one, corner(num_rows, CORNER, CORNER, CORNER), x)
-    assert error_of(found[-CORNER:], *exact(full(CORNER, CORNER), x)) <= one.tolerance
-    assert found[:-CORNER].max() == 0 == found[:-CORNER].min(), "an empty row is not 0"
+    computed = multiply(rival, corner(num_rows, CORNER, CORNER, CORNER), x)
+    assert error_of(computed[-CORNER:], *exact(full(CORNER, CORNER), x)) <= rival.tolerance
+    assert computed[:-CORNER].max() == 0 == computed[:-CORNER].min(), "an empty row is not 0"

@@ -48,7 +48,7 @@ class Case:
 
 def all_cases() -> list[Case]:
     """``products``, and attention."""
-    return [*products(), *(Case(*found) for found in attention_calls())]
+    return [*products(), *(Case(*call) for call in attention_calls())]
 
 
 def products() -> list[Case]:

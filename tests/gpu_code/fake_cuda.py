@@ -109,7 +109,7 @@ class FakeCuda(TorchDispatchMode):
         for name, replacement in self.streams.replacements().items():
             enter(mock.patch.object(torch.cuda, name, replacement))
         # Module.to gives a module new parameters, in place of new memory for its old ones.
-        enter(mock.patch.object(torch, "_has_compatible_shallow_copy_type", lambda one, other: False))
+        enter(mock.patch.object(torch, "_has_compatible_shallow_copy_type", lambda old, new: False))
         enter(mock.patch.object(torch.optim.Optimizer, "_group_tensors_by_device_and_dtype", staticmethod(_groups)))
         enter(mock.patch.object(GridExecutor, "__call__", lambda *args, **kwargs: self._kernel(launch, args, kwargs)))
         return self
@@ -133,12 +133,12 @@ class FakeCuda(TorchDispatchMode):
         return 0
 
     def _unlock(self, address: int) -> None:
-        self._pinned = [one for one in self._pinned if one.start != address]
+        self._pinned = [addresses for addresses in self._pinned if addresses.start != address]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         given = [leaf for leaf in tree_iter((args, kwargs)) if isinstance(leaf, Tensor)]
-        from_device = any(isinstance(one, CudaTensor) for one in given)
+        from_device = any(isinstance(leaf, CudaTensor) for leaf in given)
         to_device = from_device
         if kwargs.get("device") is not None:
             # A backward pass copies to the device that torch sees, the host, wherever the forward pass was.
@@ -158,7 +158,7 @@ class FakeCuda(TorchDispatchMode):
             return result
         known = {id(new): old for old, new in zip(given, _leaves((cpu_args, cpu_kwargs)), strict=True)}
         wraps = to_device or func not in (aten._to_copy.default, aten._local_scalar_dense.default)
-        result = tree_map_only(Tensor, lambda one: known.get(id(one), CudaTensor(one) if wraps else one), result)
+        result = tree_map_only(Tensor, lambda leaf: known.get(id(leaf), CudaTensor(leaf) if wraps else leaf), result)
         self._launched(func, args, kwargs, given, result)
         if self.waits.total() != num_waits:
             self.streams.current().synchronize()
@@ -166,7 +166,7 @@ class FakeCuda(TorchDispatchMode):
 
     def _check(self, func: Any, args: Any, kwargs: dict[str, Any], given: list[Tensor]) -> None:
         """Raise for tensors of two devices, and count what waits."""
-        if any(one.dim() and not isinstance(one, CudaTensor) for one in given) and func.namespace != "c10d":
+        if any(tensor.dim() and not isinstance(tensor, CudaTensor) for tensor in given) and func.namespace != "c10d":
             raise RuntimeError(f"{func}: Expected all tensors to be on the same device")
         if "set_" in (name := func._schema.name.rpartition(":")[2]) or name == "resize_":
             raise NotImplementedError(f"FakeCuda has no {name}")
@@ -176,7 +176,7 @@ class FakeCuda(TorchDispatchMode):
         elif func is aten.repeat_interleave.Tensor and kwargs.get("output_size") is None:
             self.waits["repeat_interleave"] += 1
         elif func in INDEXED:
-            masks = [one for one in args[1] if one is not None and one.dtype in (torch.bool, torch.uint8)]
+            masks = [mask for mask in args[1] if mask is not None and mask.dtype in (torch.bool, torch.uint8)]
             fills = func is not aten.index.Tensor and args[2].numel() == 1 and len(masks) == len(args[1])
             if masks and not fills:
                 self.waits["mask"] += 1
@@ -205,23 +205,23 @@ class FakeCuda(TorchDispatchMode):
             if argument.alias_info is not None and argument.alias_info.is_write
             for value in _leaves(args[number] if number < len(args) else kwargs.get(argument.name))
         ]
-        memory = {one.untyped_storage()._cdata for one in given}
-        made = [one for one in _leaves(result) if one.untyped_storage()._cdata not in memory]
+        memory = {tensor.untyped_storage()._cdata for tensor in given}
+        made = [tensor for tensor in _leaves(result) if tensor.untyped_storage()._cdata not in memory]
         if func.namespace == "c10d":
             self.launches["collective"] += 1
             self.streams.launch(func, [], given)
         elif written or (made and func._schema.name.rpartition(":")[2] not in ALLOCATES):
             self.launches["operator"] += 1
-            self.streams.launch(func, [one for one in given if id(one) not in set(map(id, written))], [*written, *made])
+            self.streams.launch(func, [arg for arg in given if id(arg) not in set(map(id, written))], [*written, *made])
 
     def _kernel(self, launch: Any, args: Any, kwargs: Any) -> Any:
         given = list(_leaves((args, kwargs)))
-        if any(not isinstance(one, CudaTensor) for one in given):
+        if any(not isinstance(tensor, CudaTensor) for tensor in given):
             raise ValueError("Pointer argument cannot be accessed from Triton (cpu tensor?)")
         self.launches["kernel"] += 1
         cpu_args, cpu_kwargs = tree_map_only(Tensor, on_cpu, (args, kwargs))
         with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
-            before = [one.clone() for one in _leaves((cpu_args, cpu_kwargs))]
+            before = [tensor.clone() for tensor in _leaves((cpu_args, cpu_kwargs))]
             launch(*cpu_args, **cpu_kwargs)
             changed = [
                 not torch.equal(_bits(old), _bits(new)) for old, new in zip(before, _leaves((cpu_args, cpu_kwargs)))
@@ -229,8 +229,8 @@ class FakeCuda(TorchDispatchMode):
         name = args[0].fn.__name__
         self.streams.launch(
             name,
-            [one for one, is_new in zip(given, changed) if not is_new],
-            [one for one, is_new in zip(given, changed) if is_new],
+            [tensor for tensor, is_new in zip(given, changed) if not is_new],
+            [tensor for tensor, is_new in zip(given, changed) if is_new],
         )
 
 
@@ -238,9 +238,9 @@ def _groups(lists: list[list[Tensor]], with_indices: bool = False) -> dict[Any, 
     """What optimizers group their tensors with, by the device that the tensors say."""
     groups = _group_tensors_by_device_and_dtype(lists, with_indices)
     of_lists = (
-        (next(one for some in group[0] for one in some if one is not None), key, group) for key, group in groups.items()
+        (next(x for some in group[0] for x in some if x is not None), key, group) for key, group in groups.items()
     )
-    return {(one.device, key[1]): group for one, key, group in of_lists}
+    return {(tensor.device, key[1]): group for tensor, key, group in of_lists}
 
 
 def _leaves(tree: Any) -> Iterator[Tensor]:

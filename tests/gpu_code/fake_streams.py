@@ -105,16 +105,16 @@ class Streams:
         Raises:
             CUDASanitizerErrors: it may run before a launch on another stream that it depends on has ended.
         """
-        addresses = [{one.data_ptr(): one for one in some if one.numel()} for some in (read, written)]
-        self.kept += [one.untyped_storage() for some in addresses for one in some.values()]
+        addresses = [{tensor.data_ptr(): tensor for tensor in some if tensor.numel()} for some in (read, written)]
+        self.kept += [tensor.untyped_storage() for some in addresses for tensor in some.values()]
         reads, writes = (set(some) for some in addresses)
         names = {address: [] for address in reads | writes}
         stream = self.current().cuda_stream
         errors = self.handler._handle_kernel_launch(stream, reads - writes, writes, set(), str(name), names)
         if errors:
             raise CUDASanitizerErrors(errors)
-        for address, one in addresses[1].items():
-            if one.device.type == "cpu":
+        for address, tensor in addresses[1].items():
+            if tensor.device.type == "cpu":
                 self._host_writes[address] = stream, self.handler.seq_num
 
     def host_reads(self, tensors: Iterable[Tensor]) -> None:
@@ -123,8 +123,8 @@ class Streams:
         Raises:
             RuntimeError: a copy from the GPU to one of them may not have ended.
         """
-        for one in tensors:
-            stream, number = self._host_writes.get(one.data_ptr(), (0, 0))
+        for tensor in tensors:
+            stream, number = self._host_writes.get(tensor.data_ptr(), (0, 0))
             if number > self.handler.syncs.host_sync_state[stream]:
                 raise RuntimeError("the host reads memory before it has waited for the copy that fills it")
 

@@ -111,7 +111,7 @@ class HostWaits(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         given = [leaf for leaf in tree_iter((args, kwargs)) if isinstance(leaf, Tensor)]
-        touches = any(self.holds(one) for one in given)
+        touches = any(self.holds(tensor) for tensor in given)
         self.num_calls += 1
         self._count(func, args, kwargs, touches)
         result = func(*args, **kwargs)
@@ -131,7 +131,7 @@ class HostWaits(TorchDispatchMode):
         elif func is aten.repeat_interleave.Tensor and kwargs.get("output_size") is None:
             self.counts["repeat_interleave"] += 1
         elif func in (aten.index.Tensor, aten.index_put_.default, aten.index_put.default):
-            masks = [one for one in args[1] if one is not None and one.dtype in (torch.bool, torch.uint8)]
+            masks = [mask for mask in args[1] if mask is not None and mask.dtype in (torch.bool, torch.uint8)]
             fills = func is not aten.index.Tensor and args[2].numel() == 1 and len(masks) == len(args[1])
             self.counts.update(["mask"] if masks and not fills else [])  # filling with one number is a masked_fill
 

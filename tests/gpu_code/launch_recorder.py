@@ -104,11 +104,11 @@ class LaunchRecorder:
                 into = [address.tensor() for address in launch.results]
             except ReferenceError as error:
                 raise RuntimeError(f"a replay of {launch.name} uses memory that was freed after the capture") from error
-            found = launch.call(*args, **kwargs)
+            outcome = launch.call(*args, **kwargs)
             if launch.kind == "collective":
-                flying[launch.transfer] = _work(found), args  # the tensors live until their transfer has ended
+                flying[launch.transfer] = _work(outcome), args  # the tensors live until their transfer has ended
             elif launch.kind == "operator" and into:
-                for old, new in zip(into, _tensors(found), strict=True):
+                for old, new in zip(into, _tensors(outcome), strict=True):
                     old.copy_(new)
 
     def counts(self) -> Counter[str]:
@@ -170,10 +170,10 @@ class _Recording(TorchDispatchMode):
         frozen = self.memory.addresses((args, kwargs))
         result = func(*args, **kwargs)
         self.check()
-        devices = {one.device.type for one in (*given, *_tensors(result))}
+        devices = {tensor.device.type for tensor in (*given, *_tensors(result))}
         if func in COPIES and len(devices) > 1 and not (kwargs.get("non_blocking") or True in args[2:3]):
             raise CaptureError("the host waits for the device: a copy between them")
-        made = [one for one in _tensors(result) if not self.memory.share(one, given)]
+        made = [tensor for tensor in _tensors(result) if not self.memory.share(tensor, given)]
         self.memory.add(made)
         if written or (made and func._schema.name.rpartition(":")[2] not in ALLOCATES):
             results = [] if written else self.memory.addresses(list(_tensors(result)))
@@ -190,8 +190,8 @@ class _Recording(TorchDispatchMode):
 
     def waited(self, work: FakeWork) -> None:
         """Record that the step waits for a transfer."""
-        found = [number for number, one in self.pending.items() if one is work]
-        for number in found:
+        numbers = [number for number, pending in self.pending.items() if pending is work]
+        for number in numbers:
             del self.pending[number]
             self.launches.append(Launch("wait", f"wait for {self.name_of(number)}", work.wait, (), {}, [], number))
 

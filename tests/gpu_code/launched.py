@@ -67,7 +67,7 @@ def kernels_asked_for() -> set[str]:
     with recorded(compiles=False) as launches:
         for case in cases_of(FAMILIES):
             case.call()
-    return {f"{one.module}.{one.function}" for one in launches}
+    return {f"{launch.module}.{launch.function}" for launch in launches}
 
 
 def compiled_lines(cases: Iterable[Case], generation: int) -> Iterator[dict[str, Any]]:
@@ -76,7 +76,7 @@ def compiled_lines(cases: Iterable[Case], generation: int) -> Iterator[dict[str,
         for case in cases:
             launches.clear()
             case.call()
-            for launch in {one.compiled.asm["cubin"]: one for one in launches}.values():
+            for launch in {launched.compiled.asm["cubin"]: launched for launched in launches}.values():
                 about = {"family": case.kernel, "shape": case.shape, "kernel": f"{launch.module}.{launch.function}"}
                 yield about | describe(launch)
 
@@ -92,7 +92,7 @@ def describe(launch: Launch) -> dict[str, Any]:
     }
 
     def sizes(name: str, is_load: bool) -> list[int]:
-        return sorted({one.num_bytes for one in program.accesses if name in one.arguments and one.is_load == is_load})
+        return sorted({op.num_bytes for op in program.accesses if name in op.arguments and op.is_load == is_load})
 
     return {
         "matrices": {

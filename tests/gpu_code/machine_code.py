@@ -81,20 +81,20 @@ class Program:
 
     def loads(self, arguments: Iterable[str]) -> list[Access]:
         """Loads from what one of the arguments points to."""
-        return [one for one in self.accesses if one.is_load and not one.arguments.isdisjoint(arguments)]
+        return [access for access in self.accesses if access.is_load and not access.arguments.isdisjoint(arguments)]
 
     def innermost(self, arguments: Iterable[str]) -> list[range]:
         """The loops that load from what one of the arguments points to, and hold no smaller loop that does."""
         loads = self.loads(arguments)
-        loading = [loop for loop in self.loops if any(one.place in loop for one in loads)]
+        loading = [loop for loop in self.loops if any(load.place in loop for load in loads)]
         return [loop for loop in loading if not any(set(other) < set(loop) for other in loading)]
 
     def _find_accesses(self, origins: Mapping[str, set[str]]) -> Iterator[Access]:
         for place, (operation, operands) in enumerate(self._statements):
             addresses = re.findall(r"\[([^\]]*)\]", operands)
-            if found := _GLOBAL.match(operation):
-                num_bytes = int(found[2] or 1) * int(found[3]) // 8
-                address, is_load = addresses[0], found[1] in ("ld", "atom")
+            if match := _GLOBAL.match(operation):
+                num_bytes = int(match[2] or 1) * int(match[3]) // 8
+                address, is_load = addresses[0], match[1] in ("ld", "atom")
             elif _COPY.match(operation):
                 num_bytes = int(operands.rsplit("]", 1)[1].split(",")[1], 0)
                 address, is_load = addresses[1], True

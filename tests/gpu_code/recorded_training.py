@@ -56,8 +56,8 @@ def on_fake_gpu(world: World) -> Iterator[tuple[World, FakeCuda]]:
 def _one_by_one(operations: list[dist.P2POp]) -> list[dist.Work | None]:
     """The messages of ``batch_isend_irecv``, which itself looks for a group of GPUs."""
     return [
-        one.op(one.tensor, group=one.group, **{"group_dst" if one.op is dist.isend else "group_src": one.group_peer})
-        for one in operations
+        p2p.op(p2p.tensor, group=p2p.group, **{"group_dst" if p2p.op is dist.isend else "group_src": p2p.group_peer})
+        for p2p in operations
     ]
 
 
@@ -91,4 +91,4 @@ def train_recorded(
         runner = StepRunner(job, replay)
         plant(runner)
         losses = [runner(epoch).results.read()[0] for epoch in range(1, NUM_EAGER + NUM_REPLAYED + 1)]
-    return Trained(losses, [on_cpu(one.detach()).clone() for one in job.model.parameters()], runner.outcome, graphs)
+    return Trained(losses, [on_cpu(param.detach()).clone() for param in job.model.parameters()], runner.outcome, graphs)

@@ -12,5 +12,5 @@ ROOT = Path(fullgnn.__file__).parent
 def kernels(text: str) -> Iterator[ast.FunctionDef]:
     """The functions in ``text`` that ``triton.jit`` decorates, with or without arguments."""
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef) and any("triton.jit" in ast.unparse(one) for one in node.decorator_list):
+        if isinstance(node, ast.FunctionDef) and any("triton.jit" in ast.unparse(expr) for expr in node.decorator_list):
             yield node

@@ -31,10 +31,10 @@ COLUMNS = ("model", "ranks", "part", "Triton kernels", "operators", "collectives
 NUM_RANKS = (1, 2)
 
 
-def rows_of(case: str, num_ranks: int, found: dict[str, Counts]) -> list[list[str]]:
+def rows_of(case: str, num_ranks: int, counts_of_parts: dict[str, Counts]) -> list[list[str]]:
     """The rows of the table for one case."""
     rows = []
-    for part, counts in found.items():
+    for part, counts in counts_of_parts.items():
         numbers = (counts.kernels, counts.operators, counts.collectives, sum(counts.waits.values()))
         waits = ", ".join(f"{number} {name}" for name, number in sorted(counts.waits.items()))
         rows.append([case, str(num_ranks), part, *map(str, numbers), waits or "-"])

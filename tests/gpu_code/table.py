@@ -47,9 +47,9 @@ def compiled_rows(cases: Iterable[Case]) -> list[dict[str, Any]]:
             case.call()
             distinct = {launch.compiled.asm["cubin"]: launch for launch in launches}
             for function in dict.fromkeys(launch.function for launch in distinct.values()):
-                found = [describe(launch) for launch in distinct.values() if launch.function == function]
+                described = [describe(launch) for launch in distinct.values() if launch.function == function]
                 about = {"kernel": case.kernel, "width": case.shape, "models": case.models, "function": function}
-                rows.append(about | worst(found))
+                rows.append(about | worst(described))
     return rows
 
 
@@ -67,18 +67,18 @@ def describe(launch: Launch) -> dict[str, Any]:
         if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() > 1 and name not in SMALL
     }
     loaded, stored = (
-        {name for one in program.accesses if one.is_load == is_load for name in one.arguments}
+        {name for access in program.accesses if access.is_load == is_load for name in access.arguments}
         for is_load in (True, False)
     )
     read = matrices.keys() & loaded - stored or matrices.keys() & loaded
     loads, loops = program.loads(read), program.innermost(read)
-    in_loops = [one for one in loads if any(one.place in loop for loop in loops)]
-    sizes = [one.num_bytes for one in in_loops or loads]
+    in_loops = [load for load in loads if any(load.place in loop for loop in loops)]
+    sizes = [load.num_bytes for load in in_loops or loads]
     used = resources(launch.compiled.asm["cubin"])
     return {
         "loads": {str(size): sizes.count(size) for size in sorted(set(sizes), reverse=True)},
         "scalar_loads": sum(
-            one.num_bytes == min(matrices[name].itemsize for name in one.arguments & read) for one in loads
+            load.num_bytes == min(matrices[name].itemsize for name in load.arguments & read) for load in loads
         ),
         "barriers": max((program.barriers(loop) for loop in loops), default=None),
         **used,
@@ -87,20 +87,20 @@ def describe(launch: Launch) -> dict[str, Any]:
     }
 
 
-def worst(found: list[dict[str, Any]]) -> dict[str, Any]:
+def worst(compiled: list[dict[str, Any]]) -> dict[str, Any]:
     """One row for several compiled kernels, with the worst value in every column."""
 
-    def narrowness(one: dict[str, Any]) -> tuple[int, int]:
-        narrow = sum(count for size, count in one["loads"].items() if int(size) < VECTOR_BYTES)
-        return narrow, sum(one["loads"].values())
+    def narrowness(row: dict[str, Any]) -> tuple[int, int]:
+        narrow = sum(count for size, count in row["loads"].items() if int(size) < VECTOR_BYTES)
+        return narrow, sum(row["loads"].values())
 
     largest = ("scalar_loads", "registers", "stack_bytes", "shared_bytes")
     return {
-        "compiled": len(found),
-        "loads": max(found, key=narrowness)["loads"],
-        **{key: max(one[key] for one in found) for key in largest},
-        "ctas": min(one["ctas"] for one in found),
-        "barriers": max((one["barriers"] for one in found if one["barriers"] is not None), default=None),
+        "compiled": len(compiled),
+        "loads": max(compiled, key=narrowness)["loads"],
+        **{key: max(row[key] for row in compiled) for key in largest},
+        "ctas": min(row["ctas"] for row in compiled),
+        "barriers": max((row["barriers"] for row in compiled if row["barriers"] is not None), default=None),
     }
 
 
@@ -123,7 +123,7 @@ def write_csv(rows: list[dict[str, Any]], before: list[dict[str, Any]], path: Pa
     now, then = ({(row["kernel"], row["width"], row["function"]): row for row in table} for table in (rows, before))
     with path.open("w", newline="") as file:
         lines = csv.writer(file, lineterminator="\n")
-        lines.writerow(["kernel", "width", "function", *(name for one in FIGURES for name in (f"{one}_before", one))])
+        lines.writerow(["kernel", "width", "function", *(name for col in FIGURES for name in (f"{col}_before", col))])
         for key in {**now, **then}:
             figures = [(then.get(key), now.get(key), of) for of in FIGURES.values()]
             lines.writerow([*key, *("" if row is None else of(row) for *both, of in figures for row in both)])
@@ -142,7 +142,7 @@ def make_table(rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> str:
         new, old = _cells(now.get(key)), _cells(then.get(key))
         both = [a if a == b else f"{a} → {b}" for a, b in zip(old, new)]
         widths.setdefault((kernel, function, *(both if before else new)), []).append(width)
-    cells = [[kernel, "; ".join(found), *rest] for (kernel, *rest), found in widths.items()]
+    cells = [[kernel, "; ".join(same), *rest] for (kernel, *rest), same in widths.items()]
     return f"{format_table(['kernel', 'width', 'function', *COLUMNS], cells)}\n"
 
 

@@ -33,7 +33,7 @@ def test_tensors_say_where_they_are() -> None:
         layer = torch.nn.Linear(3, 2).to(DEVICE)
         layer(x).relu().sum().to(torch.float64).backward()
         made = (x, x[1:].t(), x.new_zeros(3), torch.zeros(2, device=DEVICE), layer.weight, layer.weight.grad)
-        assert all(one.is_cuda and one.device == DEVICE for one in made)  # type: ignore[union-attr]
+        assert all(tensor.is_cuda and tensor.device == DEVICE for tensor in made)  # type: ignore[union-attr]
         assert isinstance(layer.weight, torch.nn.Parameter) and cuda.waits == {"copy": 3}
         assert not x.cpu().is_cuda and x.cpu().tolist() == on_cpu(x).tolist()
         x[0] = 7
@@ -104,9 +104,9 @@ def trained(*overrides: str, graph: bool = False) -> tuple[list[float], FakeCuda
         replay = Replay(lambda: pytest.fail("too early")) if graph else Replay(None, "no graph")
         runner = StepRunner(job, replay)
         launched = [runner(epoch) for epoch in range(1, 4)]
-        losses = [one.results.read()[0] for one in launched]
-        for one in launched:
-            one.cost.read()
+        losses = [step.results.read()[0] for step in launched]
+        for step in launched:
+            step.cost.read()
         assert isinstance(job.graph.labels, CudaTensor)
         return losses, cuda
 

@@ -33,18 +33,18 @@ def test_a_replay_repeats_operators_on_the_memory_of_the_capture() -> None:
         for row in range(3):
             x.fill_(row)
             run()
-        found = [one.clone() for one in (total, weight.detach(), weight.grad, kept[-1])]  # type: ignore[union-attr]
-        for one in (total, weight.detach(), weight.grad):
-            one.copy_(torch.ones_like(one))  # type: ignore[union-attr, arg-type]
-        return found
+        clones = [tensor.clone() for tensor in (total, weight.detach(), weight.grad, kept[-1])]  # type: ignore[union-attr]
+        for tensor in (total, weight.detach(), weight.grad):
+            tensor.copy_(torch.ones_like(tensor))  # type: ignore[union-attr, arg-type]
+        return clones
 
     after(step)
     expected, graph, random = after(step), LaunchRecorder(), torch.get_rng_state()
     graph.capture(step)
     assert torch.equal(torch.get_rng_state(), random)
     assert total == 1 and bool((weight == 1).all()) and bool((weight.grad == 1).all())
-    for one, other in zip(after(graph.replay), expected, strict=True):
-        assert torch.equal(one, other)
+    for tensor, exact in zip(after(graph.replay), expected, strict=True):
+        assert torch.equal(tensor, exact)
     names = [launch.name for launch in graph.launches]
     assert graph.counts() == {"operator": len(names)} and "aten.mm.default" in names
     assert not {"aten.t.default", "aten.slice.Tensor", "aten.detach.default", "aten.empty_like.default"} & set(names)
@@ -125,7 +125,7 @@ def collectives(world: World) -> tuple[list[float], list[str]]:
     assert halo.tolist() == [0, 0] and x.tolist() == [world.rank + 1.0] * 2
     for _ in range(3):
         graph.replay()
-    return [float(x[0]), float(halo[1])], [f"{one.kind} {one.name}" for one in graph.launches]
+    return [float(x[0]), float(halo[1])], [f"{launch.kind} {launch.name}" for launch in graph.launches]
 
 
 @ON_CPU
@@ -133,9 +133,9 @@ def test_collectives_are_launches_that_wait_for_other_ranks_only_in_a_replay(ran
     x = [1.0, 2.0]
     for _ in range(3):
         halo, total = x[::-1], sum(x)
-        x = [total + one for one in halo]
-    for rank, (found, names) in enumerate(ranks(2)(collectives)):
-        assert found == [x[rank], halo[rank]]
+        x = [total + from_left for from_left in halo]
+    for rank, (sums, names) in enumerate(ranks(2)(collectives)):
+        assert sums == [x[rank], halo[rank]]
         transfers = [f"c10d.{name}" for name in ("send.default", "recv_.default", "allreduce_.default")]
         begun, ended = ([f"{kind}{name}" for name in transfers] for kind in ("collective ", "wait wait for "))
         assert names == [begun[0], begun[1], ended[0], ended[1], begun[2], ended[2], "operator aten.add_.Tensor"]

@@ -58,7 +58,7 @@ def name_of(path: Any) -> str:
 
 def entry_points(texts: Mapping[str, str]) -> set[str]:
     """The full names of the kernels in some modules that no other kernel calls, so that the host launches them."""
-    defined = {module: {one.name for one in kernels(text)} for module, text in texts.items()}
+    defined = {module: {kernel.name for kernel in kernels(text)} for module, text in texts.items()}
     called = set[str]()
     for module, text in texts.items():
         owners = {
@@ -74,9 +74,9 @@ def entry_points(texts: Mapping[str, str]) -> set[str]:
 
 
 def test_what_kernels_call_is_not_launched() -> None:
-    one = "@triton.jit\ndef helper(x):\n    pass\n@triton.jit\ndef _add(x):\n    helper(x)\n"
-    other = "from one import helper\n@triton.jit\ndef launched(x):\n    _add(x)\n@triton.jit\ndef _add(x):\n    pass\n"
-    assert entry_points({"one": one, "other": other}) == {"one._add", "other.launched"}
+    first = "@triton.jit\ndef helper(x):\n    pass\n@triton.jit\ndef _add(x):\n    helper(x)\n"
+    second = "from one import helper\n@triton.jit\ndef launched(x):\n    _add(x)\n@triton.jit\ndef _add(x):\n    pass\n"
+    assert entry_points({"one": first, "other": second}) == {"one._add", "other.launched"}
 
 
 @needs_triton
@@ -98,13 +98,13 @@ def test_accesses_of_what_the_host_launches(family: str) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.sample(6)
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("generation", [one for one in GENERATIONS if one != 90])
+@pytest.mark.parametrize("generation", [other for other in GENERATIONS if other != 90])
 def test_other_generations_of_gpus_have_the_same_accesses(generation: int, family: str) -> None:
     """For a third of the calls."""
     lines = launched(family, generation)
     there = {(kernel_of(line), line["shape"]) for line in lines}
     assert not [*misaligned(lines)]
-    assert {*narrow(lines)} == {one for one in narrow(launched(family, 90)) if (one[0], one[2]) in there}
+    assert {*narrow(lines)} == {access for access in narrow(launched(family, 90)) if (access[0], access[2]) in there}
     much = spilled(line for line in lines if line["stack_bytes"] > FEW_BYTES)
     assert much == SPILLED_MUCH.get((generation, family), set())
 

@@ -55,12 +55,12 @@ $L__BB0_5:
 
 def test_loads_loops_and_barriers() -> None:
     program = Program(PTX, {0: "index", 1: "x", 3: "out"})
-    found = [(*one.arguments, one.num_bytes, one.is_load) for one in program.accesses]
+    accesses = [(*access.arguments, access.num_bytes, access.is_load) for access in program.accesses]
     loads = [("index", 4, True), ("index", 4, True), ("x", 16, True), ("x", 8, True)]
-    assert found == [*loads, ("out", 8, False)]
+    assert accesses == [*loads, ("out", 8, False)]
     assert len(program.loops) == 2
     (inner,) = program.innermost({"x"})
-    assert [one.num_bytes for one in program.accesses if one.place in inner] == [16, 8]
+    assert [access.num_bytes for access in program.accesses if access.place in inner] == [16, 8]
     assert program.barriers(inner) == 2
     (outer,) = program.innermost({"index"})
     assert set(inner) < set(outer) and program.barriers(outer) == 3

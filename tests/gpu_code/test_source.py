@@ -13,16 +13,16 @@ from tests.gpu_code.source import ROOT, kernels
 def text_defaults(kernel: ast.FunctionDef) -> list[str]:
     """The defaults of the parameters that are texts."""
     defaults = [*kernel.args.defaults, *filter(None, kernel.args.kw_defaults)]
-    return [one.value for one in defaults if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    return [node.value for node in defaults if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 
 def test_no_default_of_a_kernel_is_a_text() -> None:
     """Triton 3.4 to 3.6 cannot compile a call that leaves a constexpr parameter at its default, if that is a text:
     "'str' object has no attribute 'type'". Triton 3.7, with which most tests run, can."""
     texts = {path: path.read_text() for path in sorted(ROOT.rglob("*.py"))}
-    found = {path: [*kernels(text)] for path, text in texts.items() if "triton.jit" in text}
-    assert sum(map(len, found.values())) > 50, "the kernels are not found"
-    wrong = [(path.name, one.name) for path, functions in found.items() for one in functions if text_defaults(one)]
+    files = {path: [*kernels(text)] for path, text in texts.items() if "triton.jit" in text}
+    assert sum(map(len, files.values())) > 50, "the kernels are not found"
+    wrong = [(path.name, node.name) for path, functions in files.items() for node in functions if text_defaults(node)]
     assert not wrong
 
 

@@ -26,12 +26,12 @@ MOST_WAITS = {
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.sample(8)
 def test_the_page_has_the_counts_of_now(ranks, case: str, num_ranks: int) -> None:
-    found: dict[str, Counts] = ranks(num_ranks)(counts_of, case)[0]
-    for part, counts in found.items():
+    counts_of_parts: dict[str, Counts] = ranks(num_ranks)(counts_of, case)[0]
+    for part, counts in counts_of_parts.items():
         assert sum(counts.waits.values()) <= MOST_WAITS.get(f"{case} {part}", 100), counts
         assert counts.kernels > 0 and (counts.collectives > 0) == (num_ranks > 1)
     listed = {key: [cell.rpartition(" → ")[2] for cell in row] for key, row in rows_on(PAGE.read_text()).items()}
-    for row in rows_of(case, num_ranks, found):
+    for row in rows_of(case, num_ranks, counts_of_parts):
         assert listed[tuple(row[:3])] == row[3:], "run: python -m tests.gpu_code.step_table docs/results/gpu.md"
 
 

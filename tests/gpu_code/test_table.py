@@ -42,8 +42,8 @@ def test_the_published_figures_are_those_of_now(compiled: list[dict[str, Any]]) 
         published = {(line["kernel"], line["width"], line["function"]): line for line in csv.DictReader(file)}
     for row in compiled:
         line = published[row["kernel"], row["width"], row["function"]]
-        found = {size: int(line[f"loads_of_{size}_bytes"]) for size in ("16", "8", "fewer")}
-        assert found == {"16": row["loads"].get("16", 0), "8": row["loads"].get("8", 0), "fewer": 0}, (
+        figures = {size: int(line[f"loads_of_{size}_bytes"]) for size in ("16", "8", "fewer")}
+        assert figures == {"16": row["loads"].get("16", 0), "8": row["loads"].get("8", 0), "fewer": 0}, (
             "run: python -m tests.gpu_code.table --before docs/results/gpu/compiled_before.json"
             " --csv docs/results/gpu/compiled.csv"
         )

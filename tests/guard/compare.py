@@ -18,43 +18,43 @@ _PEAK = "peak_tensor_bytes"
 """The field that changes by some bytes from run to run."""
 
 
-def differences(recorded: Any, found: Any, exact: bool, where: str = "") -> list[str]:
-    """One line for each place at which ``found`` differs from ``recorded``; empty: nowhere.
+def differences(recorded: Any, now: Any, exact: bool, where: str = "") -> list[str]:
+    """One line for each place at which ``now`` differs from ``recorded``; empty: nowhere.
 
     Args:
         exact: compare floats to the bit. Otherwise by ``RELATIVE``, and no sums of bits.
     """
-    if where.endswith("/measured") and _are_names(recorded) and _are_names(found):
-        recorded, found = dict.fromkeys(recorded), dict.fromkeys(found)
-    if isinstance(recorded, dict) and isinstance(found, dict):
-        lines = [f"{where}: {key} is gone" for key in recorded if key not in found]
-        lines += [f"{where}: {key} is new" for key in found if key not in recorded]
-        common = [key for key in recorded if key in found]
+    if where.endswith("/measured") and _are_names(recorded) and _are_names(now):
+        recorded, now = dict.fromkeys(recorded), dict.fromkeys(now)
+    if isinstance(recorded, dict) and isinstance(now, dict):
+        lines = [f"{where}: {key} is gone" for key in recorded if key not in now]
+        lines += [f"{where}: {key} is new" for key in now if key not in recorded]
+        common = [key for key in recorded if key in now]
         return lines + [
-            line for key in common for line in differences(recorded[key], found[key], exact, f"{where}/{key}")
+            line for key in common for line in differences(recorded[key], now[key], exact, f"{where}/{key}")
         ]
-    if isinstance(recorded, list) and isinstance(found, list):
-        if len(recorded) != len(found):
-            return [f"{where}: {len(recorded)} -> {len(found)} items"]
-        pairs = enumerate(zip(recorded, found, strict=True))
+    if isinstance(recorded, list) and isinstance(now, list):
+        if len(recorded) != len(now):
+            return [f"{where}: {len(recorded)} -> {len(now)} items"]
+        pairs = enumerate(zip(recorded, now, strict=True))
         return [line for number, (a, b) in pairs for line in differences(a, b, exact, f"{where}/{number}")]
-    if recorded == found and type(recorded) is type(found):
+    if recorded == now and type(recorded) is type(now):
         return []
-    if _PEAK in where and isinstance(found, int) and math.isclose(recorded, found, rel_tol=0.01, abs_tol=500):
+    if _PEAK in where and isinstance(now, int) and math.isclose(recorded, now, rel_tol=0.01, abs_tol=500):
         return []
     if not exact and any(f"/{name}" in where for name in _FOLLOW_METRICS):
         return []
-    if not exact and ((isinstance(recorded, str) and recorded.startswith(BITS)) or _close(recorded, found, where)):
+    if not exact and ((isinstance(recorded, str) and recorded.startswith(BITS)) or _close(recorded, now, where)):
         return []
-    return [f"{where}: {_shown(recorded)} -> {_shown(found)}"]
+    return [f"{where}: {_shown(recorded)} -> {_shown(now)}"]
 
 
 def _are_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
-def _close(recorded: Any, found: Any, where: str) -> bool:
-    a, b = _number(recorded), _number(found)
+def _close(recorded: Any, now: Any, where: str) -> bool:
+    a, b = _number(recorded), _number(now)
     if a is None or b is None:
         return False
     key = where.rpartition("/")[2]

@@ -79,8 +79,8 @@ def _outline(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return array_facts(value.detach().numpy())[:2]
     if isinstance(value, dict):
-        return {str(key): _outline(one) for key, one in value.items()}
-    return [_outline(one) for one in value] if isinstance(value, list | tuple) else hexed(value)
+        return {str(key): _outline(part) for key, part in value.items()}
+    return [_outline(part) for part in value] if isinstance(value, list | tuple) else hexed(value)
 
 
 def array_facts(array: np.ndarray) -> list[str]:
@@ -101,7 +101,7 @@ def kept(values: dict[str, Any], dry: bool = False) -> dict[str, Any]:
     for key, value in values.items():
         if _MEASURED.search(key) or (dry and (_UNDEFINED_IN_DRY_RUNS.search(key) or key == "metrics")):
             within = isinstance(value, dict) and key not in ("versions", "hardware")
-            measured += [f"{key}/{one}" for one in value] if within else [key]
+            measured += [f"{key}/{name}" for name in value] if within else [key]
         elif isinstance(value, dict):
             result[key] = kept(value, dry)
         else:
@@ -113,17 +113,17 @@ def columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """By field of the ``rows``, its values; one value where all rows have the same. A field may lie in another."""
     flat = [dict(_flat(row)) for row in rows]
     names = dict.fromkeys(name for row in flat for name in row)
-    found = {name: [row.get(name, "absent") for row in flat] for name in names}
-    same = {name: all(value == values[0] for value in values) for name, values in found.items()}
-    return {"count": len(rows), **{name: values[0] if same[name] else values for name, values in found.items()}}
+    lists = {name: [row.get(name, "absent") for row in flat] for name in names}
+    same = {name: all(value == values[0] for value in values) for name, values in lists.items()}
+    return {"count": len(rows), **{name: values[0] if same[name] else values for name, values in lists.items()}}
 
 
 def _flat(value: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for key, one in value.items():
-        if isinstance(one, dict):
-            yield from _flat(one, f"{before}{key}/")
+    for key, part in value.items():
+        if isinstance(part, dict):
+            yield from _flat(part, f"{before}{key}/")
         else:
-            yield f"{before}{key}", one
+            yield f"{before}{key}", part
 
 
 def hexed(value: Any) -> Any:
@@ -131,5 +131,5 @@ def hexed(value: Any) -> Any:
     if isinstance(value, float):
         return value.hex()
     if isinstance(value, dict):
-        return {key: hexed(one) for key, one in value.items()}
-    return [hexed(one) for one in value] if isinstance(value, list) else value
+        return {key: hexed(part) for key, part in value.items()}
+    return [hexed(part) for part in value] if isinstance(value, list) else value

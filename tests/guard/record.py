@@ -35,9 +35,9 @@ def text_of(value: Any, indent: str = "") -> str:
         return line
     deeper = indent + " "
     if isinstance(value, dict):
-        parts = [f"{deeper}{json.dumps(key)}: {text_of(one, deeper)}" for key, one in value.items()]
+        parts = [f"{deeper}{json.dumps(key)}: {text_of(part, deeper)}" for key, part in value.items()]
         return "{\n" + ",\n".join(parts) + f"\n{indent}}}"
-    return "[\n" + ",\n".join(deeper + text_of(one, deeper) for one in value) + f"\n{indent}]"
+    return "[\n" + ",\n".join(deeper + text_of(part, deeper) for part in value) + f"\n{indent}]"
 
 
 def write_fixtures() -> None:

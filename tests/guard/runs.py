@@ -47,11 +47,11 @@ def run_case(name: str, folder: Path, environ: dict[str, str] | None = None) -> 
     shutil.copy(Path(__file__).parent / "machine.yaml", folder)
     if name == "before":
         shutil.copytree(BEFORE / "cache", folder / "cache")
-    found = {command.out: run(command, folder, environ) for command in CASES[name]}
+    left = {command.out: run(command, folder, environ) for command in CASES[name]}
     if name == "before":
         cache = folder / "cache"
-        found["cache"] = {"files": sorted(str(file.relative_to(cache)) for file in cache.glob("*/*"))}
-    return found
+        left["cache"] = {"files": sorted(str(file.relative_to(cache)) for file in cache.glob("*/*"))}
+    return left
 
 
 def run(command: Command, folder: Path, environ: dict[str, str] | None = None) -> dict[str, Any]:

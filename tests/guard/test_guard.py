@@ -21,6 +21,6 @@ _FILE = json.loads(Path(os.environ.get("FULLGNN_GUARD", RECORDED)).read_text())
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", CASES)
 def test_a_case_is_what_it_was(name: str, tmp_path: Path) -> None:
-    found = json.loads(json.dumps(run_case(name, tmp_path)))
-    lines = differences(_FILE["cases"][name], found, exact=_FILE["signature"] == signature())
+    now = json.loads(json.dumps(run_case(name, tmp_path)))
+    lines = differences(_FILE["cases"][name], now, exact=_FILE["signature"] == signature())
     assert not lines, "\n".join(lines[:40])

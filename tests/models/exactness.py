@@ -86,12 +86,12 @@ def step(model: torch.nn.Module, graph: ShardedGraph, scheme: Any) -> dict[str, 
     loss = multi_class(graph).loss(loss_logits(model, graph), graph.train_labels)
     loss.backward()
     scheme.sum_over_rows(gradients.flat)
-    found = {"loss": scheme.sum_over_rows(loss.detach().clone()).cpu().numpy()}
-    found |= {name: parameter.grad.cpu().numpy() for name, parameter in model.named_parameters()}
+    arrays = {"loss": scheme.sum_over_rows(loss.detach().clone()).cpu().numpy()}
+    arrays |= {name: parameter.grad.cpu().numpy() for name, parameter in model.named_parameters()}
     with torch.no_grad():
         logits = {"logits": all_logits(model, graph), "evaluation": all_logits(model.eval(), graph)}
     gathered = {name: scheme.gather(rows) for name, rows in logits.items()}
-    return found | {name: rows.numpy() for name, rows in gathered.items() if rows is not None}
+    return arrays | {name: rows.numpy() for name, rows in gathered.items() if rows is not None}
 
 
 def epochs(model: torch.nn.Module, graph: ShardedGraph, scheme: Any, cfg: Config) -> dict[str, np.ndarray]:
@@ -100,8 +100,8 @@ def epochs(model: torch.nn.Module, graph: ShardedGraph, scheme: Any, cfg: Config
     run = Run(cfg, alone, Meter(torch.device("cpu")), alone, model, multi_class(graph), cfg.optimizations, alone)
     run.scheme, run.graph = scheme, graph
     trained = fit(StepRunner(run))
-    found = {"losses": np.array([record.loss for record in trained.epochs])}
-    return found | {name: parameter.detach().cpu().numpy() for name, parameter in model.named_parameters()}
+    arrays = {"losses": np.array([record.loss for record in trained.epochs])}
+    return arrays | {name: parameter.detach().cpu().numpy() for name, parameter in model.named_parameters()}
 
 
 def distributed(world: World, cfg: Config, kind: str, trains: bool) -> dict[str, np.ndarray]:
@@ -114,8 +114,8 @@ def expected(cfg: Config, kind: str, trains: bool) -> dict[str, np.ndarray]:
     return epochs(model, graph, OneProcess(), cfg) if trains else step(model, graph, OneProcess())
 
 
-def compare(found: list[dict[str, np.ndarray]], exact: dict[str, np.ndarray], tolerance: float, case: Any) -> None:
-    assert found[0].keys() == exact.keys()
-    for rank in found:
+def compare(of_ranks: list[dict[str, np.ndarray]], exact: dict[str, np.ndarray], tolerance: float, case: Any) -> None:
+    assert of_ranks[0].keys() == exact.keys()
+    for rank in of_ranks:
         for name, array in rank.items():
             np.testing.assert_allclose(array, exact[name], rtol=tolerance, atol=tolerance, err_msg=f"{case} {name}")

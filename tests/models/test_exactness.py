@@ -77,8 +77,8 @@ def test_attention_to_neighbours_on_several_replicas_with_large_logits(
     if world_size > 1:
         adj, half = dense_graph("symmetric").adj, 14  # the first half of the nodes is the first part, or more than it
         assert (adj[:, :half].any(1) & adj[:, half:].any(1)).sum() > 20
-    found = ranks(world_size)(sharp_step, cfg, "symmetric")
-    compare(found, step(model, graph, OneProcess()), 1e-9, split)
+    of_ranks = ranks(world_size)(sharp_step, cfg, "symmetric")
+    compare(of_ranks, step(model, graph, OneProcess()), 1e-9, split)
 
 
 def halo_kept(world: World, cfg: Config) -> dict[str, Any]:
@@ -132,8 +132,8 @@ def test_a_step_equals_the_dense_block(
         cfg = case(model, scheme, replication, *overrides)
         turn = 1 + 2 * number + MODELS.index(model) % 2
         for kind in KINDS if every_case else KINDS[turn : turn + 1]:
-            found = ranks(world_size)(distributed, cfg, kind, False)
-            compare(found, expected(cfg, kind, False), 1e-10, (kind, overrides))
+            of_ranks = ranks(world_size)(distributed, cfg, kind, False)
+            compare(of_ranks, expected(cfg, kind, False), 1e-10, (kind, overrides))
 
 
 OPTIONS = [
@@ -172,12 +172,12 @@ def test_options_of_models_equal_the_dense_block(
             continue
         split = f"scheme.split_rows={'true' if number // 2 % 2 else 'false'}"
         cfg, kind = case(model, scheme, replication, *overrides, split), KINDS[1 + number // 4 % 2]
-        found, exact = ranks(world_size)(distributed, cfg, kind, False), expected(cfg, kind, False)
+        of_ranks, exact = ranks(world_size)(distributed, cfg, kind, False), expected(cfg, kind, False)
         for name in ("embedding.weight",):  # its rows lie on several ranks
             exact.pop(name, None)
-            for rank in found:
+            for rank in of_ranks:
                 rank.pop(name, None)
-        compare(found, exact, 1e-10, (model, overrides))
+        compare(of_ranks, exact, 1e-10, (model, overrides))
 
 
 def bytes_of_epochs(world: World, cfg: Config) -> dict[str, Any]:
@@ -202,5 +202,5 @@ def test_an_epoch_of_sgc_reads_no_edge(ranks, scheme: str, world_size: int, repl
 def test_twenty_epochs_equal_the_dense_block(ranks, model: str, scheme: str, world_size: int, replication: int) -> None:
     for kind in ("symmetric", "directed"):
         cfg = case(model, scheme, replication)
-        found = ranks(world_size)(distributed, cfg, kind, True)
-        compare(found, expected(cfg, kind, True), 1e-8, kind)
+        of_ranks = ranks(world_size)(distributed, cfg, kind, True)
+        compare(of_ranks, expected(cfg, kind, True), 1e-8, kind)

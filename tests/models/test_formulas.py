@@ -81,7 +81,7 @@ def gatv2(f: Formula) -> Tensor:
     h = f.x
     for number, layer in enumerate(f.model.layers):
         conv, h = layer.conv, f.drop(functional.elu(h) if number else h, number)
-        rows, targets = (dense(one, h).unflatten(1, (conv.heads, -1)) for one in (conv.source, conv.target))
+        rows, targets = (dense(linear, h).unflatten(1, (conv.heads, -1)) for linear in (conv.source, conv.target))
         logits = (functional.leaky_relu(rows + targets[:, None], 0.2) * conv.att_vector).sum(3)
         h = attention(f, number, logits, rows)
     return h
@@ -211,10 +211,10 @@ def test_a_model_is_its_formula(name: str, rate: float, kind: str) -> None:
     def outcome(output: Tensor) -> list[Tensor]:
         return [output.detach(), *torch.autograd.grad((output * factor).sum(), list(model.parameters()))]
 
-    found = outcome(model(x, [block] * contract_of(model).num_blocks))
+    tensors = outcome(model(x, [block] * contract_of(model).num_blocks))
     expected = outcome(formula(Formula(graph.adj, x, model, rate)))
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+    for tensor, other in zip(tensors, expected, strict=True):
+        torch.testing.assert_close(tensor, other, rtol=1e-10, atol=1e-10)
 
 
 OPTIONS: list[dict[str, Any]] = [
@@ -250,12 +250,12 @@ def test_the_options_of_a_layered_model_are_their_formulas(options: dict[str, An
         joins["max"] = lambda: torch.maximum(torch.maximum(*results[:2]), results[2])
         h = dense(model.joined, joins[join]())
     factor = torch.randn(len(x), NUM_CLASSES, generator=torch.Generator().manual_seed(2))
-    found = model(x, [block] * 3)
-    torch.testing.assert_close(found, h)
+    out = model(x, [block] * 3)
+    torch.testing.assert_close(out, h)
     parameters = list(model.parameters())
-    gradients = zip(*(torch.autograd.grad((output * factor).sum(), parameters) for output in (found, h)))
-    for one, other in gradients:
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+    gradients = zip(*(torch.autograd.grad((output * factor).sum(), parameters) for output in (out, h)))
+    for gradient, other in gradients:
+        torch.testing.assert_close(gradient, other, rtol=1e-9, atol=1e-9)
 
 
 def test_a_batch_norm_is_torchs_in_training_and_in_evaluation() -> None:

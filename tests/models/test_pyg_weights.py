@@ -89,9 +89,9 @@ def outcomes(ours: Any, theirs: Any, kind: str = "symmetric") -> tuple[dict[str,
     for parameter in ours.parameters():
         parameter.data = parameter.grad  # so that ``to_pyg`` names the gradients
     gradients = to_pyg(ours)
-    found = {name: gradients[name] for name, _ in theirs.named_parameters()}
+    of_parameters = {name: gradients[name] for name, _ in theirs.named_parameters()}
     expected = {name: parameter.grad for name, parameter in theirs.named_parameters()}
-    return found | {"output": of_ours}, expected | {"output": of_theirs}
+    return of_parameters | {"output": of_ours}, expected | {"output": of_theirs}
 
 
 @pytest.mark.sample(6)
@@ -103,9 +103,9 @@ def test_both_compute_the_same_with_weights_of_pyg(name: str) -> None:
         for parameter in theirs.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=generator()) / 3)
     from_pyg(ours, theirs.state_dict())
-    found, expected = outcomes(ours, theirs)
+    computed, expected = outcomes(ours, theirs)
     for key, value in expected.items():
-        torch.testing.assert_close(found[key], value, rtol=1e-9, atol=1e-9, msg=key)
+        torch.testing.assert_close(computed[key], value, rtol=1e-9, atol=1e-9, msg=key)
 
 
 @pytest.mark.parametrize("name", [*LAYERS, *MODELS])
@@ -130,8 +130,8 @@ def test_lightgcn_is_pygs_on_rows_in_another_order() -> None:
     adj = torch.from_numpy(graph.adj) * (1 - torch.eye(29))
     block = block_of(adj[order][:, order].numpy(), block_request(ours, config().optimizations))
     target, source = adj.nonzero().T
-    found = ours(torch.zeros(29, 0), [block] * 2)
-    torch.testing.assert_close(found, theirs.get_embedding(torch.stack([source, target]))[order], rtol=1e-6, atol=1e-9)
+    out = ours(torch.zeros(29, 0), [block] * 2)
+    torch.testing.assert_close(out, theirs.get_embedding(torch.stack([source, target]))[order], rtol=1e-6, atol=1e-9)
     torch.testing.assert_close(to_pyg(ours)["embedding.weight"], theirs.embedding.weight.detach())
     theirs.load_state_dict(to_pyg(ours))
     with pytest.raises(DataError, match="^alpha of PyG is .* a mean of layers"):

@@ -57,14 +57,14 @@ def sparse_step(world: World, cfg: Config) -> dict:
     return step(job.model, job.graph, scheme) | {"is_sparse": np.array(is_sparse)}
 
 
-def check(found: list[dict], cfg: Config, is_sparse: bool, of: object) -> None:
+def check(of_ranks: list[dict], cfg: Config, is_sparse: bool, of: object) -> None:
     model, graph = in_one_process(cfg, "words")
     exact = step(model, graph, OneProcess())
     exact.pop("embedding.weight", None)  # its rows lie on several ranks
-    for rank in found:
+    for rank in of_ranks:
         assert rank.pop("is_sparse") == is_sparse, of
         rank.pop("embedding.weight", None)
-    compare(found, exact, 1e-12, of)
+    compare(of_ranks, exact, 1e-12, of)
 
 
 @pytest.mark.sample(13)
@@ -133,8 +133,8 @@ def test_products_and_gradients_are_those_of_the_dense_matrix(shape: tuple[int, 
                 z = z.relu() * (1 if activation.dropout is None else kept)
             torch.testing.assert_close(y, z)
             gradient = torch.randn_like(z)
-            found, wanted = (torch.autograd.grad(one, (weight, bias), gradient) for one in (y, z))
-            torch.testing.assert_close(found, wanted)
+            gradients, wanted = (torch.autograd.grad(product, (weight, bias), gradient) for product in (y, z))
+            torch.testing.assert_close(gradients, wanted)
 
 
 def on_gpu_code(world: World, shape: tuple[int, int], share: float) -> None:
@@ -152,8 +152,8 @@ def on_gpu_code(world: World, shape: tuple[int, int], share: float) -> None:
             y, z = linear(x.dropout(mask), weight, None, IDENTITY), dropped @ weight
             torch.testing.assert_close(y, z)
             gradient = torch.ones_like(z)
-            found, wanted = (torch.autograd.grad(one, weight, gradient) for one in (y, z))
-            torch.testing.assert_close(found, wanted)
+            gradients, wanted = (torch.autograd.grad(product, weight, gradient) for product in (y, z))
+            torch.testing.assert_close(gradients, wanted)
     finally:
         gpu.INTERPRETED = before
 

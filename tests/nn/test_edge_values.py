@@ -43,7 +43,7 @@ class Layer(torch.nn.Module):
         source = EdgeValues.of_sources(block, self.edge_set, x @ self.source)
         target = EdgeValues.of_targets(block, self.edge_set, x @ self.target)
         gates = source.map(self.gates, target)
-        weights = source.map(lambda one, other: 30 * (one - other), target).softmax()
+        weights = source.map(lambda of_source, of_target: 30 * (of_source - of_target), target).softmax()
         attended = weights.map(torch.mul, gates).spmm(x @ self.rows)
         return torch.cat([attended, gates.reduce(self.aggregation)], dim=1)
 
@@ -68,21 +68,21 @@ def weighed(y: Tensor, ids: Tensor) -> Tensor:
 
 def computed(world: World, cfg: Config, kind: str, cases: list[tuple[bool, str]]) -> list[dict[str, Any]]:
     """Results and gradients of a layer over all rows, and over the rows with loss."""
-    found = []
+    results = []
     for case in cases:
         layer = Layer(*case)
         for block in blocks(world, cfg, kind, layer).values():
             x = features(len(dense_graph(kind).adj), False)[block.source_id].requires_grad_()
             y = layer(x, block)
             gradients = torch.autograd.grad(weighed(y, block.own_id), [x, *layer.parameters()])
-            found.append({"ids": block.own_id, "sources": block.source_id, "y": y.detach(), "gradients": gradients})
-    return found
+            results.append({"ids": block.own_id, "sources": block.source_id, "y": y.detach(), "gradients": gradients})
+    return results
 
 
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.sample(6)
 def test_values_and_all_gradients_are_exact(ranks, world_size: int, replication: int, every_case: bool) -> None:
-    cases = [(loops, one) for loops in (False, True) for one in AGGREGATIONS]
+    cases = [(loops, aggregation) for loops in (False, True) for aggregation in AGGREGATIONS]
     cases = cases if every_case else cases[world_size % 2 :: 2]
     options = ["runtime.dtype=float64", "reorder=rcm", "reorder.cluster_size=3"]
     cfg = config(*layout_overrides(replication), *options)
@@ -98,13 +98,13 @@ def test_values_and_all_gradients_are_exact(ranks, world_size: int, replication:
                 layer, x = Layer(*case), features(len(adj), False).requires_grad_()
                 exact, kept = layer.dense(x, adj), torch.from_numpy(np.flatnonzero(rows))
                 of_x, *of_parameters = torch.autograd.grad(weighed(exact[kept], kept), [x, *layer.parameters()])
-                found = [rank[2 * number + position] for rank in outcomes]
-                for rank in found:
+                of_ranks = [rank[2 * number + position] for rank in outcomes]
+                for rank in of_ranks:
                     torch.testing.assert_close(rank["y"], exact.detach()[rank["ids"]], rtol=1e-11, atol=1e-11)
                     torch.testing.assert_close(rank["gradients"][0], of_x[rank["sources"]], rtol=1e-10, atol=1e-10)
-                for place, one in enumerate(of_parameters, 1):
-                    total = sum(rank["gradients"][place] for rank in found)
-                    torch.testing.assert_close(total, one, rtol=1e-10, atol=1e-10)
+                for place, gradient in enumerate(of_parameters, 1):
+                    total = sum(rank["gradients"][place] for rank in of_ranks)
+                    torch.testing.assert_close(total, gradient, rtol=1e-10, atol=1e-10)
 
 
 def refused(world: World, cfg: Config) -> str:

@@ -32,7 +32,7 @@ def weighed(y: Tensor, ids: Tensor) -> Tensor:
 
 def dense(conv: GATv2Conv, x: Tensor, adj: np.ndarray) -> Tensor:
     there = torch.from_numpy(adj != 0)[:, :, None]
-    source, target = ((x @ one.weight + one.bias).unflatten(1, (3, 2)) for one in (conv.source, conv.target))
+    source, target = ((x @ linear.weight + linear.bias).unflatten(1, (3, 2)) for linear in (conv.source, conv.target))
     ends = source[None] + target[:, None]  # (n, n, 3, 2), rows are targets
     logits = (torch.where(ends > 0, ends, 0.2 * ends) * conv.att_vector).sum(3)
     assert conv.att_vector.abs().max() < 50 or (logits.max() > 80 and logits.min() < -80)
@@ -44,13 +44,13 @@ def dense(conv: GATv2Conv, x: Tensor, adj: np.ndarray) -> Tensor:
 
 def computed(world: World, cfg: Config, case: tuple[str, bool, bool, float]) -> list[dict[str, Any]]:
     """Results and gradients of a layer over all rows, and over the rows with loss."""
-    conv, found = layer(*case[1:]), []
+    conv, results = layer(*case[1:]), []
     for block in blocks(world, cfg, case[0], conv).values():
         x = features(len(dense_graph(case[0]).adj), False)[block.source_id].requires_grad_()
         y = conv(x, block)
         gradients = torch.autograd.grad(weighed(y, block.own_id), [x, *conv.parameters()])
-        found.append({"ids": block.own_id, "sources": block.source_id, "y": y.detach(), "gradients": gradients})
-    return found
+        results.append({"ids": block.own_id, "sources": block.source_id, "y": y.detach(), "gradients": gradients})
+    return results
 
 
 @pytest.mark.sample(6)
@@ -69,13 +69,13 @@ def test_the_layer_and_all_gradients_are_exact(ranks, world_size: int, replicati
             x, kept = features(len(adj), False).requires_grad_(), torch.from_numpy(np.flatnonzero(rows))
             exact = dense(conv, x, adj)
             of_x, *of_parameters = torch.autograd.grad(weighed(exact[kept], kept), [x, *conv.parameters()])
-            found = [rank[number] for rank in outcomes]
-            sums = [torch.zeros_like(one) for one in of_parameters]
-            for place, rank in enumerate(found):
+            of_ranks = [rank[number] for rank in outcomes]
+            sums = [torch.zeros_like(gradient) for gradient in of_parameters]
+            for place, rank in enumerate(of_ranks):
                 torch.testing.assert_close(rank["y"], exact.detach()[rank["ids"]], rtol=1e-10, atol=1e-10)
                 torch.testing.assert_close(rank["gradients"][0], of_x[rank["sources"]], rtol=1e-9, atol=1e-9)
                 if split == "true" or place % replication == 0:  # replicas with the same rows count once
-                    for total, one in zip(sums, rank["gradients"][1:], strict=True):
-                        total += one
-            for total, one in zip(sums, of_parameters):
-                torch.testing.assert_close(total, one, rtol=1e-9, atol=1e-9)
+                    for total, gradient in zip(sums, rank["gradients"][1:], strict=True):
+                        total += gradient
+            for total, gradient in zip(sums, of_parameters):
+                torch.testing.assert_close(total, gradient, rtol=1e-9, atol=1e-9)

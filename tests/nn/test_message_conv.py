@@ -59,7 +59,7 @@ def dense(conv: MessageConv, x: Tensor, adj: np.ndarray, values: Tensor | None) 
 def convolved(world: World, cfg: Config, kind: str, cases: list[tuple[str, bool, bool]]) -> list[dict[str, Any]]:
     """Results and gradients of a layer, for (aggregation, self-loops, whole numbers), over all rows and loss rows."""
     before, message_conv.CHUNK_EDGES = message_conv.CHUNK_EDGES, 7  # a few chunks in each stage
-    found = []
+    facts = []
     try:
         for aggregation, self_loops, whole in cases:
             conv = Gated(aggregation, self_loops)
@@ -68,10 +68,10 @@ def convolved(world: World, cfg: Config, kind: str, cases: list[tuple[str, bool,
                 y = conv(x, block)
                 weigh = (block.own_id[:, None] + torch.arange(4) - 9) / 8
                 gradients = torch.autograd.grad((y * weigh).sum(), [x, *conv.parameters()])
-                found.append({"ids": block.own_id, "sources": block.source_id, "y": y.detach(), "gradients": gradients})
+                facts.append({"ids": block.own_id, "sources": block.source_id, "y": y.detach(), "gradients": gradients})
     finally:
         message_conv.CHUNK_EDGES = before
-    return found
+    return facts
 
 
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
@@ -101,16 +101,16 @@ def test_messages_and_all_gradients_are_exact(
                 weigh = (torch.arange(len(adj))[:, None] + torch.arange(4) - 9) / 8
                 kept = torch.from_numpy(rows)[:, None]
                 of_x, *of_parameters = torch.autograd.grad((exact * weigh * kept).sum(), [x, *conv.parameters()])
-                found = [rank[2 * number + position] for rank in outcomes]
-                sums = [torch.zeros_like(one) for one in of_parameters]
-                for place, rank in enumerate(found):
+                of_ranks = [rank[2 * number + position] for rank in outcomes]
+                sums = [torch.zeros_like(gradient) for gradient in of_parameters]
+                for place, rank in enumerate(of_ranks):
                     torch.testing.assert_close(rank["y"], exact.detach()[rank["ids"]], rtol=1e-12, atol=1e-12)
                     torch.testing.assert_close(rank["gradients"][0], of_x[rank["sources"]], rtol=1e-11, atol=1e-11)
                     if split == "true" or place % replication == 0:  # replicas with the same rows count once
-                        for total, one in zip(sums, rank["gradients"][1:]):
-                            total += one
-                for total, one in zip(sums, of_parameters):
-                    torch.testing.assert_close(total, one, rtol=1e-11, atol=1e-11)
+                        for total, gradient in zip(sums, rank["gradients"][1:]):
+                            total += gradient
+                for total, gradient in zip(sums, of_parameters):
+                    torch.testing.assert_close(total, gradient, rtol=1e-11, atol=1e-11)
 
 
 def with_values(world: World, cfg: Config) -> list[dict[str, Any]]:
@@ -145,8 +145,8 @@ def test_values_of_edges_have_gradients(ranks, world_size: int, replication: int
     for (rank,) in ranks(world_size)(with_values, cfg):
         torch.testing.assert_close(rank["y"], exact.detach()[rank["ids"]], rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(rank["of_x"], of_x[rank["ids"]], rtol=1e-11, atol=1e-11)
-        for (targets, sources), found in zip(rank["ends"], rank["of_values"], strict=True):
-            torch.testing.assert_close(found, of_values[targets, sources], rtol=1e-11, atol=1e-11)
+        for (targets, sources), gradient in zip(rank["ends"], rank["of_values"], strict=True):
+            torch.testing.assert_close(gradient, of_values[targets, sources], rtol=1e-11, atol=1e-11)
 
 
 def refused(world: World, cfg: Config) -> str:

@@ -39,14 +39,14 @@ def dense(conv: SAGEConv, x: Tensor, adj: np.ndarray) -> Tensor:
 
 def computed(world: World, cfg: Config, kind: str) -> list[dict[str, Any]]:
     """Results and gradients for features that differ and that tie, over all rows and over the rows with loss."""
-    conv, found = layer(), []
+    conv, results = layer(), []
     for block in blocks(world, cfg, kind, conv).values():
         for ties in (False, True):
             x = features(len(dense_graph(kind).adj), ties)[block.source_id].requires_grad_()
             y = conv(x, block)
             gradients = torch.autograd.grad(weighed(y, block.own_id), [x, *conv.parameters()])
-            found.append({"ids": block.own_id, "sources": block.source_id, "y": y.detach(), "gradients": gradients})
-    return found
+            results.append({"ids": block.own_id, "sources": block.source_id, "y": y.detach(), "gradients": gradients})
+    return results
 
 
 @pytest.mark.sample(3)
@@ -65,16 +65,16 @@ def test_the_maximum_and_all_gradients_are_exact(
             x = features(len(graph.adj), ties).requires_grad_()
             exact = dense(conv, x, graph.adj)
             of_x, *of_parameters = torch.autograd.grad(weighed(exact[rows], rows), [x, *conv.parameters()])
-            found = [rank[number] for rank in outcomes]
-            sums = [torch.zeros_like(one) for one in of_parameters]
-            for place, rank in enumerate(found):
+            of_ranks = [rank[number] for rank in outcomes]
+            sums = [torch.zeros_like(gradient) for gradient in of_parameters]
+            for place, rank in enumerate(of_ranks):
                 torch.testing.assert_close(rank["y"], exact.detach()[rank["ids"]], rtol=1e-12, atol=1e-12)
                 torch.testing.assert_close(rank["gradients"][0], of_x[rank["sources"]], rtol=1e-11, atol=1e-11)
                 if split == "true" or place % replication == 0:  # replicas with the same rows count once
-                    for total, one in zip(sums, rank["gradients"][1:], strict=True):
-                        total += one
-            for total, one in zip(sums, of_parameters):
-                torch.testing.assert_close(total, one, rtol=1e-11, atol=1e-11)
+                    for total, gradient in zip(sums, rank["gradients"][1:], strict=True):
+                        total += gradient
+            for total, gradient in zip(sums, of_parameters):
+                torch.testing.assert_close(total, gradient, rtol=1e-11, atol=1e-11)
 
 
 def test_another_aggregation_is_named() -> None:

@@ -93,11 +93,11 @@ def test_gradients(ranks, world_size: int, replication: int, overrides: list[str
     outcomes = ranks(world_size)(one_step, cfg, graph)
     assert rows.grad is not None
     np.testing.assert_allclose(outcomes[0]["rows"], rows.grad, rtol=0, atol=1e-12)
-    for found in outcomes:
-        assert found["loss"] == pytest.approx(loss.item(), abs=1e-12)
+    for outcome in outcomes:
+        assert outcome["loss"] == pytest.approx(loss.item(), abs=1e-12)
         expected = [parameter.grad for parameter in split_parameters(model)[0]]
-        for one, other in zip(found["others"], expected, strict=True):
-            np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+        for gradient, other in zip(outcome["others"], expected, strict=True):
+            np.testing.assert_allclose(gradient, other, rtol=0, atol=1e-12)
 
 
 def trained(world: World, cfg: Config, graph: Graph) -> dict[str, Any]:
@@ -124,8 +124,8 @@ def test_training_does_not_depend_on_the_layout(ranks, model: list[str], optimiz
     for world_size, replication, overrides in LAYOUTS[1:]:
         if model and model[0] == "model=gat" and "scheme.split_rows=false" in overrides:
             continue  # attention needs rows that are split over the replicas
-        for found in ranks(world_size)(trained, case(replication, *choice, *overrides), graph_of(False)):
-            for name, array in found.items():
+        for arrays in ranks(world_size)(trained, case(replication, *choice, *overrides), graph_of(False)):
+            for name, array in arrays.items():
                 np.testing.assert_allclose(array, expected[name], rtol=0, atol=1e-9, err_msg=name)
 
 

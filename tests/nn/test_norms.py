@@ -43,9 +43,9 @@ def results(norm: Any, given: dict[str, Tensor], dtype: torch.dtype, *block: Blo
         norm.bias.copy_(given["bias"])
     y = norm(x, *block)
     y.backward(given["grad"].to(dtype))
-    found = {"y": y, "of_x": x.grad, "of_weight": norm.weight.grad, "of_bias": norm.bias.grad}
-    found |= {"running_mean": norm.running_mean, "running_var": norm.running_var}
-    return {name: tensor.detach().double() for name, tensor in found.items()}
+    tensors = {"y": y, "of_x": x.grad, "of_weight": norm.weight.grad, "of_bias": norm.bias.grad}
+    tensors |= {"running_mean": norm.running_mean, "running_var": norm.running_var}
+    return {name: tensor.detach().double() for name, tensor in tensors.items()}
 
 
 @pytest.mark.parametrize("std", [1.0, 1e-2])
@@ -58,7 +58,7 @@ def test_no_number_is_further_from_the_truth_than_torchs(mean: float, std: float
         theirs = results(torch.nn.BatchNorm1d(CHANNELS), given, torch.float32)
         ours = results(BatchNorm(CHANNELS), given, torch.float32, ALONE)
         for name, expected in exact.items():
-            error, allowed = ((found[name] - expected).abs().max().item() for found in (ours, theirs))
+            error, allowed = ((tensors[name] - expected).abs().max().item() for tensors in (ours, theirs))
             size = max(expected.abs().max().item(), 0.1 * std if name == "running_mean" else 0)
             assert error <= max(allowed, 1.2e-7 * size), (name, seed, error, allowed)
 
@@ -70,8 +70,8 @@ def of_ranks(world: World, mean: float, dtype: torch.dtype, bounds: list[int]) -
     block = Block(torch.arange(1), ranks=ranks)
     given = {name: tensor.to(world.device) for name, tensor in given.items()}
     given |= {name: given[name][own] for name in ("x", "grad")}
-    found = results(BatchNorm(CHANNELS).to(world.device), given, dtype, block)
-    return {name: tensor.cpu() for name, tensor in found.items()} | {"bytes": dict(meter.take().bytes_received)}
+    tensors = results(BatchNorm(CHANNELS).to(world.device), given, dtype, block)
+    return {name: tensor.cpu() for name, tensor in tensors.items()} | {"bytes": dict(meter.take().bytes_received)}
 
 
 @pytest.mark.parametrize("mean", [0.0, 1e4, 1e6])
@@ -80,13 +80,13 @@ def test_no_number_depends_on_the_ranks(ranks, mean: float) -> None:
     for num_ranks, bounds in ((2, [0, 700, 1000]), (4, [0, 0, 1, 640, 1000])):
         for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 5e-6)):
             expected = results(BatchNorm(CHANNELS), problem(mean, 1.0, 1000), dtype, ALONE)
-            found = ranks(num_ranks)(of_ranks, mean, dtype, bounds)
-            joined = {name: torch.cat([rank[name] for rank in found]) for name in ("y", "of_x")}
-            joined |= {name: sum(rank[name] for rank in found) for name in ("of_weight", "of_bias")}
+            outcomes = ranks(num_ranks)(of_ranks, mean, dtype, bounds)
+            joined = {name: torch.cat([rank[name] for rank in outcomes]) for name in ("y", "of_x")}
+            joined |= {name: sum(rank[name] for rank in outcomes) for name in ("of_weight", "of_bias")}
             for name, value in joined.items():
                 assert (value - expected[name]).abs().max() <= tolerance * expected[name].abs().max(), (name, dtype)
-            for rank in found:
-                assert all(torch.equal(rank[name], found[0][name]) for name in ("running_mean", "running_var"))
+            for rank in outcomes:
+                assert all(torch.equal(rank[name], outcomes[0][name]) for name in ("running_mean", "running_var"))
                 assert (rank["running_mean"] - expected["running_mean"]).abs().max() <= tolerance * max(mean, 1)
                 assert (rank["running_var"] - expected["running_var"]).abs().max() <= tolerance
                 words = (3 * CHANNELS + 1) + 2 * CHANNELS  # one gather forward and one backward, in float64
@@ -100,10 +100,10 @@ def of_replicas(world: World, cfg: Config) -> dict[str, np.ndarray]:
     given = problem(1e4, 1.0, 29)
     given = {name: tensor.to(ids.device) for name, tensor in given.items()}
     given |= {name: given[name][ids] for name in ("x", "grad")}
-    found = results(BatchNorm(CHANNELS).to(ids.device), given, torch.float64, job.graph.block)
-    total = {name: scheme.sum_over_rows(found[name].clone()) for name in ("of_weight", "of_bias")}
-    total |= {name: found[name] for name in ("running_mean", "running_var")}
-    rows = {name: scheme.gather(found[name]) for name in ("y", "of_x")}
+    tensors = results(BatchNorm(CHANNELS).to(ids.device), given, torch.float64, job.graph.block)
+    total = {name: scheme.sum_over_rows(tensors[name].clone()) for name in ("of_weight", "of_bias")}
+    total |= {name: tensors[name] for name in ("running_mean", "running_var")}
+    rows = {name: scheme.gather(tensors[name]) for name in ("y", "of_x")}
     return {name: tensor.cpu().numpy() for name, tensor in (total | rows).items() if tensor is not None}
 
 
@@ -112,11 +112,11 @@ def test_a_row_that_several_replicas_hold_counts_once(ranks, split: str) -> None
     keys = ["scheme=1.5d", "scheme.replication=2", f"scheme.split_rows={split}", "runtime.dtype=float64"]
     expected = results(torch.nn.BatchNorm1d(CHANNELS), problem(1e4, 1.0, 29), torch.float64)
     for rank in ranks(4)(of_replicas, config(*keys)):
-        for name, found in rank.items():
-            np.testing.assert_allclose(found, expected[name].numpy(), rtol=1e-9, atol=1e-9, err_msg=name)
+        for name, array in rank.items():
+            np.testing.assert_allclose(array, expected[name].numpy(), rtol=1e-9, atol=1e-9, err_msg=name)
 
 
 def test_a_batch_norm_without_rows_or_with_one_row_is_finite() -> None:
     for num_rows in (0, 1):
-        found = results(BatchNorm(CHANNELS), problem(1e4, 1.0, num_rows), torch.float32, ALONE)
-        assert all(tensor.isfinite().all() for tensor in found.values()), num_rows
+        tensors = results(BatchNorm(CHANNELS), problem(1e4, 1.0, num_rows), torch.float32, ALONE)
+        assert all(tensor.isfinite().all() for tensor in tensors.values()), num_rows

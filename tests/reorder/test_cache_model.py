@@ -15,14 +15,14 @@ def slow_hit_rate(reads: np.ndarray, num_sets: int, ways: int) -> float:
     sets: list[OrderedDict[int, None]] = [OrderedDict() for _ in range(num_sets)]
     hits = 0
     for line in reads.tolist():
-        one = sets[line % num_sets]
-        if line in one:
+        lines_of_set = sets[line % num_sets]
+        if line in lines_of_set:
             hits += 1
-            one.move_to_end(line)
+            lines_of_set.move_to_end(line)
         else:
-            one[line] = None
-            if len(one) > ways:
-                one.popitem(last=False)
+            lines_of_set[line] = None
+            if len(lines_of_set) > ways:
+                lines_of_set.popitem(last=False)
     return hits / max(1, len(reads))
 
 
@@ -36,8 +36,8 @@ def random_csr(num_rows: int, num_columns: int, density: float, seed: int) -> sp
 @pytest.mark.parametrize("seed", range(4))
 def test_it_counts_as_a_slow_cache_does(num_sets: int, ways: int, seed: int) -> None:
     adj = random_csr(120, 90, 0.1, seed)
-    found = hit_rate(adj.indptr, adj.indices, 90, num_sets * ways, ways)
-    assert found == slow_hit_rate(adj.indices, num_sets, ways)
+    rate = hit_rate(adj.indptr, adj.indices, 90, num_sets * ways, ways)
+    assert rate == slow_hit_rate(adj.indices, num_sets, ways)
 
 
 def test_reads_in_any_order_and_in_int64() -> None:

@@ -33,8 +33,8 @@ def blocks_of(world: World, cfg: Config, kind: str) -> dict[str, Block]:
 def gradient(y: Tensor, x: Tensor, seed: Any, device: torch.device) -> tuple[np.ndarray, np.ndarray]:
     """Gradients that arrive at the rows of ``y``, and the gradient of ``x`` that follows from them."""
     arriving = torch.from_numpy(whole(seed, len(y))).to(device)
-    (found,) = torch.autograd.grad(y, x, arriving)
-    return arriving.cpu().numpy(), found.cpu().numpy()
+    (of_x,) = torch.autograd.grad(y, x, arriving)
+    return arriving.cpu().numpy(), of_x.cpu().numpy()
 
 
 def repeated(world: World, cfg: Config) -> list[bytes]:
@@ -43,8 +43,8 @@ def repeated(world: World, cfg: Config) -> list[bytes]:
     generator = torch.Generator().manual_seed(world.rank)
     x = torch.randn(len(block.source_id), WIDTH, dtype=torch.float64, generator=generator).requires_grad_()
     y = torch.randn(block.fetch(x).shape, dtype=torch.float64, generator=generator)
-    found = []
+    gradients = []
     for _ in range(3):
         (gradient_of_x,) = torch.autograd.grad(block.fetch(x), x, y)
-        found.append(gradient_of_x.numpy().tobytes())
-    return found
+        gradients.append(gradient_of_x.numpy().tobytes())
+    return gradients

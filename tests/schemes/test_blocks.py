@@ -92,18 +92,18 @@ def test_each_block_is_stored_once_and_bytes_are_exact(ranks, world_size: int, r
         cfg = case(
             replication, f"scheme.stage_order={order}", f"scheme.exchange={exchange}", f"scheme.split_rows={split}"
         )
-        found = ranks(world_size)(multiply_once, cfg, kind)
-        assert sum(rank["nnz"] for rank in found) == np.count_nonzero(dense)  # every block is multiplied exactly once
-        expected = [expected_rows(rank | {"all_sizes": sizes}, dense, replication, cfg) for rank in found]
-        for rank, rows in zip(found, expected):
+        by_rank = ranks(world_size)(multiply_once, cfg, kind)
+        assert sum(rank["nnz"] for rank in by_rank) == np.count_nonzero(dense)  # every block is multiplied exactly once
+        expected = [expected_rows(rank | {"all_sizes": sizes}, dense, replication, cfg) for rank in by_rank]
+        for rank, rows in zip(by_rank, expected):
             assert rank["buffers_reused"]
             assert rank["shares_blocks"] == (kind == "symmetric")
             received = {name: count for name, count in rank["bytes"].items() if count}
             assert received == {name: count * WIDTH * 8 // 1 for name, count in rows.items() if count}
-        loads = [rank["nnz"] for rank in found]
-        assert found[0]["imbalance"] == pytest.approx(max(loads) / np.mean(loads))
-        assert all(rank["rank_nnz"] == tuple(loads) for rank in found)
-        held = sorted(node for rank in found for node in rank["node_id"])
+        loads = [rank["nnz"] for rank in by_rank]
+        assert by_rank[0]["imbalance"] == pytest.approx(max(loads) / np.mean(loads))
+        assert all(rank["rank_nnz"] == tuple(loads) for rank in by_rank)
+        held = sorted(node for rank in by_rank for node in rank["node_id"])
         copies = 1 if split == "true" else replication
         assert held == sorted(list(range(29)) * copies)
 
@@ -162,9 +162,9 @@ def test_auto_sends_needed_rows_only_where_they_are_few(ranks) -> None:
     """Two cliques joined by one edge need one row of each other; a complete graph needs all of them."""
     for kind, words in (("cliques", 1), ("complete", 8)):
         for stage_order, name in (("diagonal", "exchange"), ("broadcast", "broadcast")):
-            found = ranks(2)(exchanged, case(1, f"scheme.stage_order={stage_order}"), kind)
+            num_bytes = ranks(2)(exchanged, case(1, f"scheme.stage_order={stage_order}"), kind)
             name = "exchange" if kind == "cliques" else name
-            assert found == [{name: words * WIDTH * 8}] * 2, (kind, stage_order)
+            assert num_bytes == [{name: words * WIDTH * 8}] * 2, (kind, stage_order)
 
 
 def exchanged(world: World, cfg: Config, kind: str) -> dict[str, int]:
@@ -191,13 +191,13 @@ def own_rows(world: World, cfg: Config) -> list[tuple[int, bool, bool]]:
     _, _, job = prepare(world, cfg, "symmetric")
     exchange, scale = only_product(job).multiply.exchange, only_product(job).multiply.input_scale
     x = empty_aligned(len(scale), WIDTH, like=scale).copy_(torch.arange(WIDTH))
-    found = []
+    facts = []
     for factor in (scale, None):
         for step, rows in enumerate(exchange.steps(x, factor)):
             if rows is not None and exchange.plans[step].transport == OWN:
                 exact = x if factor is None else scale[:, None] * x
-                found.append((rows.stride(0), rows.data_ptr() == x.data_ptr(), torch.equal(rows, exact)))
-    return found
+                facts.append((rows.stride(0), rows.data_ptr() == x.data_ptr(), torch.equal(rows, exact)))
+    return facts
 
 
 @pytest.mark.parametrize(("world_size", "exchange"), [(1, "auto"), (2, "needed_rows"), (2, "broadcast")])
@@ -256,12 +256,12 @@ def test_products_on_a_gpu_read_lines_and_rows_travel_without_gaps(
         )  # fmt: skip
         plain = ranks(world_size)(rows_read, cfg)
         padded = ranks(world_size)(in_lines, rows_read, cfg)
-        for one, other in zip(plain, padded, strict=True):
-            assert all(np.array_equal(*pair) for pair in zip(one["results"], other["results"], strict=True))
-            assert one["bytes"] == other["bytes"]
-            assert len(one["strides"]) == len(other["strides"])
-            assert set(other["strides"]) <= {LINE}
-            assert one["num_held"] == other["num_held"] == 0  # after the release
+        for of_plain, of_padded in zip(plain, padded, strict=True):
+            assert all(np.array_equal(*pair) for pair in zip(of_plain["results"], of_padded["results"], strict=True))
+            assert of_plain["bytes"] == of_padded["bytes"]
+            assert len(of_plain["strides"]) == len(of_padded["strides"])
+            assert set(of_padded["strides"]) <= {LINE}
+            assert of_plain["num_held"] == of_padded["num_held"] == 0  # after the release
 
 
 def test_the_lines_of_a_gpu_are_counted(ranks) -> None:

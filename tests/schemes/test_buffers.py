@@ -89,11 +89,11 @@ def test_products_that_alternate_over_one_pool_are_exact(
             )  # fmt: skip
             run = (in_lines, alternate) if aligned else (alternate,)
             for rank in ranks(world_size)(*run, cfg, kind):
-                for name, found in rank["results"].items():
+                for name, results in rank["results"].items():
                     rows = rank["rows"][name]
                     rows = np.searchsorted(trained, rows) if name == "loss" else rows
-                    for one, whole in zip(found, expected[name], strict=True):
-                        np.testing.assert_array_equal(one, whole[rows])
+                    for result, whole in zip(results, expected[name], strict=True):
+                        np.testing.assert_array_equal(result, whole[rows])
                 assert rank["held"][0] == rank["held"][-1] == 0  # before the first product, and after the release
                 assert rank["held"] == [*sorted(rank["held"][:-1]), 0]  # a narrower product allocates nothing
                 assert rank["held"][-2] == rank["held"][WIDTHS.index(64) + 1]

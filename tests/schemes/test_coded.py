@@ -64,7 +64,7 @@ def kept(whole: Graph, cfg: Config) -> tuple[Graph, int]:
 
 def products(world: World, cases: Sequence[tuple[Config, Graph]]) -> list[tuple[np.ndarray, int]]:
     """For each case the products with H0 that are kept, and the bytes that this rank has received for them."""
-    found = []
+    results = []
     for cfg, whole in cases:
         meter = Meter(world.device)
         job = set_up(cfg, world, meter, whole if world.rank == 0 else None)
@@ -72,8 +72,8 @@ def products(world: World, cases: Sequence[tuple[Config, Graph]]) -> list[tuple[
         assert isinstance(read, PropagatedInput) and job.graph.coded is None
         rows = np.stack([product.cpu().numpy() for product in read.products.values()])  # type: ignore[union-attr]
         received = meter.take().bytes_received
-        found.append((rows, sum(received.get(name, 0) for name in ("exchange", "broadcast", "gather"))))
-    return found
+        results.append((rows, sum(received.get(name, 0) for name in ("exchange", "broadcast", "gather"))))
+    return results
 
 
 @pytest.mark.sample(12)
@@ -101,13 +101,13 @@ def test_codes_travel(ranks, world_size: int, replication: int, way: str) -> Non
             row_bytes.append((num_products * COLUMNS * itemsize, first + (num_products - 1) * COLUMNS * itemsize))
     all_rows = 0
     for of_rank in ranks(world_size)(products, cases):
-        for (expected, plain_bytes), (found, coded_bytes), (of_plain, of_coded), codec in zip(
+        for (expected, plain_bytes), (rows, coded_bytes), (of_plain, of_coded), codec in zip(
             of_rank[::2], of_rank[1::2], row_bytes, names, strict=True
         ):
             if codec.startswith("pca"):  # whose dense product rounds otherwise where it decodes one to three rows
-                np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+                np.testing.assert_allclose(rows, expected, rtol=1e-5, atol=1e-6)
             else:
-                np.testing.assert_array_equal(found, expected)
+                np.testing.assert_array_equal(rows, expected)
             num_rows, rest = divmod(plain_bytes, of_plain)
             assert rest == 0 and coded_bytes == num_rows * (of_plain if way == "in place" else of_coded)
             all_rows += num_rows
@@ -118,5 +118,5 @@ def test_codes_are_not_rounded_on_the_way(ranks) -> None:
     """``scheme.wire_dtype`` rounds rows, not codes."""
     keys = ["model=gcn", "model.input_dropout=0", "codec=topk", "codec.k=4", "scheme=1d", "scheme.shared_memory=false"]
     cases = [(config(*keys, *wire), graph()) for wire in ([], ["scheme.wire_dtype=bfloat16"])]
-    for (expected, _), (found, _) in ranks(2)(products, cases):
-        np.testing.assert_array_equal(found, expected)
+    for (expected, _), (rows, _) in ranks(2)(products, cases):
+        np.testing.assert_array_equal(rows, expected)

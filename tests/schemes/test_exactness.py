@@ -70,9 +70,9 @@ def test_every_update_makes_a_difference() -> None:
     """Otherwise, the comparison with the oracle would not notice a key that has no effect."""
     expected = [expected_training(case(1, *update, *SHORT), "directed") for update in ([], ["optimizer=sgd"])]
     for update in UPDATES.values():
-        found = expected_training(case(1, *update, *SHORT), "directed")
-        assert all(difference(found, other) > 1e-3 for other in expected)
-        expected.append(found)
+        arrays = expected_training(case(1, *update, *SHORT), "directed")
+        assert all(difference(arrays, other) > 1e-3 for other in expected)
+        expected.append(arrays)
 
 
 @pytest.mark.sample(29)
@@ -112,8 +112,8 @@ def test_rows_in_lines_as_on_a_gpu_equal_the_oracle(ranks, world_size: int, repl
         cfg = case(replication, *overrides, f"scheme.exchange={exchange}", shared)
         for kind in ("directed", "weighted", "tiny"):
             expected = expected_step(cfg, kind)
-            for found in ranks(world_size)(in_lines, one_step, cfg, kind):
-                assert difference(found, expected) < 1e-11, (overrides, kind)
+            for arrays in ranks(world_size)(in_lines, one_step, cfg, kind):
+                assert difference(arrays, expected) < 1e-11, (overrides, kind)
 
 
 @pytest.mark.sample(19)

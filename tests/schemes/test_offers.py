@@ -59,5 +59,5 @@ def test_a_run_is_refused_before_the_graph_is_distributed(ranks) -> None:
 
 def test_the_cure_is_written_once() -> None:
     files = Path(fullgnn.__file__).parent.rglob("*.py")
-    found = [path.name for path in files for _ in re.findall("scheme=1d or ", path.read_text())]
-    assert found == ["base.py"]
+    names = [path.name for path in files for _ in re.findall("scheme=1d or ", path.read_text())]
+    assert names == ["base.py"]

@@ -55,30 +55,30 @@ def test_a_budget_joins_stages_and_cuts_columns() -> None:
         (5, [0, 0, 1, 2, 3], [2, 1, 2, 1]),
         (3, [0, 0, 1, 2, 3], [2, 2, 3, 1]),
     ):
-        found = packed_pieces(rows, piece_rows)
-        assert (found.groups, found.slices) == (groups, slices), piece_rows
+        pieces = packed_pieces(rows, piece_rows)
+        assert (pieces.groups, pieces.slices) == (groups, slices), piece_rows
 
 
 @pytest.mark.parametrize("width", [1, 7, 8, 41, 602])
 @pytest.mark.parametrize("num_slices", [1, 2, 3, 100])
 def test_slices_of_columns_begin_at_lines(width: int, num_slices: int) -> None:
-    found = cut_columns(width, num_slices, 8)
-    assert [column for one in found for column in range(one.start, one.stop)] == list(range(width))
-    assert all(one.start % 8 == 0 and one.stop > one.start for one in found)
-    assert len(found) == min(num_slices, -(-width // 8))
+    slices = cut_columns(width, num_slices, 8)
+    assert [column for columns in slices for column in range(columns.start, columns.stop)] == list(range(width))
+    assert all(columns.start % 8 == 0 and columns.stop > columns.start for columns in slices)
+    assert len(slices) == min(num_slices, -(-width // 8))
 
 
 def num_pieces(world: World, cfg: Config, kind: str) -> tuple[int, int]:
     """The all-to-alls of one product with ``WIDTH`` columns, and those of one movement of rows."""
     _, scheme, job = prepare(world, cfg, kind)
     block, axis = job.graph.block, scheme.context.world
-    found, real = list[str](), axis.all_to_all_rows
-    axis.all_to_all_rows = lambda *args: (found.append(args[-1]), real(*args))[1]  # type: ignore[method-assign]
+    names, real = list[str](), axis.all_to_all_rows
+    axis.all_to_all_rows = lambda *args: (names.append(args[-1]), real(*args))[1]  # type: ignore[method-assign]
     x = torch.ones(len(block.source_id), WIDTH, dtype=torch.float64)
     only_product(job).multiply(x)
-    of_product = found.count("exchange")
+    of_product = names.count("exchange")
     block.fetch(x)
-    return of_product, found.count("exchange") - of_product
+    return of_product, names.count("exchange") - of_product
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_layers_that_read_edges_equal_the_dense_block(
         keys = ["scheme.fetch=packed", f"scheme.piece_rows={piece_rows}", f"scheme.split_rows={split}", *own]
         cfg = model_case(model, "1d" if replication == 1 else "1.5d", replication, *keys)
         for kind in ("directed", "tiny"):
-            found = ranks(world_size)(distributed, cfg, kind, False)
-            compare(found, expected(cfg, kind, False), 1e-10, (kind, split))
+            of_ranks = ranks(world_size)(distributed, cfg, kind, False)
+            compare(of_ranks, expected(cfg, kind, False), 1e-10, (kind, split))
 
 
 @pytest.mark.parametrize("piece_rows", [ONE, BY_STAGES])
@@ -135,8 +135,8 @@ def test_repeated_gradients_have_the_same_bits(ranks, piece_rows: str) -> None:
 def test_rows_in_lines_as_on_a_gpu_equal_the_oracle(ranks) -> None:
     for piece_rows, exchange in ((ONE, "auto"), (BY_STAGES, "needed_rows")):
         cfg = packed(1, piece_rows, f"scheme.exchange={exchange}", "model.hidden_channels=7")
-        for found in ranks(4)(in_lines, one_step, cfg, "directed"):
-            assert difference(found, expected_step(cfg, "directed")) < 1e-11
+        for arrays in ranks(4)(in_lines, one_step, cfg, "directed"):
+            assert difference(arrays, expected_step(cfg, "directed")) < 1e-11
 
 
 @needs_triton

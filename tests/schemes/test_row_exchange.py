@@ -58,15 +58,15 @@ def moved(world: World, cfgs: list[Config], kind: str) -> list[dict[str, dict[st
             ids = torch.from_numpy(np.random.default_rng((3, world.rank)).integers(0, 29, 7 * world.rank)).to(
                 world.device
             )
-            found = {
+            outputs = {
                 "fetch": (block.fetch(x), x),
                 "fetch_targets": (block.fetch_targets(own), own),
                 "reduce": (block.reduce(partial), partial),
                 "fetch_rows": (block.fetch_rows(x, ids), x),
             }
-            backward = {key: gradient(y, of, (4, world.rank), world.device) for key, (y, of) in found.items()}
+            backward = {key: gradient(y, of, (4, world.rank), world.device) for key, (y, of) in outputs.items()}
             outcome[name] = {
-                "forward": {key: y.detach().cpu().numpy() for key, (y, _) in found.items()},
+                "forward": {key: y.detach().cpu().numpy() for key, (y, _) in outputs.items()},
                 "arriving": {key: arriving for key, (arriving, _) in backward.items()},
                 "backward": {key: returned for key, (_, returned) in backward.items()},
                 "source_id": block.source_id.cpu().numpy(),
@@ -91,7 +91,7 @@ def summed(pairs: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
     return total
 
 
-def check(found: list[dict[str, Any]], dense: np.ndarray, rows: np.ndarray, copies: int, replication: int) -> None:
+def check(of_ranks: list[dict[str, Any]], dense: np.ndarray, rows: np.ndarray, copies: int, replication: int) -> None:
     """Compare one block of every rank with what the dense graph says.
 
     Args:
@@ -100,7 +100,7 @@ def check(found: list[dict[str, Any]], dense: np.ndarray, rows: np.ndarray, copi
     """
     x, own = whole(0, 29), whole(1, 29)
     edges = np.zeros((29, 29))
-    for rank in found:
+    for rank in of_ranks:
         np.testing.assert_array_equal(rank["own_id"], rank["target_id"][rank["own"]])
         np.testing.assert_array_equal(rank["at_targets"], x[rank["own_id"]])
         np.testing.assert_array_equal(
@@ -113,27 +113,27 @@ def check(found: list[dict[str, Any]], dense: np.ndarray, rows: np.ndarray, copi
             np.add.at(edges, (rank["target_id"][stage.row], sources[stage.col]), stage.data)
     np.testing.assert_array_equal(edges[rows], dense[rows])  # every edge is in one stage of one rank
     assert not np.delete(edges, rows, axis=0).any()
-    assert sorted(np.concatenate([rank["own_id"] for rank in found])) == sorted(rows.tolist() * copies)
+    assert sorted(np.concatenate([rank["own_id"] for rank in of_ranks])) == sorted(rows.tolist() * copies)
 
-    partial = summed([(rank["target_id"], rank["partial"]) for rank in found])
+    partial = summed([(rank["target_id"], rank["partial"]) for rank in of_ranks])
     fetched = summed(
-        [(np.concatenate([np.empty(0, int), *rank["stage_source_id"]]), rank["arriving"]["fetch"]) for rank in found]
+        [(np.concatenate([np.empty(0, int), *rank["stage_source_id"]]), rank["arriving"]["fetch"]) for rank in of_ranks]
     )
-    named = summed([(rank["ids"], rank["arriving"]["fetch_rows"]) for rank in found])
-    gathered = summed([(rank["target_id"], rank["arriving"]["fetch_targets"]) for rank in found])
-    for rank in found:
+    named = summed([(rank["ids"], rank["arriving"]["fetch_rows"]) for rank in of_ranks])
+    gathered = summed([(rank["target_id"], rank["arriving"]["fetch_targets"]) for rank in of_ranks])
+    for rank in of_ranks:
         np.testing.assert_array_equal(rank["forward"]["reduce"], partial[rank["own_id"]])
         np.testing.assert_array_equal(rank["backward"]["fetch"], fetched[rank["source_id"]])
         np.testing.assert_array_equal(rank["backward"]["fetch_rows"], named[rank["source_id"]])
         np.testing.assert_array_equal(rank["backward"]["fetch_targets"], gathered[rank["own_id"]])
     if copies == 1:
-        reduced = summed([(rank["own_id"], rank["arriving"]["reduce"]) for rank in found])
-        for rank in found:
+        reduced = summed([(rank["own_id"], rank["arriving"]["reduce"]) for rank in of_ranks])
+        for rank in of_ranks:
             np.testing.assert_array_equal(rank["backward"]["reduce"], reduced[rank["target_id"]])
     for key in ("fetch", "fetch_targets"):
         in_ = {"fetch": (x, "source_id"), "fetch_targets": (own, "own_id")}[key]
-        forward = sum((rank["forward"][key] * rank["arriving"][key]).sum() for rank in found)
-        backward = sum((in_[0][rank[in_[1]]] * rank["backward"][key]).sum() for rank in found) / copies
+        forward = sum((rank["forward"][key] * rank["arriving"][key]).sum() for rank in of_ranks)
+        backward = sum((in_[0][rank[in_[1]]] * rank["backward"][key]).sum() for rank in of_ranks) / copies
         assert forward == backward  # <fetch(x), y> = <x, push_add(y)>
 
 

@@ -54,15 +54,15 @@ def step_of(job: Run) -> dict[str, np.ndarray]:
     """``one_step`` of a job that is set up."""
     model, graph = job.model, job.graph
     set_epoch(model, STEP)
-    found = {"loss": summed_gradients(job).results[0].cpu().numpy()}
+    arrays = {"loss": summed_gradients(job).results[0].cpu().numpy()}
     for name, logits in (("logits", all_logits(model, graph)), ("evaluation", predict(job))):
         gathered = job.scheme.gather(logits)
         if gathered is not None:
-            found[name] = gathered.numpy()
+            arrays[name] = gathered.numpy()
     for layer, conv in enumerate(convs(model)):
-        found[f"W{layer}"] = conv.linear.weight.grad.cpu().numpy()
-        found[f"b{layer}"] = conv.bias.grad.cpu().numpy()
-    return found
+        arrays[f"W{layer}"] = conv.linear.weight.grad.cpu().numpy()
+        arrays[f"b{layer}"] = conv.bias.grad.cpu().numpy()
+    return arrays
 
 
 def summed_gradients(job: Run) -> FlatGradients:
@@ -105,11 +105,11 @@ def trained(world: World, cfg: Config, kind: str) -> dict[str, np.ndarray]:
     """Losses and parameters after training."""
     _meter, _scheme, job = prepare(world, cfg, kind)
     result = fit(StepRunner(job))
-    found = {"losses": np.array([record.loss for record in result.epochs])}
+    arrays = {"losses": np.array([record.loss for record in result.epochs])}
     for layer, conv in enumerate(convs(job.model)):
-        found[f"W{layer}"] = conv.linear.weight.detach().cpu().numpy()
-        found[f"b{layer}"] = conv.bias.detach().cpu().numpy()
-    return found
+        arrays[f"W{layer}"] = conv.linear.weight.detach().cpu().numpy()
+        arrays[f"b{layer}"] = conv.bias.detach().cpu().numpy()
+    return arrays
 
 
 def oracle(cfg: Config, kind: str) -> DenseGCN:
@@ -163,10 +163,10 @@ def _by_layer(weights: list[np.ndarray], biases: list[np.ndarray]) -> dict[str, 
     return named | {f"b{layer}": bias for layer, bias in enumerate(biases)}
 
 
-def difference(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> float:
-    """The largest absolute difference between ``found`` and ``expected``."""
-    assert all(array.shape == expected[name].shape for name, array in found.items())
-    return max(np.abs(array - expected[name]).max() for name, array in found.items())
+def difference(arrays: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> float:
+    """The largest absolute difference between ``arrays`` and ``expected``."""
+    assert all(array.shape == expected[name].shape for name, array in arrays.items())
+    return max(np.abs(array - expected[name]).max() for name, array in arrays.items())
 
 
 def assert_one_step_is_exact(
@@ -175,17 +175,17 @@ def assert_one_step_is_exact(
     """Compare logits, loss and every gradient with the oracle, elementwise."""
     expected, outcomes = expected_step(cfg, kind), ranks(step, cfg, kind)
     assert outcomes[0].keys() == expected.keys()
-    for found in outcomes:
-        assert expected.keys() - found.keys() <= {"logits", "evaluation"}
-        assert difference(found, expected) < tolerance, (kind, cfg)
+    for arrays in outcomes:
+        assert expected.keys() - arrays.keys() <= {"logits", "evaluation"}
+        assert difference(arrays, expected) < tolerance, (kind, cfg)
 
 
 def assert_training_is_exact(ranks: Ranks, cfg: Config, kind: str) -> None:
     """Compare every loss and parameter with the oracle, elementwise, and assert that all ranks have equal bits."""
     expected, outcomes = expected_training(cfg, kind), ranks(trained, cfg, kind)
-    for found in outcomes:
-        assert found.keys() == expected.keys()
-        assert difference(found, expected) < 1e-9, (kind, cfg)
+    for arrays in outcomes:
+        assert arrays.keys() == expected.keys()
+        assert difference(arrays, expected) < 1e-9, (kind, cfg)
     assert_equal_on_all_ranks(outcomes)
 
 
@@ -201,8 +201,8 @@ def final_losses(world: World, cfgs: list[Config], graph: Graph) -> list[float]:
 
 def assert_equal_on_all_ranks(outcomes: list[dict[str, np.ndarray]]) -> None:
     """Assert that losses and parameters of ``trained`` are bitwise equal."""
-    for found in outcomes:
-        assert all(np.array_equal(array, outcomes[0][name]) for name, array in found.items())
+    for arrays in outcomes:
+        assert all(np.array_equal(array, outcomes[0][name]) for name, array in arrays.items())
 
 
 def traced_product(

@@ -55,7 +55,7 @@ def links_of(kind: str) -> Links:
         adj[:12, 12:], adj[12:, :12] = known, known.T
         train = [(int(u), int(i) + 12) for u, i in zip(*np.nonzero(known))]
         others = [(int(u), int(i) + 12) for u, i in zip(*np.nonzero(held & ~known))]
-        return Links(adj, num_users, train, others[::3], [one for one in others if one not in others[::3]])
+        return Links(adj, num_users, train, others[::3], [pair for pair in others if pair not in others[::3]])
     adj = (rng.random((29, 29)) < 0.2).astype(float)
     adj[4], adj[6, 6] = 1, 1
     if kind == "symmetric":
@@ -63,10 +63,10 @@ def links_of(kind: str) -> Links:
         adj[9] = adj[:, 9] = 0
         adj[4, 9] = adj[9, 4] = 1
     pairs = [(i, j) for i in range(29) for j in range(i + 1, 29) if adj[i, j] or adj[j, i]]
-    away = [one for one in pairs[3::7] if 4 not in one]
+    away = [pair for pair in pairs[3::7] if 4 not in pair]
     for i, j in away:
         adj[i, j] = adj[j, i] = 0
-    train = [one for one in pairs if one not in away]
+    train = [pair for pair in pairs if pair not in away]
     return Links(adj, None, train, away[::2], away[1::2])
 
 
@@ -87,8 +87,8 @@ def case(name: str, replication: int, *overrides: str) -> Config:
 
 
 def gathered(job: Any, rows: torch.Tensor) -> np.ndarray | None:
-    found = job.scheme.gather(rows.detach().contiguous())
-    return None if found is None else found.numpy()
+    whole = job.scheme.gather(rows.detach().contiguous())
+    return None if whole is None else whole.numpy()
 
 
 def gcn_losses(world: World, cfg: Config, graph: Graph) -> tuple[list[float], Any]:

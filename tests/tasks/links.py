@@ -32,8 +32,8 @@ class Links:
 
     def joined(self, node: int, pairs: Sequence[tuple[int, int]]) -> set[int]:
         """The nodes that ``node`` may not draw because of these pairs."""
-        found = {v for u, v in pairs if u == node}
-        return found if self.num_users is not None else found | {node} | {u for u, v in pairs if v == node}
+        partners = {v for u, v in pairs if u == node}
+        return partners if self.num_users is not None else partners | {node} | {u for u, v in pairs if v == node}
 
     def candidates(self, node: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
         joined = self.joined(node, pairs)
@@ -65,11 +65,11 @@ def key_of(seed: int, tag: int) -> tuple[int, int]:
 def negatives(links: Links, seed: int, tag: int, epoch: int, number: int, node: int, pairs, num: int) -> list[int]:
     """The negatives of draw ``number``; none if the node is joined with every candidate."""
     free = links.candidates(node, pairs)
-    key, found = key_of(seed, tag), []
+    key, ids = key_of(seed, tag), []
     for k in range(num if free else 0):
         low, high, *_ = words((number, 0, k, epoch), key)
-        found.append(free[(low | high << 32) % len(free)])
-    return found
+        ids.append(free[(low | high << 32) % len(free)])
+    return ids
 
 
 def permuted(number: int, size: int, seed: int, epoch: int) -> int:
@@ -98,12 +98,12 @@ def mixed(word: int) -> int:
 def batches(links: Links, seed: int, epoch: int, batch_size: int | None, num_negatives: int) -> list[list[list[int]]]:
     """The draws of each step of ``epoch``: owner, partner, and negatives."""
     size = len(links.drawn)
-    found: list[list[list[int]]] = [[] for _ in range(1 if batch_size is None else -(-size // batch_size))]
+    steps: list[list[list[int]]] = [[] for _ in range(1 if batch_size is None else -(-size // batch_size))]
     for number, (node, partner) in enumerate(links.drawn):
         drawn = negatives(links, seed, TRAINING, epoch, number, node, links.train, num_negatives)
         batch = 0 if batch_size is None else permuted(number, size, seed, epoch) // batch_size
-        found[batch].append([node, partner, *drawn])
-    return found
+        steps[batch].append([node, partner, *drawn])
+    return steps
 
 
 def mean_of_powers(embedding: Tensor, adj: np.ndarray, num_layers: int) -> Tensor:
@@ -118,7 +118,7 @@ def loss_of(output: Tensor, draws: list[list[int]], ranking: bool) -> Tensor:
     """The loss of a step, pair by pair: the mean over its draws."""
     total = torch.zeros((), dtype=output.dtype)
     for node, partner, *drawn in draws:
-        score, others = output[node] @ output[partner], torch.stack([output[node] @ output[one] for one in drawn])
+        score, others = output[node] @ output[partner], torch.stack([output[node] @ output[end] for end in drawn])
         if ranking:
             total = total - torch.nn.functional.logsigmoid(score - others[0])
         else:
@@ -131,19 +131,19 @@ def loss_of(output: Tensor, draws: list[list[int]], ranking: bool) -> Tensor:
 
 def best_items(output: np.ndarray, links: Links, k: int) -> np.ndarray:
     """(num_users, k), -1 where there are no more items; of equal scores the lower id is better."""
-    found = np.full((links.num_users, k), -1)
+    best = np.full((links.num_users, k), -1)
     for user in range(links.num_users):
         free = links.candidates(user, links.train)
         ordered = sorted(free, key=lambda item: (-(output[user] @ output[item]), item))[:k]
-        found[user, : len(ordered)] = ordered
-    return found
+        best[user, : len(ordered)] = ordered
+    return best
 
 
 def ranking_metric(best: np.ndarray, pairs: list[tuple[int, int]], name: str) -> float | None:
     kind, _, at = name.partition("@")
     scores = []
     for user, items in enumerate(best):
-        wanted = {item for one, item in pairs if one == user}
+        wanted = {item for owner, item in pairs if owner == user}
         hits = [item in wanted for item in items[: int(at)]]
         if wanted and kind == "recall":
             scores.append(sum(hits) / len(wanted))
@@ -156,10 +156,10 @@ def ranking_metric(best: np.ndarray, pairs: list[tuple[int, int]], name: str) ->
 def held_out_ranks(output: np.ndarray, links: Links, split: int, seed: int, num: int) -> list[float]:
     """The ranks of the held-out pairs of a split, 1 for validation and 2 for testing."""
     every = [*links.train, *links.val, *links.test]
-    found = []
+    ranks = []
     for number, (node, partner) in enumerate((links.val, links.test)[split - 1]):
         drawn = negatives(links, seed, EVALUATION, split, number, node, every, num)
-        score, others = output[node] @ output[partner], np.array([output[node] @ output[one] for one in drawn])
+        score, others = output[node] @ output[partner], np.array([output[node] @ output[end] for end in drawn])
         if drawn:
-            found.append(1 + (others > score).sum() + (others == score).sum() / 2)
-    return found
+            ranks.append(1 + (others > score).sum() + (others == score).sum() / 2)
+    return ranks

@@ -17,10 +17,10 @@ def test_they_are_those_of_a_cpu_without_a_wait() -> None:
     mask = torch.rand(200, generator=generator) < 0.6
     predicted[::7] = UNKNOWN
     targets[~mask] = UNKNOWN
-    for one in (mask, torch.zeros_like(mask)):
-        expected = class_f1_counts(predicted, targets, one, 6)
-        given = [tensor.to(DEVICE) for tensor in (predicted, targets, one)]
+    for nodes in (mask, torch.zeros_like(mask)):
+        expected = class_f1_counts(predicted, targets, nodes, 6)
+        given = [tensor.to(DEVICE) for tensor in (predicted, targets, nodes)]
         with mock.patch.object(gpu, "AS_ON_GPU", True), HostWaits(given) as waits:
-            found = class_f1_counts(*given, 6)
-        assert waits.counts == {} and torch.equal(found.cpu(), expected)
-        assert expected.sum() > 0 or one is not mask
+            counts = class_f1_counts(*given, 6)
+        assert waits.counts == {} and torch.equal(counts.cpu(), expected)
+        assert expected.sum() > 0 or nodes is not mask

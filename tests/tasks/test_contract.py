@@ -87,5 +87,5 @@ class Again(OwnBatches):
 
 
 def test_a_loss_of_ones_own_states_anew_that_batches_learn_it() -> None:
-    found = [said(task).learns_batches for task in (MultiClass, SameLoss, OwnLoss, OwnBatches, Again)]
-    assert found == [True, True, False, True, True]
+    learns = [said(task).learns_batches for task in (MultiClass, SameLoss, OwnLoss, OwnBatches, Again)]
+    assert learns == [True, True, False, True, True]

@@ -59,8 +59,8 @@ def test_the_same_draws_for_any_rows_order_and_number_of_threads() -> None:
     try:
         for threads, parts in ((1, [every[::-1]]), (3, [every]), (2, np.array_split(np.random.permutation(420), 3))):
             torch.set_num_threads(threads)
-            found = [listed(drawn(pairs, part, 3, 1000), part) for part in parts]
-            assert [set.union(*of_batch) for of_batch in zip(*found)] == whole
+            draws = [listed(drawn(pairs, part, 3, 1000), part) for part in parts]
+            assert [set.union(*of_batch) for of_batch in zip(*draws)] == whole
     finally:
         torch.set_num_threads(num_threads)
 
@@ -69,9 +69,9 @@ def test_the_same_draws_for_any_rows_order_and_number_of_threads() -> None:
 def test_the_draws_are_those_of_plain_loops(kind: str) -> None:
     links, pairs, every = links_of(kind), LinkPairs.of(graph_of(kind)), np.arange(29)
     for batch_size in (None, 1, 7, len(links.drawn), 1000):
-        found = listed(drawn(pairs, every, 4, batch_size), every)
+        draws = listed(drawn(pairs, every, 4, batch_size), every)
         expected = oracle.batches(links, SEED, 4, batch_size, 2)
-        assert [sorted(one[1:] for one in part) for part in found] == [sorted(map(tuple, part)) for part in expected]
+        assert [sorted(row[1:] for row in part) for part in draws] == [sorted(map(tuple, part)) for part in expected]
 
 
 @pytest.mark.parametrize("most", [3, 40, 1 << 60])
@@ -79,10 +79,10 @@ def test_distinct_ids_of_each_batch(most: int) -> None:
     rng = np.random.default_rng(most)
     sizes = np.array([0, 50, 1, 0, 64, 7])
     starts, ids = np.concatenate([[0], sizes.cumsum()]), rng.integers(0, most, sizes.sum())
-    slot, distinct, found = slots(starts, ids)
+    slot, distinct, num_distinct = slots(starts, ids)
     expected = [list(dict.fromkeys(ids[begin:end])) for begin, end in itertools.pairwise(starts)]
-    assert found.tolist() == [len(one) for one in expected]
-    assert distinct.tolist() == [node for one in expected for node in one]
-    for one, begin, end in zip(expected, starts, starts[1:]):
-        assert slot[begin:end].tolist() == [one.index(node) for node in ids[begin:end]]
+    assert num_distinct.tolist() == [len(distinct_ids) for distinct_ids in expected]
+    assert distinct.tolist() == [node for distinct_ids in expected for node in distinct_ids]
+    for distinct_ids, begin, end in zip(expected, starts, starts[1:]):
+        assert slot[begin:end].tolist() == [distinct_ids.index(node) for node in ids[begin:end]]
     assert [len(part) for part in slots(np.array([0]), ids[:0])] == [0, 0, 0]

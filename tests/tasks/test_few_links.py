@@ -66,9 +66,9 @@ def test_few_pairs_train_on_any_number_of_ranks(ranks, world_size: int, replicat
         assert metrics["train_" + next(iter(metrics)).removeprefix("train_")] is None
         for split, has in zip(("val", "test"), has_metrics):
             assert all((value is not None) == has for key, value in metrics.items() if key.startswith(split)), name
-        for losses, found in job(gcn_losses, config(*layout_overrides(replication), *overrides), graph):
+        for losses, measured in job(gcn_losses, config(*layout_overrides(replication), *overrides), graph):
             np.testing.assert_allclose(losses, exact, rtol=0, atol=1e-12, err_msg=name)
-            assert found == pytest.approx(metrics), name
+            assert measured == pytest.approx(metrics), name
 
 
 WITHOUT_NEGATIVES = {
@@ -98,8 +98,8 @@ WITHOUT_NEGATIVES = {
 def test_a_graph_without_a_negative_is_refused_on_every_rank(ranks) -> None:
     for num_ranks in (1, 2):
         for name, (overrides, graph, message) in WITHOUT_NEGATIVES.items():
-            for found in ranks(num_ranks)(error_of, config(*overrides), graph):
-                assert found.startswith(f"dataset graph: {message}") and "\n" not in found, name
+            for error in ranks(num_ranks)(error_of, config(*overrides), graph):
+                assert error.startswith(f"dataset graph: {message}") and "\n" not in error, name
 
 
 def test_the_cure_of_a_star_is_one(ranks) -> None:
@@ -125,7 +125,7 @@ def test_the_record_counts_what_has_no_negative(ranks, tmp_path: Path, caplog: p
     assert record.remarks == {"pairs_without_negative": 140, "training_pairs": 188}
     caplog.set_level(logging.INFO)
     say("mine", record.remarks)
-    assert [one.message for one in caplog.records] == [
+    assert [log_record.message for log_record in caplog.records] == [
         "mine: 140 of 188 pairs have no negative, because their first node is joined with every candidate; they are not"
         " trained with"
     ]
@@ -148,8 +148,8 @@ def test_a_run_without_validation_pairs_goes_on_and_predicts(ranks, tmp_path: Pa
     assert again[0].metrics["val_mrr"] is None and 0 < again[0].metrics["test_mrr"] < 1
     for num_ranks in (1, 4):
         out = tmp_path / f"on {num_ranks}"
-        found = predict(ranks, num_ranks, out, f"checkpoint={whole}")
-        assert found["outputs"].shape == (34, 64)
+        predicted = predict(ranks, num_ranks, out, f"checkpoint={whole}")
+        assert predicted["outputs"].shape == (34, 64)
         measured = metrics_of(out)["metrics"]
         assert measured == pytest.approx({name: again[0].metrics[name] for name in measured})
 
@@ -161,6 +161,6 @@ def test_a_trained_model_predicts_where_nothing_could_be_trained(ranks, tmp_path
     for name, adj in (("edgeless", np.zeros((34, 34))), ("complete", 1 - np.eye(34))):
         graph = Graph.from_scipy(csr_array(adj), features=np.eye(34))
         keys = stored(graph, tmp_path / f"{name}.npz")
-        found = predict(ranks, 2, tmp_path / name, f"checkpoint={run_dir}", *keys)
-        assert found["outputs"].shape == (34, 64) and np.isfinite(found["outputs"]).all()
+        predicted = predict(ranks, 2, tmp_path / name, f"checkpoint={run_dir}", *keys)
+        assert predicted["outputs"].shape == (34, 64) and np.isfinite(predicted["outputs"]).all()
         assert not (tmp_path / name / "metrics.json").exists()

@@ -23,10 +23,10 @@ NAMES = "[recall@1,ndcg@1,recall@3,ndcg@3,recall@20,ndcg@20]"
 def outputs(num_nodes: int) -> list[torch.Tensor]:
     """Different scores, many ties, ties alone, and scores that are not finite."""
     rng = np.random.default_rng(1)
-    found = [rng.standard_normal((num_nodes, 4)), rng.integers(-1, 2, (num_nodes, 4)).astype(float)]
-    found += [np.zeros((num_nodes, 4)), rng.standard_normal((num_nodes, 4))]
-    found[3][3], found[3][40], found[3][41] = np.nan, np.inf, -np.inf
-    return [torch.from_numpy(one) for one in found]
+    arrays = [rng.standard_normal((num_nodes, 4)), rng.integers(-1, 2, (num_nodes, 4)).astype(float)]
+    arrays += [np.zeros((num_nodes, 4)), rng.standard_normal((num_nodes, 4))]
+    arrays[3][3], arrays[3][40], arrays[3][41] = np.nan, np.inf, -np.inf
+    return [torch.from_numpy(array) for array in arrays]
 
 
 @pytest.mark.parametrize("users", [1 << 12, 7])
@@ -43,9 +43,9 @@ def test_metrics_of_a_gpu_are_those_of_a_cpu(monkeypatch: pytest.MonkeyPatch, ta
         for number, output in enumerate(outputs(100)):
             wanted = job.task.measure(output, job.graph, job.scheme)
             with mock.patch.object(gpu, "AS_ON_GPU", True), HostWaits([output]) as waits:
-                found = job.task.measure(output, job.graph, job.scheme)
+                metrics = job.task.measure(output, job.graph, job.scheme)
             assert waits.counts == {"tolist": 1}  # the sums of all metrics
-            assert found.keys() == wanted.keys()
+            assert metrics.keys() == wanted.keys()
             for name, value in wanted.items():
-                assert found[name] == (None if value is None else pytest.approx(value, rel=0, abs=1e-12)), name
-            assert number > 1 or any(value not in (None, 0) for value in found.values())
+                assert metrics[name] == (None if value is None else pytest.approx(value, rel=0, abs=1e-12)), name
+            assert number > 1 or any(value not in (None, 0) for value in metrics.values())

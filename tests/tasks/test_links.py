@@ -140,8 +140,8 @@ def test_steps_training_and_metrics(
     for number, (name, (kind, _)) in enumerate(CASES.items()):
         if not every_case and number % 3 != turn % 3:
             continue  # each case on one layout with several ranks
-        exact, found = expected(name), job(results, case(name, replication, *overrides), graph_of(kind))
-        first = found[0]
+        exact, outcomes = expected(name), job(results, case(name, replication, *overrides), graph_of(kind))
+        first = outcomes[0]
         assert len(first["steps"]) == len(exact["steps"])
         for (loss, grad), (other, other_grad) in zip(first["steps"], exact["steps"]):
             assert loss == pytest.approx(other, abs=1e-13), name
@@ -151,8 +151,8 @@ def test_steps_training_and_metrics(
             np.testing.assert_allclose(first[key], exact[key], rtol=0, atol=1e-9, err_msg=name)
         if exact["lists"] is not None:
             np.testing.assert_array_equal(first["lists"][: len(exact["lists"])], exact["lists"])
-        for rank in found:
-            assert [one[0] for one in rank["steps"]] == [one[0] for one in first["steps"]]
+        for rank in outcomes:
+            assert [step[0] for step in rank["steps"]] == [step[0] for step in first["steps"]]
             assert rank["losses"] == first["losses"] and rank["metrics"] == first["metrics"]
             assert rank["metrics"].keys() == exact["metrics"].keys()
             for metric, value in rank["metrics"].items():
@@ -163,9 +163,9 @@ def test_steps_training_and_metrics(
 def test_a_pair_without_a_negative_is_not_trained_with(ranks) -> None:
     """Vectors near zero have scores near zero, whose loss is log 2."""
     for name in ("prediction, few negatives", "ranking, few negatives", "ranking, few negatives, batches"):
-        (found,) = ranks(1)(results, case(name, 1), graph_of(CASES[name][0]))
-        assert len(found["steps"]) == len(expected(name)["steps"])
-        for loss, _ in found["steps"]:
+        (outcome,) = ranks(1)(results, case(name, 1), graph_of(CASES[name][0]))
+        assert len(outcome["steps"]) == len(expected(name)["steps"])
+        for loss, _ in outcome["steps"]:
             assert loss == pytest.approx(np.log(2), abs=0.02)
 
 
@@ -208,8 +208,8 @@ WRONG = {
 def test_user_errors_are_one_line_on_every_rank(ranks) -> None:
     graph, job = graph_of("symmetric"), ranks(3)
     for overrides, message in WRONG.items():
-        for found in job(error_of, config(*overrides.split()), graph):
-            assert found.startswith(message) and "\n" not in found, overrides
+        for error in job(error_of, config(*overrides.split()), graph):
+            assert error.startswith(message) and "\n" not in error, overrides
 
 
 def test_a_graph_keeps_its_links(tmp_path) -> None:

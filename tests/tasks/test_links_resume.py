@@ -41,6 +41,6 @@ def test_a_run_that_goes_on(ranks, tmp_path: Path, name: str) -> None:
     assert again["losses"] == whole["losses"][2:] and again["metrics"] == whole["metrics"]
     np.testing.assert_array_equal(again["vectors"], whole["vectors"])
     other = case(name, 2, *same, "scheme.split_rows=false", "partition=random")
-    (found, *_) = ranks(4)(trained, other, graph_of(kind), checkpoint)
-    np.testing.assert_allclose(found["losses"], whole["losses"][2:], rtol=0, atol=1e-11)
-    np.testing.assert_allclose(found["vectors"], whole["vectors"], rtol=0, atol=1e-10)
+    (moved, *_) = ranks(4)(trained, other, graph_of(kind), checkpoint)
+    np.testing.assert_allclose(moved["losses"], whole["losses"][2:], rtol=0, atol=1e-11)
+    np.testing.assert_allclose(moved["vectors"], whole["vectors"], rtol=0, atol=1e-10)

@@ -28,12 +28,12 @@ Case = tuple[Config, Graph, Sequence[np.ndarray]]
 
 def measured(world: World, cases: list[Case]) -> list[list[dict[str, float | None]]]:
     """For each case, the metrics of each of its (num_nodes, num_outputs) outputs."""
-    found = []
+    metrics = []
     for cfg, graph, outputs in cases:
         job = set_up(cfg, world, Meter(world.device), graph if world.rank == 0 else None)
         rows = [torch.from_numpy(output).to(world.device)[job.scheme.node_id] for output in outputs]
-        found.append([job.task.measure(output, job.graph, job.scheme) for output in rows])
-    return found
+        metrics.append([job.task.measure(output, job.graph, job.scheme) for output in rows])
+    return metrics
 
 
 def one_hot(classes: np.ndarray, num_classes: int) -> np.ndarray:
@@ -75,11 +75,11 @@ def cases(replication: int, overrides: list[str]) -> dict[str, Case]:
         "two classes": (two, labelled(of_two, split), [scores[:, :2], few[:, :2], 0 * few[:, :2]]),
         "one class a split": (two, labelled(one_a_split, split), [scores[:, :2], few[:, :2]]),
         "labels": (labels, labelled(several, split), [scores, few, 0 * few]),
-        "two classes, not finite": (two, labelled(of_two, split), [one[:, :2] for one in not_finite]),
-        "five classes, not finite": (every, labelled(of_five, split), [one[:, :5] for one in not_finite]),
+        "two classes, not finite": (two, labelled(of_two, split), [output[:, :2] for output in not_finite]),
+        "five classes, not finite": (every, labelled(of_five, split), [output[:, :5] for output in not_finite]),
         "labels, not finite": (labels, labelled(several, split), not_finite),
-        "values, not finite": (values, labelled(numbers, split), [one[:, :2] for one in not_finite]),
-        "a value, not finite": (values, labelled(numbers[:, 0], split), [one[:, 1:2] for one in not_finite]),
+        "values, not finite": (values, labelled(numbers, split), [output[:, :2] for output in not_finite]),
+        "a value, not finite": (values, labelled(numbers[:, 0], split), [output[:, 1:2] for output in not_finite]),
     }
 
 
@@ -93,9 +93,9 @@ def precision(targets: np.ndarray, scores: np.ndarray) -> float | None:
     """The sum over the distinct scores, the highest first, of the precision times the gain in recall."""
     total, recall = 0.0, 0.0
     for score in sorted(set(scores), reverse=True):
-        found = targets[scores >= score]
-        total += found.mean() * (found.sum() / max(1, targets.sum()) - recall)
-        recall = found.sum() / max(1, targets.sum())
+        hits = targets[scores >= score]
+        total += hits.mean() * (hits.sum() / max(1, targets.sum()) - recall)
+        recall = hits.sum() / max(1, targets.sum())
     return total if targets.any() else None
 
 
@@ -108,9 +108,9 @@ def of_scores(name: str, columns: list[tuple[np.ndarray, np.ndarray]]) -> float 
     counted = [(y, x) for y, x in columns if y.any() and (name != "roc_auc" or not y.all())]
     if not counted or not all(np.isfinite(x).all() for _, x in columns):
         return None
-    found = [own(y, x) for y, x in counted]
-    assert found == pytest.approx([sklearn_s(y, x) for y, x in counted], abs=1e-12)
-    return np.mean(found).item()
+    areas = [own(y, x) for y, x in counted]
+    assert areas == pytest.approx([sklearn_s(y, x) for y, x in counted], abs=1e-12)
+    return np.mean(areas).item()
 
 
 def expected(name: str, graph: Graph, split: str, output: np.ndarray) -> float | None:
@@ -161,11 +161,11 @@ def test_metrics_of_given_outputs(
         chosen = {name: chosen[name] for number, name in enumerate(chosen) if number % len(LAYOUTS) == turn}
     outcomes = ranks(world_size)(measured, list(chosen.values()))
     for number, (name, (cfg, graph, outputs)) in enumerate(chosen.items()):
-        for output, *found in zip(outputs, *(outcome[number] for outcome in outcomes)):
+        for output, *of_ranks in zip(outputs, *(outcome[number] for outcome in outcomes)):
             names = cfg.task["metrics"] or ["rmse", "mae", "r2"]
-            assert list(found[0]) == [f"{split}_{metric}" for metric in names for split in SPLITS], name
-            assert all(one == found[0] for one in found), name
-            for key, value in found[0].items():
+            assert list(of_ranks[0]) == [f"{split}_{metric}" for metric in names for split in SPLITS], name
+            assert all(metrics == of_ranks[0] for metrics in of_ranks), name
+            for key, value in of_ranks[0].items():
                 split, _, metric = key.partition("_")
                 wanted = expected(metric, graph, split, output)
                 assert value == (None if wanted is None else pytest.approx(wanted, abs=1e-12)), (name, key)
@@ -201,9 +201,9 @@ def test_metrics_of_sampled_training(ranks) -> None:
     for metrics, graph in shapes.items():
         cfg = minibatch_config(metrics, "runtime.dtype=float64", "loader.num_workers=0")
         outcomes = ranks(2)(sampled, cfg, graph)
-        found, output = outcomes[0]
-        assert outcomes[1][0] == found
-        for key, value in found.items():
+        values, output = outcomes[0]
+        assert outcomes[1][0] == values
+        for key, value in values.items():
             name, _, metric = key.partition("_")
             assert value == pytest.approx(expected(metric, graph, name, output), abs=1e-12), key
 

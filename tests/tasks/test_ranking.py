@@ -62,15 +62,15 @@ def mean_over_orders(scores: np.ndarray, wanted: set[int], name: str) -> float:
     """
     kind, _, at = name.partition("@")
     ranked = [item for item in range(len(scores)) if scores[item] > -np.inf]
-    found = []
+    metrics = []
     for order in itertools.permutations(ranked):
         best = sorted(order, key=lambda item: -scores[item])[: int(at)]
         if kind == "recall":
-            found.append(sum(item in wanted for item in best) / len(wanted))
+            metrics.append(sum(item in wanted for item in best) / len(wanted))
         else:
             ideal = sum(1 / np.log2(place + 2) for place in range(min(len(wanted), int(at))))
-            found.append(sum(1 / np.log2(place + 2) for place, item in enumerate(best) if item in wanted) / ideal)
-    return float(np.mean(found))
+            metrics.append(sum(1 / np.log2(place + 2) for place, item in enumerate(best) if item in wanted) / ideal)
+    return float(np.mean(metrics))
 
 
 METRICS = ("recall@1", "ndcg@1", "recall@2", "ndcg@3", "recall@4", "ndcg@4", "ndcg@9")
@@ -84,13 +84,13 @@ def test_ties_are_the_mean_over_their_orders(sorts: bool) -> None:
     scores[8] = [np.inf, np.inf, 0, -np.inf, 0, np.nan]
     lists = [sorted(rng.choice(6, rng.integers(0, 6), replace=False)) for _ in scores]
     lists[8] = [0, 2, 3, 5]
-    wanted = Lists(np.cumsum([0, *map(len, lists)]), np.array([item for one in lists for item in one], np.int64))
+    wanted = Lists(np.cumsum([0, *map(len, lists)]), np.array([item for ids in lists for item in ids], np.int64))
     items, nothing = Chunks(range(6)), Lists(np.zeros(41, np.int64), np.zeros(0, np.int64))
-    best, found = BestItems(40, 9, torch.from_numpy(scores)), WantedScores(wanted, items, torch.from_numpy(scores))
-    found.take(torch.from_numpy(scores))
+    best, of_wanted = BestItems(40, 9, torch.from_numpy(scores)), WantedScores(wanted, items, torch.from_numpy(scores))
+    of_wanted.take(torch.from_numpy(scores))
     best.add(torch.from_numpy(scores.copy()), slice(0, USERS_AT_ONCE), range(6), nothing, sorts)
-    expected = [[mean_over_orders(row, set(one), name) for name in METRICS] for row, one in zip(scores, lists) if one]
-    np.testing.assert_allclose(ranking_scores(best, found, METRICS), expected, rtol=0, atol=1e-12)
+    expected = [[mean_over_orders(row, set(ids), name) for name in METRICS] for row, ids in zip(scores, lists) if ids]
+    np.testing.assert_allclose(ranking_scores(best, of_wanted, METRICS), expected, rtol=0, atol=1e-12)
 
 
 def measured(world: World, cfg: Config, graph: Graph, outputs: list[np.ndarray]) -> list[dict[str, float | None]]:
@@ -127,8 +127,8 @@ def test_ties_of_a_run_are_the_mean_over_their_orders(
         """The item i with the id num_users + place[i]."""
         pairs = [[(u, num_users + place[i]) for u, i in zip(*np.nonzero(kinds == kind))] for kind in (1, 2, 3)]
         moved = [output.copy() for output in outputs]
-        for one, output in zip(moved, outputs):
-            one[num_users + place] = output[num_users:]
+        for moved_output, output in zip(moved, outputs):
+            moved_output[num_users + place] = output[num_users:]
         return with_links(num_users, num_items, *pairs), moved
 
     cfg = config(
@@ -161,11 +161,11 @@ def test_items_with_equal_rows_tie_wherever_they_stand(ranks, dtype: str) -> Non
     output = np.random.default_rng(0).standard_normal((num_users + num_items, 64)).astype(dtype)
     output[num_users:] = output[-1]
     cfg = config("task=link_ranking", "task.metrics=[recall@20,ndcg@20]", "model=lightgcn", f"runtime.dtype={dtype}")
-    for (found,) in ranks(2)(measured, cfg, with_links(num_users, num_items, train, [], test), [output]):
+    for (metrics,) in ranks(2)(measured, cfg, with_links(num_users, num_items, train, [], test), [output]):
         chance = 1 / (num_items - 1)
-        assert found["test_recall@20"] == pytest.approx(20 * chance, rel=1e-12)
+        assert metrics["test_recall@20"] == pytest.approx(20 * chance, rel=1e-12)
         gain = sum(1 / np.log2(place + 2) for place in range(20))
-        assert found["test_ndcg@20"] == pytest.approx(gain * chance, rel=1e-12)
+        assert metrics["test_ndcg@20"] == pytest.approx(gain * chance, rel=1e-12)
 
 
 def test_a_held_out_edge_whose_score_is_nan_is_ranked_last(ranks) -> None:

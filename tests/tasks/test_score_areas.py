@@ -28,13 +28,13 @@ def columns(num_nodes: int = 300) -> np.ndarray:
 
 
 def expected(name: str, given: np.ndarray) -> list[float]:
-    found = []
+    areas = []
     for scores, targets in given.transpose(1, 2, 0):
         known = targets != UNKNOWN
         kinds = set(targets[known])
         has = 1 in kinds and (0 in kinds or name == AVERAGE_PRECISION)
-        found.append(REFERENCE[name](targets[known], scores[known]) if has else np.nan)
-    return found
+        areas.append(REFERENCE[name](targets[known], scores[known]) if has else np.nan)
+    return areas
 
 
 @pytest.mark.parametrize("at_once", [1 << 24, 650])
@@ -47,9 +47,9 @@ def test_a_gpu_computes_the_metrics_without_a_wait(monkeypatch: pytest.MonkeyPat
         given = columns(300)[18 - num_nodes : 18] if num_nodes == 1 else columns(300)
         on_device = torch.from_numpy(given).to(DEVICE)
         with HostWaits([on_device]) as waits:
-            found = _of_columns(name, on_device)
+            areas = _of_columns(name, on_device)
         assert waits.counts == {}
-        np.testing.assert_allclose(found.cpu(), expected(name, given), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(areas.cpu(), expected(name, given), rtol=0, atol=1e-12)
     assert _of_columns(name, on_device[:0]).isnan().all()
 
 
@@ -61,6 +61,6 @@ def test_scores_that_are_not_finite_are_told(monkeypatch: pytest.MonkeyPatch, na
     given[5, 0, 0], given[np.flatnonzero(given[:, 3, 1] == UNKNOWN)[0], 3, 0] = value, value
     host = _of_columns(name, torch.from_numpy(given))
     monkeypatch.setattr(gpu, "AS_ON_GPU", True)
-    found = _of_columns(name, torch.from_numpy(given))
-    assert host[0] == found[0] == float("inf") and host[3].isfinite()
-    np.testing.assert_allclose(found, host, rtol=0, atol=1e-12)
+    areas = _of_columns(name, torch.from_numpy(given))
+    assert host[0] == areas[0] == float("inf") and host[3].isfinite()
+    np.testing.assert_allclose(areas, host, rtol=0, atol=1e-12)

@@ -63,39 +63,39 @@ def outputs_of(num_classes: int) -> list[np.ndarray]:
 
 def measured(world: World, cases: Sequence[tuple[Config, Graph, Sequence[np.ndarray]]]) -> list[list[tuple]]:
     """For each case, the metrics and the confusion matrices of each of its outputs."""
-    found = []
+    measures = []
     for cfg, graph, outputs in cases:
         job: Any = set_up(cfg, world, Meter(world.device), graph if world.rank == 0 else None)
         rows = [torch.from_numpy(output).to(world.device)[job.scheme.node_id] for output in outputs]
-        found.append(
+        measures.append(
             [
-                (job.task.measure(one, job.graph, job.scheme), job.task.confusion(one, job.graph, job.scheme))
-                for one in rows
+                (job.task.measure(output, job.graph, job.scheme), job.task.confusion(output, job.graph, job.scheme))
+                for output in rows
             ]
         )
-    return found
+    return measures
 
 
 def expected(graph: Graph, output: np.ndarray) -> dict[str, float | None]:
-    found: dict[str, float | None] = {}
+    metrics: dict[str, float | None] = {}
     for split in SPLITS:
         mask = getattr(graph, f"{split}_mask")
         labels, rows = graph.labels[mask], output[mask]
         predicted, classes = rows.argmax(axis=1), np.arange(output.shape[1])
-        found[f"{split}_balanced_accuracy"] = reference.balanced_accuracy_score(labels, predicted)
-        found[f"{split}_mcc"] = mcc(predicted, labels)
-        found[f"{split}_second"] = second(predicted, labels, rows)
+        metrics[f"{split}_balanced_accuracy"] = reference.balanced_accuracy_score(labels, predicted)
+        metrics[f"{split}_mcc"] = mcc(predicted, labels)
+        metrics[f"{split}_second"] = second(predicted, labels, rows)
         if len(classes) == 2:
             margin = rows[:, 1] - rows[:, 0]
-            found[f"{split}_roc_auc"] = reference.roc_auc_score(labels, margin)
-            found[f"{split}_average_precision"] = reference.average_precision_score(labels, margin)
+            metrics[f"{split}_roc_auc"] = reference.roc_auc_score(labels, margin)
+            metrics[f"{split}_average_precision"] = reference.average_precision_score(labels, margin)
         elif set(classes) - set(labels):
-            found[f"{split}_roc_auc"] = found[f"{split}_average_precision"] = None
+            metrics[f"{split}_roc_auc"] = metrics[f"{split}_average_precision"] = None
         else:
             shares = softmax(rows, axis=1)
-            found[f"{split}_roc_auc"] = reference.roc_auc_score(labels, shares, multi_class="ovr", average="macro")
-            found[f"{split}_average_precision"] = reference.average_precision_score(labels, shares, average="macro")
-    return found
+            metrics[f"{split}_roc_auc"] = reference.roc_auc_score(labels, shares, multi_class="ovr", average="macro")
+            metrics[f"{split}_average_precision"] = reference.average_precision_score(labels, shares, average="macro")
+    return metrics
 
 
 @pytest.mark.sample(5)
@@ -110,12 +110,12 @@ def test_scores_are_those_of_scikit_learn_on_every_layout(ranks, world_size: int
     outcomes = ranks(world_size)(measured, cases)
     for number, (_, graph, outputs) in enumerate(cases):
         for k, output in enumerate(outputs):
-            found, matrices = outcomes[0][number][k]
-            assert all(outcome[number][k] == (found, matrices) for outcome in outcomes)
+            metrics, matrices = outcomes[0][number][k]
+            assert all(outcome[number][k] == (metrics, matrices) for outcome in outcomes)
             wanted = expected(graph, output)
-            assert set(found) == set(wanted)
+            assert set(metrics) == set(wanted)
             for name, value in wanted.items():
-                assert found[name] == (None if value is None else pytest.approx(value, abs=1e-12)), name
+                assert metrics[name] == (None if value is None else pytest.approx(value, abs=1e-12)), name
             for split in SPLITS:
                 mask = getattr(graph, f"{split}_mask")
                 classes = np.arange(output.shape[1])
@@ -128,10 +128,10 @@ def test_outputs_that_are_not_finite_have_no_scores_and_no_class() -> None:
     for value in (np.nan, np.inf, -np.inf):
         broken = output.copy()
         broken[1, 1] = value  # node 1 is of val
-        found, matrices = serial(graph_of(3, "all"), broken)
-        assert found["val_roc_auc"] is found["val_average_precision"] is None and found["train_roc_auc"] is not None
+        scores, matrices = serial(graph_of(3, "all"), broken)
+        assert scores["val_roc_auc"] is scores["val_average_precision"] is None and scores["train_roc_auc"] is not None
         assert sum(map(sum, matrices["val"])) == (12 if np.isnan(value) else 13)
-        assert found["val_balanced_accuracy"] is not None
+        assert scores["val_balanced_accuracy"] is not None
 
 
 def serial(graph: Graph, output: np.ndarray, *overrides: str) -> tuple[dict[str, float | None], Any]:
@@ -271,5 +271,5 @@ def test_a_prediction_calls_no_function_of_a_file(ranks, tmp_path: Path) -> None
     settings = ["train.epochs=2", "train.checkpoint_every=2", "task.metrics=[ratio,accuracy]"]
     record = train_graph(graph_of(3, "all"), *settings, f"run_dir={tmp_path}/run", metrics=functions)
     predict(ranks, 1, tmp_path / "out", f"checkpoint={tmp_path}/run")
-    found = metrics_of(tmp_path / "out")["metrics"]
-    assert found == {f"{split}_accuracy": record.metrics[f"{split}_accuracy"] for split in SPLITS}
+    metrics = metrics_of(tmp_path / "out")["metrics"]
+    assert metrics == {f"{split}_accuracy": record.metrics[f"{split}_accuracy"] for split in SPLITS}

@@ -152,18 +152,18 @@ def test_loss_gradients_and_metrics(ranks, task: str, world_size: int, replicati
     loss, gradients, output = expected_step(cfg, graph)
     outcomes = ranks(world_size)(one_step, cfg, graph)
     np.testing.assert_allclose(outcomes[0]["output"], output, rtol=0, atol=1e-11)
-    for found in outcomes:
-        assert found["loss"] == pytest.approx(loss, abs=1e-12)
-        for one, other in zip(found["gradients"], gradients, strict=True):
-            np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
-        assert found["metrics"] == outcomes[0]["metrics"]
-        for name, value in found["metrics"].items():
+    for outcome in outcomes:
+        assert outcome["loss"] == pytest.approx(loss, abs=1e-12)
+        for gradient, other in zip(outcome["gradients"], gradients, strict=True):
+            np.testing.assert_allclose(gradient, other, rtol=0, atol=1e-12)
+        assert outcome["metrics"] == outcomes[0]["metrics"]
+        for name, value in outcome["metrics"].items():
             split, _, metric = name.partition("_")
             assert value == pytest.approx(expected_metric(metric, graph, split, output), abs=1e-12), name
     names = cfg.task["metrics"] or {"node_regression": ["rmse", "mae", "r2"]}.get(cfg.task["name"])
     of_classes = ["accuracy"] if cfg.task.get("class_weight") is None else ["macro_f1", "accuracy"]
     names = names or (of_classes if graph.labels.ndim == 1 else ["micro_f1", "macro_f1", "roc_auc"])
-    assert list(found["metrics"]) == [f"{split}_{name}" for name in names for split in ("train", "val", "test")]
+    assert list(outcome["metrics"]) == [f"{split}_{name}" for name in names for split in ("train", "val", "test")]
 
 
 def test_predictions() -> None:
@@ -265,11 +265,11 @@ def test_classes_given_as_floats_train(ranks) -> None:
     graph = dense_graph("symmetric").graph()
     floats = graph.labels.astype(np.float32)[:, None]
     floats[~(graph.train_mask | graph.val_mask)] = np.nan
-    (plain,), (found,) = (
+    (plain,), (of_floats,) = (
         ranks(1)(one_step, config(), dataclasses.replace(graph, labels=labels, num_classes=3))
         for labels in (graph.labels, floats)
     )
-    assert found["loss"] == plain["loss"] and found["metrics"] == plain["metrics"]
+    assert of_floats["loss"] == plain["loss"] and of_floats["metrics"] == plain["metrics"]
 
 
 class OwnMean(MultiClass):
@@ -307,5 +307,5 @@ def test_a_rank_without_nodes_has_no_part_in_the_loss(ranks, tmp_path: Path, sam
                 cfg.task = {"_target_": f"{__name__}.OwnMean", "name": "own"}
             losses.append(ranks(num_ranks)(losses_of, cfg)[0])
     assert len(losses[0]) == 3
-    for one in losses:
-        np.testing.assert_allclose(one, losses[-1], rtol=0, atol=1e-12)
+    for of_run in losses:
+        np.testing.assert_allclose(of_run, losses[-1], rtol=0, atol=1e-12)

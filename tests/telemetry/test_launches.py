@@ -11,10 +11,10 @@ def test_time_by_kernel_and_by_gap():
     once = [("a", 0, 10), ("b", 10, 30), ("c", 12, 20), ("d", 50, 100)]
     launches = [Launch(name, begin + 150 * turn, end + 150 * turn) for turn in (1, 0) for name, begin, end in once]
     table = launch_table(launches, epochs=2)
-    times = {one["kernel"]: (one["launches"], one["total_ms"]) for one in table["kernels"]}
+    times = {row["kernel"]: (row["launches"], row["total_ms"]) for row in table["kernels"]}
     assert times == {"a": (1, 0.01), "b": (1, 0.02), "c": (1, pytest.approx(0.008)), "d": (1, 0.05)}
-    assert next(one["kernel"] for one in table["kernels"]) == "d"
-    gaps = {(one["after"], one["before"]): (one["gaps"], one["total_ms"]) for one in table["gaps"]}
+    assert next(row["kernel"] for row in table["kernels"]) == "d"
+    gaps = {(row["after"], row["before"]): (row["gaps"], row["total_ms"]) for row in table["gaps"]}
     assert gaps == {("b", "d"): (1, 0.02), ("d", "a"): (0.5, 0.025)}
     assert table["busy_ms"] == pytest.approx(0.08) and table["idle_ms"] == pytest.approx(0.045)
 
@@ -26,7 +26,7 @@ def test_an_epoch_is_profiled():
         x.add_(1)
         return lambda: 0.0
 
-    found = profiled(step, torch.device("cpu"), epochs=3)
-    assert [one.name for one in found].count("aten::add_") == 3
-    assert all(one.end_us >= one.begin_us for one in found)
+    events = profiled(step, torch.device("cpu"), epochs=3)
+    assert [event.name for event in events].count("aten::add_") == 3
+    assert all(event.end_us >= event.begin_us for event in events)
     assert launch_table([], 1)["busy_ms"] == 0

@@ -103,9 +103,9 @@ def test_the_bar_says_what_there_is_room_for(monkeypatch, width: int, shown: str
 
 def test_another_metric_is_named_in_the_bar(monkeypatch) -> None:
     progress = Progress(5, visible=True)
-    found = record(1, 0.75, 0.5, None, metric="micro_f1")
-    progress.metrics = found.metrics or {}
-    assert progress.lines_of(found)[2] == "loss 0.5000  val micro_f1 0.5000"
+    epoch = record(1, 0.75, 0.5, None, metric="micro_f1")
+    progress.metrics = epoch.metrics or {}
+    assert progress.lines_of(epoch)[2] == "loss 0.5000  val micro_f1 0.5000"
     progress.metrics = {}
     assert progress.lines_of(record(1))[2] == "loss 0.5000"
 

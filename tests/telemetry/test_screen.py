@@ -75,9 +75,9 @@ def test_a_comment_behind_a_long_key_stands_below_it() -> None:
     ],
 )
 def test_a_folded_command_is_the_same_command(command: str) -> None:
-    found = folded_command(command, 60, "    ")
-    assert shlex.split(found.replace("\\\n", " ")) == shlex.split(command)
-    assert all(len(line) <= 60 for line in found.splitlines())
+    folded_text = folded_command(command, 60, "    ")
+    assert shlex.split(folded_text.replace("\\\n", " ")) == shlex.split(command)
+    assert all(len(line) <= 60 for line in folded_text.splitlines())
 
 
 def test_sentences_are_folded_at_words() -> None:

@@ -84,11 +84,11 @@ def test_gradients_of_rows_that_lie_elsewhere(
 def test_the_number_of_threads_changes_no_bit(dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(0)
     x, g, y = (torch.randn(9000, width, dtype=dtype, generator=generator) for width in (50, 20, 20))
-    found = []
+    results = []
     for num_threads in (1, 2, 5):
         torch.set_num_threads(num_threads)
-        found.append(linear_gradients(x, g, y, 1.25, keep_masked=True))
-    assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other))
+        results.append(linear_gradients(x, g, y, 1.25, keep_masked=True))
+    assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other))
 
 
 @pytest.mark.parametrize("num_rows", [1000, 70_001, 1 << 22])
@@ -170,11 +170,11 @@ def test_linear_against_autograd(wants_x: bool, with_bias: bool, kind: str) -> N
         (y * weigh).sum().backward()
         return [y.detach(), *(tensor.grad for tensor in (x, weight, bias) if tensor.grad is not None)]
 
-    found, expected = gradients(ours=True), gradients(ours=False)
-    assert len(found) == len(expected) == 2 + wants_x + with_bias
-    assert (found[0] == 0).any() == activation.relu
-    for one, other in zip(found, expected):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+    computed, expected = gradients(ours=True), gradients(ours=False)
+    assert len(computed) == len(expected) == 2 + wants_x + with_bias
+    assert (computed[0] == 0).any() == activation.relu
+    for tensor, exact in zip(computed, expected):
+        torch.testing.assert_close(tensor, exact, rtol=0, atol=1e-12)
 
 
 def test_activation_gradients() -> None:

@@ -199,10 +199,10 @@ def test_activation_gradients(h: int, dtype: torch.dtype) -> None:
         for output, scale in ((None, row_scale), (y, None), (y, row_scale)):
             masked = g if output is None else torch.where(y > 0, 3 * g, 0)
             arguments = within(g, number), None if output is None else within(y, 2 * number), 3.0, scale
-            found, sums = activation_gradients(*arguments)
-            assert torch.equal(found, masked if scale is None else masked * scale[:, None])
+            gradients, sums = activation_gradients(*arguments)
+            assert torch.equal(gradients, masked if scale is None else masked * scale[:, None])
             assert torch.equal(sums, masked.sum(0))
-    assert found.data_ptr() % 32 == 0 and found.stride(0) * dtype.itemsize % 32 == 0, "rows begin a line"
+    assert gradients.data_ptr() % 32 == 0 and gradients.stride(0) * dtype.itemsize % 32 == 0, "rows begin a line"
     across = g[0].expand(n, h)  # as the gradient of a sum is
     assert torch.equal(activation_gradients(across, y, 1.0)[0], torch.where(y > 0, across, 0))
 
@@ -239,10 +239,10 @@ def test_linear_gradients() -> None:
 # ---- layers -------------------------------------------------------------------------------------------------------
 
 
-def close(found: list[Tensor], exact: list[Tensor]) -> None:
+def close(computed: list[Tensor], exact: list[Tensor]) -> None:
     """The tolerance allows a few hundred float32 roundings of numbers of order 1."""
-    for one, other in zip(found, exact, strict=True):
-        torch.testing.assert_close(one.cpu().double(), other, rtol=1e-5, atol=1e-5)
+    for tensor, exact_tensor in zip(computed, exact, strict=True):
+        torch.testing.assert_close(tensor.cpu().double(), exact_tensor, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("drops", [False, True])

@@ -132,10 +132,10 @@ def test_of_float32_quality() -> None:
     assert ((sums.cpu().double() - exact.sum(0)).abs() <= 2**-20 * exact.abs().sum(0)).all()
 
 
-def drift(found: Tensor, addend: Tensor, count: int) -> float:
+def drift(total: Tensor, addend: Tensor, count: int) -> float:
     """How far sums of ``count`` equal addends are off, as a fraction of the sum of their magnitudes."""
     exact = count * addend.cpu().double()
-    return float(((found.cpu().double() - exact) / exact).abs().max())
+    return float(((total.cpu().double() - exact) / exact).abs().max())
 
 
 def test_sums_of_equal_addends_do_not_drift() -> None:
@@ -166,9 +166,9 @@ def test_parts_are_added_exactly_enough(num_parts: int) -> None:
     parts = 1 + torch.rand(num_parts, 3, 8, generator=torch.Generator().manual_seed(0))
     parts[:, 1] = 1 + torch.rand(8, generator=torch.Generator().manual_seed(1))
     parts[:, :, 7] = torch.nan  # a column beyond the 7 that are asked for
-    found = add_parts(parts.to(DEVICE), torch.empty(3, 7, device=DEVICE))
+    total = add_parts(parts.to(DEVICE), torch.empty(3, 7, device=DEVICE))
     exact = parts.double().sum(0)[:, :7]
-    torch.testing.assert_close(found.cpu().double(), exact, rtol=2**-23, atol=0)
+    torch.testing.assert_close(total.cpu().double(), exact, rtol=2**-23, atol=0)
     wide = add_parts(parts.to(DEVICE), torch.empty(3, 7, dtype=torch.float64, device=DEVICE))
     torch.testing.assert_close(add_parts(parts.to(DEVICE), wide, accumulate=True).cpu(), 2 * exact, rtol=1e-14, atol=0)
 
@@ -197,15 +197,15 @@ def test_the_parts_of_many_ranges_fit_into_a_bounded_memory(masks: bool, monkeyp
     x, g, y = (whole(n, width, seed=seed) for seed, width in enumerate((f, h, h)))
     exact = masked_by(g, y if masks else None)
     with Allocations() as allocated:
-        found, sums, _masked = linear_gradients(x, g, y if masks else None, 2.0, keep_masked=False)
-    assert torch.equal(found.cpu().double(), x.cpu().double().t() @ exact)
-    assert torch.equal(sums.cpu().double(), exact.sum(0)) and found.dtype == sums.dtype == torch.float32
+        gradient, sums, _masked = linear_gradients(x, g, y if masks else None, 2.0, keep_masked=False)
+    assert torch.equal(gradient.cpu().double(), x.cpu().double().t() @ exact)
+    assert torch.equal(sums.cpu().double(), exact.sum(0)) and gradient.dtype == sums.dtype == torch.float32
     assert 0 < allocated.largest <= limit
     if masks:
         assert torch.equal(linear_gradients(x, g, y, 2.0, keep_masked=True)[2].cpu().double(), exact)
     addend = (1 + torch.rand(h, generator=torch.Generator().manual_seed(0))).to(DEVICE)
-    found = linear_gradients(torch.ones(n, f, device=DEVICE), addend.expand(n, h), None, 1.0, keep_masked=False)[0]
-    assert drift(found[0], addend, n) <= 1e-6
+    gradient = linear_gradients(torch.ones(n, f, device=DEVICE), addend.expand(n, h), None, 1.0, keep_masked=False)[0]
+    assert drift(gradient[0], addend, n) <= 1e-6
 
 
 def test_the_number_of_turns_is_the_least() -> None:
@@ -272,5 +272,5 @@ def test_factors_have_the_precision_of_the_run(choice: str, expected: str, monke
     monkeypatch.setattr(_gradient_gpu, "_outer", Seen())
     x = torch.ones(40, 8, device=DEVICE)
     with product_precision(choice):
-        found, _, _ = _gradient_gpu.linear_gradients_gpu(x, x, None, 1.0, keep_masked=False)
-    assert seen == [expected] and found.eq(40).all()
+        gradient, _, _ = _gradient_gpu.linear_gradients_gpu(x, x, None, 1.0, keep_masked=False)
+    assert seen == [expected] and gradient.eq(40).all()

@@ -33,11 +33,11 @@ def matrix(num_rows: int) -> Tensor:
 def test_the_chunks_are_views_of_all_rows_in_order(monkeypatch, num_rows, chunk_bytes, sizes) -> None:
     monkeypatch.setattr(host_rows, "CHUNK_BYTES", chunk_bytes)
     rows = matrix(num_rows)
-    found = list(HostRows(rows, CPU).chunks())
-    assert [len(chunk) for _, chunk in found] == sizes
-    assert all(torch.equal(rows[where], chunk) for where, chunk in found)
-    assert [where.start for where, _ in found] == [sum(sizes[:k]) for k in range(len(sizes))]
-    assert all(chunk.untyped_storage().data_ptr() == rows.untyped_storage().data_ptr() for _, chunk in found)
+    chunks = list(HostRows(rows, CPU).chunks())
+    assert [len(chunk) for _, chunk in chunks] == sizes
+    assert all(torch.equal(rows[where], chunk) for where, chunk in chunks)
+    assert [where.start for where, _ in chunks] == [sum(sizes[:k]) for k in range(len(sizes))]
+    assert all(chunk.untyped_storage().data_ptr() == rows.untyped_storage().data_ptr() for _, chunk in chunks)
 
 
 @pytest.mark.parametrize("chosen", [[0, 2, 3, 6], [5], [], [6, 0, 3]])
@@ -66,9 +66,9 @@ def test_chunks_lie_in_lines_where_the_device_wants_them(monkeypatch) -> None:
     monkeypatch.setattr(host_rows, "CHUNK_BYTES", 3 * 8 * 8)
     rows = matrix(7)
     whole = HostRows(rows, CPU)
-    found = list(whole.chunks())
-    assert [(tuple(chunk.shape), chunk.stride()) for _, chunk in found] == [((n, 5), (8, 1)) for n in (3, 3, 1)]
-    assert all(torch.equal(rows[where], chunk) for where, chunk in found)
+    chunks = list(whole.chunks())
+    assert [(tuple(chunk.shape), chunk.stride()) for _, chunk in chunks] == [((n, 5), (8, 1)) for n in (3, 3, 1)]
+    assert all(torch.equal(rows[where], chunk) for where, chunk in chunks)
     assert all(held.is_contiguous() and not held[:, 5:].any() for held in whole.tensors())
     assert sum(tensor.nbytes for tensor in whole.tensors()) == 7 * 8 * 8
     some = whole.index_select(0, torch.tensor([6, 0]))
@@ -188,8 +188,8 @@ def test_rows_arrive_on_the_gpu(monkeypatch, num_rows: int) -> None:
     rows = matrix(num_rows)
     held = HostRows(rows, device)
     for _ in range(2):
-        found = [(where, chunk.clone()) for where, chunk in held.chunks()]
-        assert all(chunk.device == device and torch.equal(rows[where], chunk.cpu()) for where, chunk in found)
+        chunks = [(where, chunk.clone()) for where, chunk in held.chunks()]
+        assert all(chunk.device == device and torch.equal(rows[where], chunk.cpu()) for where, chunk in chunks)
     index = torch.arange(0, num_rows, 2, device=device)
     some = torch.cat([chunk.clone() for _, chunk in held.index_select(0, index).chunks()])
     assert torch.equal(some.cpu(), rows[::2])

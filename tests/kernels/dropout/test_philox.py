@@ -132,8 +132,8 @@ def test_words_inside_another_kernel(triton_on_cpu) -> None:
     node = torch.tensor([5, 2**32 - 1, 2**31, 0, 77, 12345, 2**31 - 1, 1], device=DEVICE)
     for stream in STREAMS:
         expected = reference(torch.ones(8, 32), node.cpu(), **stream) > 0
-        for found in tests.kernels.dropout.philox_kernel.elements_kept(node, **stream):
-            assert torch.equal(found.cpu(), expected)
+        for mask in tests.kernels.dropout.philox_kernel.elements_kept(node, **stream):
+            assert torch.equal(mask.cpu(), expected)
 
 
 def test_without_triton_torch_drops_the_same_elements(monkeypatch: pytest.MonkeyPatch) -> None:

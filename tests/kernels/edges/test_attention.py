@@ -152,7 +152,7 @@ def test_the_transposed_index() -> None:
         assert torch.equal(index.indices.long(), target) and torch.equal(index.indptr.diff().long(), mask.sum(0))
         assert torch.equal(index.places.long(), places[target, source])
         assert index.values is not None and torch.equal(index.values, weights[target, source])
-        assert {one.dtype for one in (index.indptr, index.indices, index.places)} == {torch.int32}
+        assert {tensor.dtype for tensor in (index.indptr, index.indices, index.places)} == {torch.int32}
 
 
 def test_a_third_party_without_edges_changes_nothing() -> None:
@@ -167,8 +167,8 @@ def test_a_third_party_without_edges_changes_nothing() -> None:
     merged = []
     for states in (parts, [empty, *parts], [parts[0], empty, parts[1], empty]):
         merged.append(joined(states))
-    for one in merged[1:]:
-        assert torch.equal(one.maximum, merged[0].maximum) and torch.equal(one.finish(), merged[0].finish())
+    for state in merged[1:]:
+        assert torch.equal(state.maximum, merged[0].maximum) and torch.equal(state.finish(), merged[0].finish())
     nothing = joined([empty, empty])
     assert torch.equal(nothing.maximum, empty.maximum) and torch.equal(nothing.finish(), torch.zeros(5, 6))
 

@@ -69,10 +69,10 @@ def test_a_nan_stays_in_its_head(dynamic: bool) -> None:
     for columns in (inputs.x, inputs.grad):
         columns[:, 7:14] = torch.nan
     out, gradients = computed(inputs, FLOAT32, device=DEVICE, in_lines=True)
-    for found, exact_one in zip((out, *gradients), (expected[0], *expected[1]), strict=True):
+    for computed_rows, exact_rows in zip((out, *gradients), (expected[0], *expected[1]), strict=True):
         by_head, exact_by_head = (
-            one.double() if one.shape == (4, 7) else one.double().view(len(one), 4, -1).transpose(0, 1)
-            for one in (found, exact_one)
+            rows.double() if rows.shape == (4, 7) else rows.double().view(len(rows), 4, -1).transpose(0, 1)
+            for rows in (computed_rows, exact_rows)
         )
         torch.testing.assert_close(by_head[[0, 2, 3]], exact_by_head[[0, 2, 3]], rtol=0, atol=2e-5)
 
@@ -100,14 +100,14 @@ def test_long_rows_are_cut(dynamic: bool, heads: int, depth: int, short_parts: N
     """The states and sums of the parts of a row are joined in three levels, with the same bits in every run."""
     mask = with_hubs()
     for edges in (local_csr(mask), transpose(local_csr(mask))):
-        found = bins_of(edges)
-        assert found.parts is not None and len(found.levels) == 3, found
+        bins = bins_of(edges)
+        assert bins.parts is not None and len(bins.levels) == 3, bins
     factors = expected_factors(mask, heads)
     inputs = Attention.random(mask, heads, depth, weighted=True, dynamic=dynamic)
     expected = dense_attention(inputs, factors)
-    found, again = (computed(inputs, FLOAT32, make_mask=dropout(), device=DEVICE) for _ in range(2))
-    check(found, expected, FLOAT32)
-    assert all(torch.equal(*pair) for pair in zip([found[0], *found[1]], [again[0], *again[1]]))
+    outcome, again = (computed(inputs, FLOAT32, make_mask=dropout(), device=DEVICE) for _ in range(2))
+    check(outcome, expected, FLOAT32)
+    assert all(torch.equal(*pair) for pair in zip([outcome[0], *outcome[1]], [again[0], *again[1]]))
 
 
 @pytest.mark.sample(2)
@@ -167,7 +167,7 @@ def test_a_block_that_is_used_once_is_not_sorted() -> None:
     rows = Rows(torch.tensor([0, 1], dtype=torch.int32), torch.tensor([0], dtype=torch.int32), None, 1, put)
     assert rows.pattern.single_use
     inputs = Attention.random(with_hubs(), 2, 5)
-    x, of_sources, of_targets = (one.to(DEVICE, FLOAT32) for one in (inputs.x, inputs.of_sources, inputs.of_targets))
+    x, of_sources, of_targets = (part.to(DEVICE, FLOAT32) for part in (inputs.x, inputs.of_sources, inputs.of_targets))
     csr = replace(local_csr(inputs.mask.to(DEVICE)), single_use=True)
     assert transpose(csr).single_use and len(bins_of(csr).bins) == 1 and bins_of(csr).parts is None
     state = SoftmaxState.empty(csr.num_rows, 2, 10, x)

@@ -39,12 +39,12 @@ def computed(
         largest_rows(csr, amid_nans(x[part], in_lines=width % 2 == 1), source_id[part], states[-1])
         if merged:
             states.append(MaxState.empty(n, width, x))
-    value = torch.stack([one.value for one in states]).amax(0)
-    state = MaxState(value, torch.stack([one.winners(value) for one in states]).amin(0))
-    found = []
+    value = torch.stack([state_of_part.value for state_of_part in states]).amax(0)
+    state = MaxState(value, torch.stack([state_of_part.winners(value) for state_of_part in states]).amin(0))
+    gradients = []
     for part, csr in zip(parts, stages):
-        found.append(largest_rows_backward(csr, partial(transpose, csr), source_id[part], state.winner, grad))
-    return state, torch.cat(found[::-1])
+        gradients.append(largest_rows_backward(csr, partial(transpose, csr), source_id[part], state.winner, grad))
+    return state, torch.cat(gradients[::-1])
 
 
 def dense_maximum(mask: Tensor, x: Tensor, grad: Tensor, weights: Tensor | None) -> list[Tensor]:
@@ -75,7 +75,7 @@ def test_against_dense_rows(dtype: torch.dtype, path: str, every_case: bool) -> 
 def test_empty_blocks(n: int, m: int, path: str) -> None:
     for mask in (torch.zeros(n, m, dtype=torch.bool), torch.ones(n, m, dtype=torch.bool)):
         x, grad = torch.full((m, 3), -2.0), torch.ones(n, 3)
-        state, of_x = computed(*(one.to(device_of(path)) for one in (mask, x, grad, ids_of(m))))
+        state, of_x = computed(*(tensor.to(device_of(path)) for tensor in (mask, x, grad, ids_of(m))))
         busy = mask.any(1)[:, None]
         assert torch.equal(state.finish().cpu(), torch.where(busy, -2.0, torch.zeros(n, 3)))
         assert torch.equal(of_x.cpu(), mask.sum(0)[:, None].expand(m, 3).float())

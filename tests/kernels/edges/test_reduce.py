@@ -43,8 +43,8 @@ def test_reduction(reduction: str, dtype: torch.dtype, path: str) -> None:
     for width in (1, 8) if path == "triton" else (1, 7, 8, 41):
         csr = local_csr(mask.to(device))
         messages, grad = normal(csr.nnz, width, seed=0), normal(len(mask), width, seed=1)
-        found = reduced(csr, messages.to(device, dtype), reduction, grad.to(device, dtype))
-        check(found, dense_reduction(mask, messages, reduction, grad), dtype)
+        outcome = reduced(csr, messages.to(device, dtype), reduction, grad.to(device, dtype))
+        check(outcome, dense_reduction(mask, messages, reduction, grad), dtype)
 
 
 @pytest.mark.parametrize("reduction", ["sum", "max"])
@@ -75,14 +75,14 @@ def test_ties_go_to_the_lowest_id_across_stages(merged: bool, path: str) -> None
                 states.append(MaxState.empty(n, 5, messages))
             csr, of_part = local_csr(mask[:, part]), mask[:, part]
             add_largest(csr, messages[:, part][of_part], source_id[part], states[-1])
-        largest = torch.stack([one.value for one in states]).amax(0)
-        state = MaxState(largest, torch.stack([one.winners(largest) for one in states]).amin(0))
+        largest = torch.stack([partial.value for partial in states]).amax(0)
+        state = MaxState(largest, torch.stack([partial.winners(largest) for partial in states]).amin(0))
         assert torch.equal(state.value, value) and torch.equal(state.winner, winner)
         assert torch.equal(state.finish(), torch.where(mask.any(1)[:, None], value, 0))
         expected = torch.where(source_id[None, :, None] == winner[:, None], grad[:, None], 0)
         for part in (slice(0, cut), slice(cut, m)):
-            found = largest_backward(local_csr(mask[:, part]), source_id[part], winner, grad)
-            assert torch.equal(found, expected[:, part][mask[:, part]])
+            gradient = largest_backward(local_csr(mask[:, part]), source_id[part], winner, grad)
+            assert torch.equal(gradient, expected[:, part][mask[:, part]])
 
 
 def test_sums_are_added_to_what_is_there(path: str) -> None:
@@ -113,7 +113,7 @@ def test_a_nan_shows(path: str) -> None:
 def test_rows_of_targets_for_each_edge() -> None:
     mask, rows = pattern(31, 150), normal(31, 4, seed=0).requires_grad_()
     grad = normal(int(mask.sum()), 4, seed=1)
-    found = repeat_targets(local_csr(mask), rows)
-    assert torch.equal(found, rows[:, None].expand(31, 150, 4)[mask])
-    found.backward(grad)
+    repeated = repeat_targets(local_csr(mask), rows)
+    assert torch.equal(repeated, rows[:, None].expand(31, 150, 4)[mask])
+    repeated.backward(grad)
     check([rows.grad], [from_edges(mask, grad).sum(1)], FLOAT64)

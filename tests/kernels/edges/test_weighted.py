@@ -37,16 +37,16 @@ def test_product(path: str, every_case: bool) -> None:
     heads, device = [*MORE_HEADS, *HEADS[3:]] if every_case else HEADS[:3], device_of(path)
     empty = [torch.ones(n, m, dtype=torch.bool) for n, m in SHAPES]
     for num_heads, depth, dtype, mask in [
-        *((*one, block_for(path)) for one in heads),
-        *((*HEADS[0], one) for one in empty),
+        *((*case, block_for(path)) for case in heads),
+        *((*HEADS[0], mask_of_ones) for mask_of_ones in empty),
     ]:
         (n, m), csr, width = mask.shape, local_csr(mask.to(device)), num_heads * depth
         values, x, grad = normal(csr.nnz, num_heads, seed=0), normal(m, width, seed=1), normal(n, width, seed=2)
-        expected = dense_product(mask, values, x, grad) if m else [torch.zeros_like(one) for one in (grad, values, x)]
+        expected = dense_product(mask, values, x, grad) if m else [torch.zeros_like(like) for like in (grad, values, x)]
         frame = torch.full((m, width + 3), torch.nan, dtype=dtype, device=device)  # the rows of X lie in it
         frame[:, 1 : 1 + width] = x
-        found = product(csr, values.to(device, dtype), frame[:, 1 : 1 + width], grad.to(device, dtype))
-        check(found, expected, dtype)
+        results = product(csr, values.to(device, dtype), frame[:, 1 : 1 + width], grad.to(device, dtype))
+        check(results, expected, dtype)
 
 
 def test_stages_are_added(path: str) -> None:

@@ -11,10 +11,10 @@ def normal(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).double()
 
 
-def check(found: list[Tensor], expected: list[Tensor], dtype: torch.dtype) -> None:
+def check(computed: list[Tensor], expected: list[Tensor], dtype: torch.dtype) -> None:
     digits = 2e-5 if dtype == FLOAT32 else 1e-12
-    for one, exact in zip(found, expected, strict=True):
-        assert one.dtype == dtype
-        one = one.detach().cpu()
+    for tensor, exact in zip(computed, expected, strict=True):
+        assert tensor.dtype == dtype
+        tensor = tensor.detach().cpu()
         scale = max(1.0, float(exact.abs().max())) if exact.numel() else 1.0
-        torch.testing.assert_close(one.double(), exact, rtol=0, atol=digits * scale)
+        torch.testing.assert_close(tensor.double(), exact, rtol=0, atol=digits * scale)

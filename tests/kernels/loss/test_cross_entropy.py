@@ -54,10 +54,10 @@ def test_against_autograd(num_classes: int, dtype: torch.dtype, digits: float, d
         wide[:, :num_classes] = logits
         loss, gradient = expected(logits, labels, 1 / 7)
         for rows in (logits.to(dtype), wide[:, :num_classes]):
-            found, found_gradient = computed(device, rows, labels, 1 / 7)
-            assert found.dtype == found_gradient.dtype == dtype
-            torch.testing.assert_close(found.double(), loss, rtol=digits, atol=digits * n)
-            torch.testing.assert_close(found_gradient.double(), gradient, rtol=digits, atol=digits)
+            computed_loss, computed_gradient = computed(device, rows, labels, 1 / 7)
+            assert computed_loss.dtype == computed_gradient.dtype == dtype
+            torch.testing.assert_close(computed_loss.double(), loss, rtol=digits, atol=digits * n)
+            torch.testing.assert_close(computed_gradient.double(), gradient, rtol=digits, atol=digits)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -66,9 +66,9 @@ def test_far_apart(dtype: torch.dtype, device: torch.device) -> None:
     logits = torch.tensor([[1e4, -1e4, 0], [0, -90, -200], [-1e30, -1e30, -1e30], [88, 87, -88]], dtype=dtype)
     labels = torch.tensor([1, 2, 0, 1])
     loss, gradient = expected(logits, labels, 1.0)
-    found, found_gradient = computed(device, logits, labels, 1.0)
-    torch.testing.assert_close(found.double(), loss, rtol=1e-6, atol=0)
-    torch.testing.assert_close(found_gradient.double(), gradient, rtol=1e-6, atol=1e-30)
+    computed_loss, computed_gradient = computed(device, logits, labels, 1.0)
+    torch.testing.assert_close(computed_loss.double(), loss, rtol=1e-6, atol=0)
+    torch.testing.assert_close(computed_gradient.double(), gradient, rtol=1e-6, atol=1e-30)
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
@@ -88,11 +88,11 @@ def test_no_rows(dtype: torch.dtype, device: torch.device) -> None:
 
 def test_the_number_of_threads_changes_no_bit(device: torch.device) -> None:
     logits, labels = example(5000, 41)
-    found = []
+    results = []
     for num_threads in (1, 2, 5):
         torch.set_num_threads(num_threads)
-        found.append(computed(device, logits.float(), labels, 1 / 5000))
-    assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other))
+        results.append(computed(device, logits.float(), labels, 1 / 5000))
+    assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other))
 
 
 @needs_triton

@@ -14,24 +14,24 @@ def test_scores_and_gradients(width: int, dtype: torch.dtype, shared: bool) -> N
     left = torch.randn(70, width, dtype=dtype, generator=generator).requires_grad_()
     right = None if shared else torch.randn(90, width, dtype=dtype, generator=generator).requires_grad_()
     other = left if right is None else right
-    i, j = (torch.randint(len(one), (num_pairs,), generator=generator) for one in (left, other))
+    i, j = (torch.randint(len(side), (num_pairs,), generator=generator) for side in (left, other))
     weight = torch.randn(num_pairs, dtype=dtype, generator=generator)
     leaves = [left] if right is None else [left, right]
     expected = (left[i].double() * other[j].double()).sum(dim=1)
     gradients = torch.autograd.grad((expected * weight).sum(), leaves)
-    found = []
+    results = []
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
             scores = pair_scores(left, i, right, j)
-            found.append([scores.detach(), *torch.autograd.grad((scores * weight).sum(), leaves)])
+            results.append([scores.detach(), *torch.autograd.grad((scores * weight).sum(), leaves)])
     finally:
         torch.set_num_threads(num_threads)
     tolerance = 1e-12 if dtype == torch.float64 else 2e-4
-    for one, exact in zip(found[0], (expected, *gradients)):
-        torch.testing.assert_close(one.double(), exact.double(), rtol=tolerance, atol=tolerance)
-    for others in found[1:]:
-        assert all(torch.equal(one, first) for one, first in zip(others, found[0]))
+    for tensor, exact in zip(results[0], (expected, *gradients)):
+        torch.testing.assert_close(tensor.double(), exact.double(), rtol=tolerance, atol=tolerance)
+    for others in results[1:]:
+        assert all(torch.equal(tensor, first) for tensor, first in zip(others, results[0]))
 
 
 def test_no_pair() -> None:

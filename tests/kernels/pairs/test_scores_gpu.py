@@ -42,9 +42,9 @@ def rows(num_rows: int, width: int, dtype: torch.dtype, padded: bool, seed: int)
     return lines.copy_(drawn)
 
 
-def check(found: Tensor, exact: Tensor, magnitude: Tensor, dtype: torch.dtype) -> None:
-    assert found.dtype == dtype
-    assert ((found.detach().double() - exact).abs() <= TOLERANCE[dtype] * magnitude.abs()).all()
+def check(computed: Tensor, exact: Tensor, magnitude: Tensor, dtype: torch.dtype) -> None:
+    assert computed.dtype == dtype
+    assert ((computed.detach().double() - exact).abs() <= TOLERANCE[dtype] * magnitude.abs()).all()
 
 
 @pytest.mark.parametrize("width", [1, 5, 41, 64, 100, 130, 3000])
@@ -57,19 +57,19 @@ def test_scores_and_gradients(width: int, dtype: torch.dtype, padded: bool, call
         left = rows(20, width, dtype, padded, seed=1).requires_grad_()
         right = None if shared else rows(30, width, dtype, padded, seed=2).requires_grad_()
         leaves = [left] if right is None else [left, right]
-        i, j = (torch.randint(len(one), (num_pairs,), generator=generator).to(DEVICE) for one in (left, leaves[-1]))
+        i, j = (torch.randint(len(side), (num_pairs,), generator=generator).to(DEVICE) for side in (left, leaves[-1]))
         weight = torch.randn(num_pairs, dtype=dtype, generator=generator).to(DEVICE)
-        found = pair_scores(left, i, right, j)
-        gradients = torch.autograd.grad((found * weight).sum(), leaves)
+        computed = pair_scores(left, i, right, j)
+        gradients = torch.autograd.grad((computed * weight).sum(), leaves)
 
-        wide = [one.detach().double().requires_grad_() for one in leaves]
+        wide = [leaf.detach().double().requires_grad_() for leaf in leaves]
         terms = wide[0][i] * wide[-1][j]
-        check(found, terms.detach().sum(1), terms.detach().abs().sum(1), dtype)
+        check(computed, terms.detach().sum(1), terms.detach().abs().sum(1), dtype)
         exact = torch.autograd.grad((terms.sum(1) * weight.double()).sum(), wide)
-        sizes = [one.detach().abs().requires_grad_() for one in wide]
+        sizes = [leaf.detach().abs().requires_grad_() for leaf in wide]
         magnitudes = torch.autograd.grad(((sizes[0][i] * sizes[-1][j]).sum(1) * weight.double().abs()).sum(), sizes)
-        for one, other, magnitude in zip(gradients, exact, magnitudes, strict=True):
-            check(one, other, magnitude, dtype)
+        for gradient, exact_gradient, magnitude in zip(gradients, exact, magnitudes, strict=True):
+            check(gradient, exact_gradient, magnitude, dtype)
     assert called == [width, width]
 
 
@@ -85,9 +85,9 @@ def test_sums_of_equal_addends_do_not_drift(width: int) -> None:
 def test_no_pair_and_no_column(called: list[int]) -> None:
     none = torch.empty(0, dtype=torch.int64, device=DEVICE)
     left = torch.randn(3, 4, device=DEVICE, requires_grad=True)
-    found = pair_scores(left, none, None, none)
-    found.sum().backward()
-    assert found.shape == (0,) and not left.grad.any()
+    computed = pair_scores(left, none, None, none)
+    computed.sum().backward()
+    assert computed.shape == (0,) and not left.grad.any()
     zeros = torch.zeros(5, dtype=torch.int64, device=DEVICE)
     assert pair_scores(torch.empty(3, 0, device=DEVICE), zeros, None, zeros).tolist() == [0] * 5
     assert called == [4, 0]
@@ -108,7 +108,7 @@ def test_torch_computes_what_triton_cannot(called: list[int], monkeypatch: pytes
     x = torch.randint(-3, 4, (9, 6), generator=torch.Generator().manual_seed(0)).to(DEVICE, torch.bfloat16)
     x.requires_grad_()
     index = torch.arange(9, device=DEVICE)
-    found = pair_scores(x, index, None, index.flip(0))
-    found.sum().backward()
-    assert torch.equal(found, (x * x.flip(0)).sum(1)) and torch.equal(x.grad, 2 * x.detach().flip(0)) and not called
+    computed = pair_scores(x, index, None, index.flip(0))
+    computed.sum().backward()
+    assert torch.equal(computed, (x * x.flip(0)).sum(1)) and torch.equal(x.grad, 2 * x.detach().flip(0)) and not called
     assert scores.path_of(x) == "torch" and gpu.runs_triton(DEVICE)

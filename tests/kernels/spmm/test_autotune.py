@@ -165,8 +165,8 @@ def test_a_wrong_kernel_is_not_chosen(error: float, clock, monkeypatch: pytest.M
         multiplied(kernel, prepared, dense, 16, torch.float32)
         assert kernel.name_for(DEVICE, torch.float32) == f"{chosen} (16)"
         said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-        for line, one in zip(said, (wrong, worse), strict=True):
-            assert f"off by {one.error} is disabled (its product differs from that of torch" in line
+        for line, candidate in zip(said, (wrong, worse), strict=True):
+            assert f"off by {candidate.error} is disabled (its product differs from that of torch" in line
         assert {*prepared.block.prepared} == {chosen}
 
 
@@ -197,16 +197,16 @@ def test_without_torch_there_is_nothing_to_compare_with(clock, monkeypatch: pyte
 def test_errors_are_those_of_the_whole_product(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autotune, "CHUNK_ELEMENTS", 12)  # two rows at a time
     reference = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
-    found = reference.clone()
-    assert autotune.relative_error(found, reference) == 0 == autotune.relative_error(found * 0, reference * 0)
-    found[4, 1] += 0.5
-    error = autotune.relative_error(found, reference)
-    assert error == pytest.approx(float((found - reference).norm() / reference.norm()), rel=1e-6)
-    assert autotune.relative_error(found, reference * 0) == torch.inf
+    computed = reference.clone()
+    assert autotune.relative_error(computed, reference) == 0 == autotune.relative_error(computed * 0, reference * 0)
+    computed[4, 1] += 0.5
+    error = autotune.relative_error(computed, reference)
+    assert error == pytest.approx(float((computed - reference).norm() / reference.norm()), rel=1e-6)
+    assert autotune.relative_error(computed, reference * 0) == torch.inf
     reference[4, 1], reference[5, 0] = torch.nan, torch.inf
-    assert autotune.relative_error(found, reference) == 0
-    found[6, 4] = torch.nan
-    assert not autotune.relative_error(found, reference) <= 1
+    assert autotune.relative_error(computed, reference) == 0
+    computed[6, 4] = torch.nan
+    assert not autotune.relative_error(computed, reference) <= 1
 
 
 def test_a_checksum_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -432,8 +432,8 @@ def test_deterministic_choices_do_not_depend_on_times(monkeypatch: pytest.Monkey
     assert len({names_chosen(False, monkeypatch, None, seed) for seed in range(10)}) > 1
     names_chosen(False, monkeypatch, tmp_path, 0)
     packed = fixed_choice.Packed().name_for(DEVICE, torch.float32)
-    found = {names_chosen(True, monkeypatch, tmp_path, seed) for seed in range(10)}
-    assert found == {f"csr (8, 41, 128); {packed} (41, 128)"}
+    choices = {names_chosen(True, monkeypatch, tmp_path, seed) for seed in range(10)}
+    assert choices == {f"csr (8, 41, 128); {packed} (41, 128)"}
 
 
 @pytest.mark.parametrize(

@@ -108,12 +108,12 @@ def test_memory_is_counted(name: str) -> None:
     """csr holds four bytes for each edge and three words for each row; panels hold the ids and words of the groups."""
     adj, _ = local_csr(np.ones((64, 64), bool), weighted=False)
     kernel = KERNELS[name]()
-    found = sum(tensor.nbytes for tensor in kernel.tensors(kernel.prepare(on_device(adj), torch.float32)))
+    num_bytes = sum(tensor.nbytes for tensor in kernel.tensors(kernel.prepare(on_device(adj), torch.float32)))
     if name.startswith("csr"):
-        assert found == 4 * 64 * 64 + 3 * 4 * 64
+        assert num_bytes == 4 * 64 * 64 + 3 * 4 * 64
     else:
         bits = 64 * 64 // 8
-        assert bits < found < bits + 2000
+        assert bits < num_bytes < bits + 2000
 
 
 def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:

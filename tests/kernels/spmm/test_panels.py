@@ -77,11 +77,11 @@ def test_what_is_not_finite_spreads_in_its_panels_and_is_not_hidden(value: float
     mask[32:, 20:] = True
     x = torch.ones(40, 3)
     x[3, 1] = value
-    found = product(mask, x, device)
+    computed = product(mask, x, device)
     finite = torch.ones(64, 3, dtype=torch.bool)
     finite[:32, 1] = False
-    assert torch.equal(found.isfinite(), finite)
-    assert torch.equal(found[finite], torch.from_numpy(mask.sum(axis=1)).float()[:, None].expand(64, 3)[finite])
+    assert torch.equal(computed.isfinite(), finite)
+    assert torch.equal(computed[finite], torch.from_numpy(mask.sum(axis=1)).float()[:, None].expand(64, 3)[finite])
 
 
 def hub_graph() -> Graph:
@@ -110,8 +110,8 @@ def test_loss_of_100_epochs_is_that_of_float32_sums(ranks) -> None:
     training = ["model.dropout=0.0", "train.epochs=100", "train.eval_every=0"]
     (device,) = ranks(1)(device_type)
     cases = [["kernel=blocked" if device == "cpu" else "kernel=torch"], ["kernel=packed"]]
-    exact, found = ranks(1)(final_losses, [config(*case, *training) for case in cases], hub_graph())[0]
-    assert found == pytest.approx(exact, rel=1e-6, abs=0)
+    exact, losses = ranks(1)(final_losses, [config(*case, *training) for case in cases], hub_graph())[0]
+    assert losses == pytest.approx(exact, rel=1e-6, abs=0)
 
 
 def one_row(num_groups: int) -> Panels:
@@ -141,13 +141,13 @@ def cutting_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     from triton.runtime import interpreter
 
     def create_dot(builder, a, b, total, *_):
-        found = total.data.astype(np.float32)
+        cut = total.data.astype(np.float32)
         for k in range(0, a.data.shape[1], 16):
             product = a.data[:, k : k + 16].astype(np.float64) @ b.data[k : k + 16].astype(np.float64)
-            exact = product + found
-            found = exact.astype(np.float32)
-            found = np.where(np.abs(found) > np.abs(exact), np.nextafter(found, np.float32(0)), found)
-        return interpreter.TensorHandle(found, total.dtype.scalar)
+            exact = product + cut
+            cut = exact.astype(np.float32)
+            cut = np.where(np.abs(cut) > np.abs(exact), np.nextafter(cut, np.float32(0)), cut)
+        return interpreter.TensorHandle(cut, total.dtype.scalar)
 
     monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", create_dot)
     monkeypatch.setattr(gpu, "INTERPRETED", True)

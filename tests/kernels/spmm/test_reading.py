@@ -9,12 +9,12 @@ from fullgnn.kernels.spmm.reading import Columns, Reading, pieces, rounded, spli
 @pytest.mark.parametrize("smallest", [8, 16])
 def test_pieces_cover_a_width_and_hardly_more(smallest: int) -> None:
     for width in range(1, 128):
-        found = pieces(width, smallest)
-        used = [piece for piece in found if piece]
-        assert len(found) == 3 and found == (*used, *[0] * (3 - len(used)))
+        widths = pieces(width, smallest)
+        used = [piece for piece in widths if piece]
+        assert len(widths) == 3 and widths == (*used, *[0] * (3 - len(used)))
         assert all(piece.bit_count() == 1 and piece >= smallest for piece in used)
         assert used == sorted(used, reverse=True)
-        assert width <= sum(found) <= max(width + smallest - 1, 1.15 * width)
+        assert width <= sum(widths) <= max(width + smallest - 1, 1.15 * width)
     assert pieces(41, 8) == pieces(47, 8) == (32, 16, 0) and pieces(100, 8) == (64, 32, 8)
     assert pieces(100, 16) == (64, 32, 16) and pieces(8, 8) == (8, 0, 0) and pieces(8, 16) == (16, 0, 0)
 

@@ -144,21 +144,21 @@ def test_what_it_does_not_multiply_is_refused(on_gpu: None) -> None:
 def test_the_transpose_of_operations_is_the_compiled_one(weighted: bool) -> None:
     for mask in (skewed(), np.zeros((3, 4), bool), np.ones((1, 5), bool)):
         csr, _ = local_csr(mask, weighted)
-        with HostWaits([one for one in (csr.indptr, csr.indices, csr.values) if one is not None]) as waits:
-            found = transpose_torch(csr)
+        with HostWaits([array for array in (csr.indptr, csr.indices, csr.values) if array is not None]) as waits:
+            by_torch = transpose_torch(csr)
         assert waits.counts == {}
         expected = transpose(csr)
         for name in ("indptr", "indices", "places", "values"):
-            one, other = getattr(found, name), getattr(expected, name)
-            assert (one is None and other is None) or (one.dtype == other.dtype and torch.equal(one, other)), name
+            ours, other = getattr(by_torch, name), getattr(expected, name)
+            assert (ours is None and other is None) or (ours.dtype == other.dtype and torch.equal(ours, other)), name
 
 
 def test_it_adds_as_the_kernel_with_bins_does() -> None:
     """Both kernels within rounding of each other, of random numbers."""
     csr, dense = local_csr(skewed(), False)
-    x, found = torch.randn(dense.shape[1], 33, device=DEVICE), []
+    x, products = torch.randn(dense.shape[1], 33, device=DEVICE), []
     for kernel in (SingleUseTriton(), TritonCSR()):
         out = torch.empty(dense.shape[0], 33, device=DEVICE)
         kernel.spmm(kernel.prepare(on_device(csr), x.dtype), x, out, False)
-        found.append(out)
-    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
+        products.append(out)
+    torch.testing.assert_close(*products, rtol=1e-5, atol=1e-5)

@@ -78,11 +78,11 @@ def model(levels: list[tuple[np.ndarray, np.ndarray]], lanes: int, x: np.ndarray
             where = np.flatnonzero(end - begin == size)
             place = np.minimum(begin[where, None] + np.arange(size), len(values) - 1)
             representative = place[:1] if len(values) == 1 else place
-            found = _stretches(values[representative], lanes)
-            sums.append((where, np.broadcast_to(found, (len(where), x.shape[0]))))
+            of_stretches = _stretches(values[representative], lanes)
+            sums.append((where, np.broadcast_to(of_stretches, (len(where), x.shape[0]))))
         values = np.empty((len(begin), x.shape[0]), np.float32)
-        for where, found in sums:
-            values[where] = found
+        for where, of_stretches in sums:
+            values[where] = of_stretches
     return values[0]
 
 
@@ -117,5 +117,5 @@ def test_the_order_of_a_sum_of_millions(width: int, degree: int, tree: dict) -> 
     adj = LocalCSR(adj.indptr.cpu(), adj.indices.cpu(), None, 1, 1)
     rows, lanes = RowPlan(adj, torch.float32), num_lanes(used.csr.at(width), split_columns(width)[0].total)
     assert not rows.bins
-    found = model([levels_of(level) for level in rows.heavy], lanes, x)
-    assert (np.abs(found - expected) <= 1e-6 * expected).all()
+    total = model([levels_of(level) for level in rows.heavy], lanes, x)
+    assert (np.abs(total - expected) <= 1e-6 * expected).all()

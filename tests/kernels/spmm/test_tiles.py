@@ -98,8 +98,8 @@ def test_density_of_the_tiles(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     adj, _ = local_csr(mask, weighted=False)
     for counters in (0, 8, 1 << 30):
         monkeypatch.setattr(tiles, "COUNTERS_PER_EDGE", counters)
-        found = tile_density(adj.indptr, adj.indices, adj.num_cols)
-        assert found == pytest.approx((expected / mask.sum()).tolist(), abs=1e-15)
+        density = tile_density(adj.indptr, adj.indices, adj.num_cols)
+        assert density == pytest.approx((expected / mask.sum()).tolist(), abs=1e-15)
 
 
 def test_an_order_makes_tiles_dense() -> None:

@@ -30,11 +30,11 @@ def call(folder: Path, *names: str) -> None:
     module, x = importlib.import_module("two_functions"), np.random.default_rng(0).permutation(500).astype(np.int32)
     for name in names:
         if name == "sort":
-            found = x.copy()
-            module.sort(found)
+            ordered = x.copy()
+            module.sort(ordered)
         else:
-            found = x[np.clip(module.argsort(x), 0, 499)]
-        if not np.array_equal(found, np.arange(500)):
+            ordered = x[np.clip(module.argsort(x), 0, 499)]
+        if not np.array_equal(ordered, np.arange(500)):
             sys.exit(1)
 
 

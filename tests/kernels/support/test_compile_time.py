@@ -65,8 +65,8 @@ def test_a_first_run_says_how_long_it_compiles_and_a_second_one_does_not(command
     for number in (1, 2):
         done = run_command(command, *run, f"run_dir=run{number}", cwd=tmp_path, env=env, new=True)
         assert done.status == 0, done.output
-        found = re.findall(LINE, done.output)
-        assert len(found) == (number == 1) and done.output.count("compiling kernels for") == (number == 1)
-        if found:
+        seconds = re.findall(LINE, done.output)
+        assert len(seconds) == (number == 1) and done.output.count("compiling kernels for") == (number == 1)
+        if seconds:
             first = re.search(r"epoch 1/2 .* (\d+\.\d) ms/epoch", done.output)
-            assert first is not None and 0.5 <= float(found[0]) and done.output.index("took") < first.start()
+            assert first is not None and 0.5 <= float(seconds[0]) and done.output.index("took") < first.start()

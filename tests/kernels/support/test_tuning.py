@@ -21,10 +21,10 @@ csr:
 def test_a_file_replaces_some_constants_for_some_widths(tmp_path: Path) -> None:
     path = tmp_path / "nvidia-h200.yaml"
     path.write_text(FILE)
-    found, default = read_tuning(path), Tuning()
-    assert found.panels == default.panels and found.csr.general.elements_per_warp == 1024
-    assert [found.csr.at(width).elements for width in (1, 16, 17, 64, 65)] == [2048, 2048, 8192, 8192, 8192]
-    assert [found.csr.at(width).elements_per_warp for width in (16, 17, 64, 65)] == [1024, 256, 256, 1024]
+    read, default = read_tuning(path), Tuning()
+    assert read.panels == default.panels and read.csr.general.elements_per_warp == 1024
+    assert [read.csr.at(width).elements for width in (1, 16, 17, 64, 65)] == [2048, 2048, 8192, 8192, 8192]
+    assert [read.csr.at(width).elements_per_warp for width in (16, 17, 64, 65)] == [1024, 256, 256, 1024]
 
 
 @pytest.mark.parametrize(

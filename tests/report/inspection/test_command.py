@@ -29,8 +29,8 @@ def test_the_command_prints_and_writes_what_the_function_returns(tmp_path: Path)
     done = run_command([sys.executable, "-m", "fullgnn.inspect"], *arguments, cwd=tmp_path)
     assert done.status == 0 and titles(done.output) == TITLES, done.output
     written = json.loads((tmp_path / "new" / "mine.json").read_text())
-    found = fullgnn.inspect(random_graph(0, name="mine"), "runtime.device=cpu", model="gat")
-    same = json.loads(json.dumps(found.to_json()))
+    inspection = fullgnn.inspect(random_graph(0, name="mine"), "runtime.device=cpu", model="gat")
+    same = json.loads(json.dumps(inspection.to_json()))
     assert written.keys() == same.keys()
     assert all(written[key] == same[key] for key in written.keys() - {"seconds"})
 
@@ -59,14 +59,14 @@ def test_the_package_imports_nothing_of_it_and_has_the_function_before_and_after
 
 def test_a_graph_of_another_library_and_every_kind_of_labels() -> None:
     networkx = pytest.importorskip("networkx")
-    found = fullgnn.inspect(networkx.karate_club_graph())
-    assert isinstance(found, Inspection) and (found.num_nodes, found.num_edges) == (34, 156)
-    assert found.labels is None and found.structure.symmetric
+    inspection = fullgnn.inspect(networkx.karate_club_graph())
+    assert isinstance(inspection, Inspection) and (inspection.num_nodes, inspection.num_edges) == (34, 156)
+    assert inspection.labels is None and inspection.structure.symmetric
     split = dict(train_mask=np.arange(40) < 20, test_mask=np.arange(40) >= 20, val_mask=None)
     for labels in (np.linspace(0, 1, 40), (np.arange(80).reshape(40, 2) % 3 == 0).astype(int)):
-        found = fullgnn.inspect(random_graph(1, labels=labels, num_classes=0, **split), "runtime.device=cpu")
-        assert found.unplanned == "" and found.layouts[0].tensor_bytes > 0, found.unplanned
-        assert titles(str(found)) == TITLES
+        inspection = fullgnn.inspect(random_graph(1, labels=labels, num_classes=0, **split), "runtime.device=cpu")
+        assert inspection.unplanned == "" and inspection.layouts[0].tensor_bytes > 0, inspection.unplanned
+        assert titles(str(inspection)) == TITLES
 
 
 def test_classes_have_their_names() -> None:
@@ -95,8 +95,8 @@ def of_odd_graph() -> Inspection:
 
 
 def test_what_is_odd_is_named(of_odd_graph: Inspection) -> None:
-    found = of_odd_graph
-    assert found.remarks == {"merged_arcs": 2} and found.leaks.label_columns == (4,)
+    inspection = of_odd_graph
+    assert inspection.remarks == {"merged_arcs": 2} and inspection.leaks.label_columns == (4,)
     begins = [
         "Class 2 is the class of no labelled node",
         "Class 3 is the class of no training node",
@@ -108,8 +108,8 @@ def test_what_is_odd_is_named(of_odd_graph: Inspection) -> None:
         "Feature column 1 is the same number for every node",
         "Feature columns differ much in scale",
     ]
-    assert [sentence[: len(begin)] for sentence, begin in zip(found.odd, begins, strict=True)] == begins
-    text = str(found)
+    assert [sentence[: len(begin)] for sentence, begin in zip(inspection.odd, begins, strict=True)] == begins
+    text = str(inspection)
     assert "Noted as it was read: 2 arcs repeat another one" in text
     assert "The label is among the features, or a one-to-one map of it: column 4." in text
 

@@ -28,17 +28,17 @@ def test_density_constant_and_empty_columns_and_scale(dtype, tmp_path, monkeypat
         values = np.load(tmp_path / "x.npy", mmap_mode="r")
     graph = Graph.from_edge_index(ARCS, features=values)
     assert graph.features.dtype == dtype
-    found, double = features_of(graph), np.asarray(values, np.float64)
-    assert found.num_columns == 8 and found.dtype == str(np.dtype(dtype))
-    assert found.density == np.count_nonzero(values) / values.size and found.dense_bytes == values.nbytes
+    features, double = features_of(graph), np.asarray(values, np.float64)
+    assert features.num_columns == 8 and features.dtype == str(np.dtype(dtype))
+    assert features.density == np.count_nonzero(values) / values.size and features.dense_bytes == values.nbytes
     stored = csr_array(values.astype(np.float32))
     stored.eliminate_zeros()
-    assert found.sparse_bytes == stored.nnz * (4 + values.itemsize) + 8 * 51
-    assert (found.num_empty, found.empty, found.num_constant, found.constant) == (2, (1, 6), 1, (4,))
-    assert found.empty_rows == 0
+    assert features.sparse_bytes == stored.nnz * (4 + values.itemsize) + 8 * 51
+    assert (features.num_empty, features.empty, features.num_constant, features.constant) == (2, (1, 6), 1, (4,))
+    assert features.empty_rows == 0
     deviation = double.std(axis=0)
-    assert astuple(found.widest) == (2, pytest.approx(deviation[2], rel=1e-12))
-    assert astuple(found.narrowest) == (3, pytest.approx(deviation[3], rel=1e-12))
+    assert astuple(features.widest) == (2, pytest.approx(deviation[2], rel=1e-12))
+    assert astuple(features.narrowest) == (3, pytest.approx(deviation[3], rel=1e-12))
 
 
 def test_sparse_features_are_counted_as_dense_ones() -> None:
@@ -50,26 +50,26 @@ def test_sparse_features_are_counted_as_dense_ones() -> None:
     assert sparse.sparse and not dense.sparse
     spread = ("narrowest", "widest")
     for name in spread:
-        found, expected = getattr(sparse, name), getattr(dense, name)
-        assert found.number == expected.number and found.deviation == pytest.approx(expected.deviation, rel=1e-12)
+        column, expected = getattr(sparse, name), getattr(dense, name)
+        assert column.number == expected.number and column.deviation == pytest.approx(expected.deviation, rel=1e-12)
     others = dict(sparse=False, **{name: getattr(dense, name) for name in spread})
     assert replace(sparse, **others) == dense
 
 
 def test_a_column_far_from_0_has_an_exact_deviation() -> None:
     values = 1e8 + np.arange(100.0)[:, None]
-    found = features_of(Graph.from_edge_index(ARCS, features=values))
-    assert found.widest == found.narrowest and astuple(found.widest) == (0, pytest.approx(values.std(), rel=1e-9))
+    facts = features_of(Graph.from_edge_index(ARCS, features=values))
+    assert facts.widest == facts.narrowest and astuple(facts.widest) == (0, pytest.approx(values.std(), rel=1e-9))
 
 
 def test_numbers_whose_squares_overflow_and_rows_of_zeros() -> None:
     values = np.array([[1e200, 0], [-1e200, 0], [0.0, 0.0], [-0.0, 0]])
-    found = features_of(Graph.from_edge_index(ARCS, features=values))
-    assert (found.empty_rows, found.widest, found.narrowest) == (2, None, None)
+    features = features_of(Graph.from_edge_index(ARCS, features=values))
+    assert (features.empty_rows, features.widest, features.narrowest) == (2, None, None)
 
 
 def test_no_features_and_many_columns() -> None:
     assert features_of(Graph.from_edge_index(ARCS, num_nodes=2)) is None
-    found = features_of(Graph.from_edge_index(ARCS, features=np.zeros((2, 100))))
-    assert found.num_empty == 100 and found.empty == tuple(range(20))
-    assert found.empty_rows == 2 and found.narrowest is None
+    features = features_of(Graph.from_edge_index(ARCS, features=np.zeros((2, 100))))
+    assert features.num_empty == 100 and features.empty == tuple(range(20))
+    assert features.empty_rows == 2 and features.narrowest is None

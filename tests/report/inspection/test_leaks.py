@@ -19,9 +19,9 @@ def test_chameleon_has_214_test_nodes_with_a_twin(shared_data) -> None:
     masks = {f"{name}_mask": arrays[f"{name}_masks"][0] for name in ("train", "val", "test")}
     labels, features = arrays["node_labels"], arrays["node_features"]
     graph = Graph.from_edge_index(arrays["edges"].T, features=features, labels=labels, **masks)
-    found = leaks_of(graph, Passes.over(graph))
-    assert (found.same_neighbours, found.num_test) == (214, 456)
-    assert found.same_features == twins_by_sets([row.tobytes() if row.any() else b"" for row in features], graph)
+    counts = leaks_of(graph, Passes.over(graph))
+    assert (counts.same_neighbours, counts.num_test) == (214, 456)
+    assert counts.same_features == twins_by_sets([row.tobytes() if row.any() else b"" for row in features], graph)
 
 
 def twins_by_sets(keys: list, graph: Graph) -> int:
@@ -36,11 +36,11 @@ def test_twins_of_random_graphs(seed: int, symmetric: bool) -> None:
     graph = random_graph(seed, 300, symmetric, density=0.002)  # most nodes have one neighbour, or none
     dense = graph.adjacency(bool).toarray()
     pairs = [(frozenset(np.flatnonzero(row)), frozenset(np.flatnonzero(col))) for row, col in zip(dense, dense.T)]
-    found = leaks_of(graph, Passes.over(graph))
+    counts = leaks_of(graph, Passes.over(graph))
     expected = twins_by_sets([pair if any(pair) else () for pair in pairs], graph)
-    assert found.same_neighbours == expected > 0
+    assert counts.same_neighbours == expected > 0
     expected = twins_by_sets([row.tobytes() if row.any() else b"" for row in np.abs(graph.features)], graph)
-    assert found.same_features == expected > 0
+    assert counts.same_features == expected > 0
 
 
 def test_neighbours_in_the_other_direction_are_others() -> None:
@@ -48,8 +48,8 @@ def test_neighbours_in_the_other_direction_are_others() -> None:
     features = np.array([[1, 0], [2, 0], [3, 0], [4, 0], [0.0, 0], [-0.0, 0]])
     masks = dict(train_mask=[1, 0, 0, 0, 1, 0], test_mask=[0, 1, 0, 1, 0, 1])
     graph = Graph.from_edge_index([[2, 2, 3], [0, 1, 2]], features=features, labels=[0] * 6, **masks)
-    found = leaks_of(graph, Passes.over(graph))
-    assert (found.same_neighbours, found.same_features, found.num_test) == (1, 0, 3)
+    counts = leaks_of(graph, Passes.over(graph))
+    assert (counts.same_neighbours, counts.same_features, counts.num_test) == (1, 0, 3)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -57,8 +57,8 @@ def test_sparse_features_have_the_twins_of_dense_ones(dtype) -> None:
     graph = random_graph(5, 300)
     dense = replace(graph, features=(graph.features * np.array([1, 0, -2.5])).astype(dtype))
     sparse = replace(dense, features=csr_array(dense.features))
-    one, other = (leaks_of(given, Passes.over(given)) for given in (dense, sparse))
-    assert one == other and one.same_features > 0
+    of_dense, of_sparse = (leaks_of(given, Passes.over(given)) for given in (dense, sparse))
+    assert of_dense == of_sparse and of_dense.same_features > 0
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -29,8 +29,8 @@ def look(compose_dataset, monkeypatch: pytest.MonkeyPatch) -> Look:
     monkeypatch.setattr(inspection, "layouts_of", lambda graph, cfg: ((), "not asked for"))
 
     def inspected(choice: str, **keys: str) -> tuple[Inspection, str]:
-        found = inspection.look_at(load_dataset(compose_dataset(choice, **keys)), config("runtime.device=cpu"))
-        return found, " ".join(str(found).split())
+        facts = inspection.look_at(load_dataset(compose_dataset(choice, **keys)), config("runtime.device=cpu"))
+        return facts, " ".join(str(facts).split())
 
     return inspected
 
@@ -39,14 +39,14 @@ def test_arxiv_is_directed_and_products_has_each_edge_once(write_text, tmp_path,
     arcs = {(u, v) for u, v in EDGES.tolist()}
     one_way = sum((v, u) not in arcs for u, v in arcs)
     write_text("ogbn-arxiv")
-    found, text = look("ogbn-arxiv", root=str(tmp_path))
-    assert found.structure.one_way_arcs == one_way > 0 and len(arcs) == found.num_edges
+    facts, text = look("ogbn-arxiv", root=str(tmp_path))
+    assert facts.structure.one_way_arcs == one_way > 0 and len(arcs) == facts.num_edges
     assert f"the graph is directed, since {one_way} of them have no entry of the other direction" in text
     assert f"{len(EDGES) - len(arcs)} arcs repeat another one" in text
     assert f"{sum(u == v for u, v in arcs)} nodes have a stored edge to themselves" in text
     write_text("ogbn-products")  # the flag to add the other direction is not in the folder
-    found, text = look("ogbn-products", root=str(tmp_path))
-    assert found.structure.symmetric and found.num_edges == len(arcs) + one_way
+    facts, text = look("ogbn-products", root=str(tmp_path))
+    assert facts.structure.symmetric and facts.num_edges == len(arcs) + one_way
 
 
 def test_proteins_have_several_labels_no_features_and_numbers_of_edges(
@@ -55,8 +55,8 @@ def test_proteins_have_several_labels_no_features_and_numbers_of_edges(
     look: Look,
 ) -> None:
     write_proteins()
-    found, text = look("ogbn-proteins", root=str(tmp_path))
-    assert found.structure.symmetric and found.features is None and "The nodes have no features" in text
+    facts, text = look("ogbn-proteins", root=str(tmp_path))
+    assert facts.structure.symmetric and facts.features is None and "The nodes have no features" in text
     several = np.count_nonzero(SEVERAL.sum(axis=1) > 1)
     assert f"They have {SEVERAL.sum()} labels in all, and {several} nodes have several." in text
     assert "there are 8 numbers for each edge, and they are not read" in text
@@ -64,16 +64,16 @@ def test_proteins_have_several_labels_no_features_and_numbers_of_edges(
 
 def test_papers_without_a_label_are_counted(write_binary, tmp_path, look: Look) -> None:  # noqa: F811
     write_binary()
-    found, text = look("ogbn-papers100M", root=str(tmp_path))
+    facts, text = look("ogbn-papers100M", root=str(tmp_path))
     unknown = np.arange(NUM_NODES) % 4 == 3  # NaN in the file
-    assert found.labels.num_labelled == np.count_nonzero(~unknown)
+    assert facts.labels.num_labelled == np.count_nonzero(~unknown)
     in_split = sum(np.count_nonzero(unknown[nodes]) for nodes in SPLIT.values())
     assert f"{in_split} nodes of the split have no label" in text
     known = CLASSES[~unknown, 0]
-    assert [sum(one) for one in zip(*found.labels.classes.values())] == np.bincount(known).tolist()
+    assert [sum(of_class) for of_class in zip(*facts.labels.classes.values())] == np.bincount(known).tolist()
 
 
 def test_reddit_has_parts_by_number_and_repeated_arcs(write, look: Look) -> None:  # noqa: F811
-    found, text = look("reddit", path=str(write()))
-    assert [found.labels.split[part] for part in ("train", "val", "test")] == [20, 10, 10]
-    assert f"{200 - found.num_edges} arcs repeat another one" in text and found.num_edges < 200
+    facts, text = look("reddit", path=str(write()))
+    assert [facts.labels.split[part] for part in ("train", "val", "test")] == [20, 10, 10]
+    assert f"{200 - facts.num_edges} arcs repeat another one" in text and facts.num_edges < 200
