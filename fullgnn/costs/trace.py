@@ -61,6 +61,9 @@ from fullgnn.telemetry.meter import Meter
 SAMPLE_ROWS = 4096
 """Rows of the smaller of the two skeletons: enough that the program treats them as large matrices."""
 
+MOST_ROWS = 2**18
+"""Rows of all ranks together in that skeleton, which may hold a copy of them all."""
+
 
 TRAVELS = ("fetch", "push")
 """The moves of rows between block rows: in the dtype of the wire, at the beginning of a pass."""
@@ -189,7 +192,8 @@ def trace_epoch(job: PlannedJob, rank: int, padded: bool = False) -> Trace:
         padded: rows that arrive or stay are laid out in lines, as on a GPU, see ``aligned.py``.
     """
     num_rows = max(1, int(job.num_own_rows[job.grid.place(rank)]))
-    few = min(num_rows, SAMPLE_ROWS)
+    all_travel = any(product.halo is None for product in job.products.values())
+    few = min(num_rows, SAMPLE_ROWS, MOST_ROWS // job.grid.num_parts if all_travel else SAMPLE_ROWS)
 
     def trained(sample: int) -> tuple[_Skeleton, list[int]]:
         """A skeleton of ``sample`` rows after an epoch, and what grows with its rows: bytes, and sides of products."""
