@@ -18,7 +18,7 @@ from typing import Any
 from markupsafe import Markup
 
 from fullgnn.report.content import COUNT, DIGITS, RATIO, PageBlock, Table, missing, whose
-from fullgnn.report.metrics import better, show_as, split_of, title
+from fullgnn.report.means import better, metric_title, show_as, split_of
 from fullgnn.report.replicates import NOTHING, Mean, Noise, Quantity, Records, Show, rows_of, std
 from fullgnn.report.runs import FOLDER_KEYS, ShownRun, differing_keys, setting_and_draw
 from fullgnn.telemetry.screen import num_bytes, percent
@@ -117,7 +117,7 @@ def _score(name: str) -> Quantity:
     """A row for a metric."""
     metric = name.removeprefix("final_")
     when = ", last epoch" if metric != name else ", best epoch" if split_of(name) else ""
-    return Quantity(f"{title(metric)}{when}", name, show_as(name), better(name))
+    return Quantity(f"{metric_title(metric)}{when}", name, show_as(name), better(name))
 
 
 def differences(runs: list[ShownRun]) -> list[list[str]]:

@@ -19,8 +19,7 @@ from omegaconf import DictConfig
 from fullgnn.distributed import check_tasks, under_torchrun
 from fullgnn.distributed.command import fail
 from fullgnn.errors import ConfigError, FullGNNError
-from fullgnn.report.means import Settings, ranked, write_means
-from fullgnn.report.metrics import show_as, split_of
+from fullgnn.report.means import Settings, ranked, show_as, split_of, write_means
 from fullgnn.report.replicates import Quantity, Records, by_key, by_record, merged, without_draws
 from fullgnn.storage.folder import MEANS_FILES, TABLE_FILE, jobs_beside, prepare_sweep, replacing, writing_to
 from fullgnn.storage.record import RunRecord
