@@ -151,15 +151,15 @@ def confusion(runs: list[ShownRun]) -> Iterator[PageBlock]:
         names = run.record.get("confusion_classes") or []
         names, short = (_classes(names, len(matrix), most) for most in (MOST_CHARACTERS, MOST_CHARACTERS // 2))
         if len(matrix) <= MOST_CLASSES:
-            header = ["class", *short, "recall"]
+            what, header = "class (row) and predicted class", ["class", *short, "recall"]
             rows = [[names[k], *map(_count, row), _share(row[k], row)] for k, row in enumerate(matrix)]
-            yield "table", Table(f"{title}: class (row) and predicted class", header, rows)
         else:
+            what = "the most frequent confusions"
             header = ["class", "predicted class", "nodes", "of the nodes of the class"]
             pairs = [(-count, k, j) for k, row in enumerate(matrix) for j, count in enumerate(row) if j != k and count]
             pairs = sorted(pairs)[:MOST_PAIRS]
             rows = [[names[k], names[j], _count(matrix[k][j]), _share(matrix[k][j], matrix[k])] for _, k, j in pairs]
-            yield "table", Table(f"{title}: the most frequent confusions", header, rows)
+        yield "table", Table(f"{title}: {what}", header, rows)
 
 
 def _count(nodes: float) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from operator import eq
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,7 @@ def tile_density(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """Bars of all runs side by side at each density; runs with the same order have the same."""
     shares = {run: run.record["tile_density"] for run in runs if run.record.get("tile_density")}
     bins = list(dict.fromkeys(name for of_run in shares.values() for name in of_run))
-    kinds = alike(shares, eq)
+    kinds = alike(shares)
     if shares:
         fullest, series = {}, {}
         for first, kind in kinds.items():

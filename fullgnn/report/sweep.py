@@ -176,12 +176,10 @@ def sweep_table(rows: list[dict[str, Any]], width: int = sys.maxsize) -> str:
     error = Quantity("error", "error", lambda told: textwrap.shorten(told, MAX_ERROR, placeholder=" ..."))
     columns = [Quantity("status", "status"), *_measured(rows), *([error] if failed else [])]
     names = distinguishing([row["overrides"].split(" ") for row in rows])
-    records = []
-    for number, (name, row) in enumerate(zip(names, rows)):
-        told = row if row["status"] == "ok" else {"status": row["status"]}
-        # what is empty would be a dash
-        about = {"name": name or " ", "number": str(row.get("job", number)), "error": row.get("error") or " "}
-        records.append(told | about)
+    told = [row if row["status"] == "ok" else {"status": row["status"]} for row in rows]
+    # what is empty would be a dash
+    about = [{"name": name or " ", "error": row.get("error") or " "} for name, row in zip(names, rows)]
+    records = [{"number": number, **told[number], **about[number]} for number in range(len(rows))]
     return _narrow("job", columns, records, width)
 
 
