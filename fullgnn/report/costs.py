@@ -57,9 +57,8 @@ def epoch_time(runs: list[ShownRun]) -> Iterator[PageBlock]:
     lines = _speed_ups(medians)
     gains = {run: gain for line in lines for run, (gain, _, _) in line.gains.items()}
     if medians:
-        alt = each(
-            "Milliseconds of an epoch, median, by run", {run.name: shown(medians[run], RATIO) for run in medians}
-        )
+        told = {run.name: shown(median, RATIO) for run, median in medians.items()}
+        alt = each("Milliseconds of an epoch, median, by run", told)
         data = (list(medians), {"epoch": list(medians.values())}, "ms", list(ranges.values()))
         yield "plot", Plot("epoch_time", "epoch time by run", alt, by_run, data)
         if lines:

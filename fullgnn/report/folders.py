@@ -128,12 +128,10 @@ def _jobs(result: SearchResult, folder: Path) -> dict[Path, Place]:
     among_all = dict(zip(overrides, distinguishing(list(overrides.values()))))
     sweep = folder.absolute().name
     for job, row in rows.items():
-        if job in finished:
-            continue
-        if row.get("status") == "failed":
+        if job not in finished and row.get("status") == "failed":
             error = row.get("error") or f"{TABLE_FILE} does not say why"
             result.failures.append(Failure(folder, job, among_all[job], error))
-        else:
+        elif job not in finished:
             result.left_out.append(f"Job {job} of {folder} has not finished and is left out.")
     return {(folder / job).absolute(): Place(names.get(job) or f"{sweep}/{job}", sweep) for job in finished}
 

@@ -243,12 +243,9 @@ def _replicates(runs: list[ShownRun]) -> list[list[ShownRun]]:
     Where seeds and splits occur twice among them, as before and after a change of the code, the runs of one folder form
     a group. A run that has not finished stays alone, and so do runs of one seed and one split.
     """
-
-    def setting(run: ShownRun) -> object:
-        return setting_and_draw(run)[0] if run.record and SEED in run.settings else run
-
     groups = []
-    for group in by_key(runs, setting).values():
+    alone_or_not = by_key(runs, lambda run: setting_and_draw(run)[0] if run.record and SEED in run.settings else run)
+    for group in alone_or_not.values():
         of_folders = by_key(group, lambda run: run.paths[0].parent).values()
         for candidate in [group] if _distinct_draws(group) else of_folders:
             groups += [candidate] if _distinct_draws(candidate) else [[run] for run in candidate]
