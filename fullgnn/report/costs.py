@@ -37,10 +37,10 @@ COUNTS = (
 BYTE_UNITS = ("B", "kB", "MB", "GB")
 NNZ_UNITS = ("non-zeros", "thousand", "million", "thousand million")
 
-ByActivity = Mapping[str, float]
-"""The time, or the bytes, of a rank by what it did: by phase, by step or by collective."""
 ByRank = Mapping[ShownRun, Sequence[Any]]
-"""A number of each rank, or one ``ByActivity`` of each."""
+"""A number of each rank, or its time or its bytes by what it did: by phase or by collective."""
+ByPart = Mapping[ShownRun, Mapping[str, float]]
+"""The time, or the bytes, of one rank of each run by what it did: by phase, by step or by collective."""
 
 
 class SpeedUp(NamedTuple):
@@ -124,10 +124,8 @@ def _names_of_lines(lines: list[list[ShownRun]]) -> list[str]:
 def time_by_phase(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """Bars of the milliseconds of an epoch that each rank spends in each phase."""
     names = {"epoch": "epoch", **PHASE_NAMES}
-    spent = {
-        run: [{name: times[key] for key, name in names.items()} for times in ranks]
-        for run, ranks in of_ranks(runs, "time_ms").items()
-    }
+    recorded = of_ranks(runs, "time_ms")
+    spent = {run: [{name: rank[key] for key, name in names.items()} for rank in recorded[run]] for run in recorded}
     columns = [Quantity(name, name, RATIO) for name in names.values()]
     yield from _by_activity("time", "time of an epoch", "Milliseconds of an epoch by rank", spent, columns, ("ms",))
     yield from missing(runs, spent, "what each rank spent")
@@ -239,9 +237,7 @@ def _by_rank(name: str, title: str, caption: str, values: ByRank, units: Sequenc
     yield "numbers", table_of(caption, records, columns)
 
 
-def _bars_of_runs(
-    name: str, title: str, what: str, stacks: Mapping[ShownRun, ByActivity], units: Sequence[str]
-) -> Plot:
+def _bars_of_runs(name: str, title: str, what: str, stacks: ByPart, units: Sequence[str]) -> Plot:
     """A bar for each run, made of parts."""
     wholes = {run: sum(stack.values()) for run, stack in stacks.items()}
     scale, unit_name = unit(max(wholes.values()), units)

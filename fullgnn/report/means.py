@@ -31,8 +31,8 @@ metrics at the best epoch and ``epoch_time_ms``, each a ``Mean`` or a number."""
 
 def metrics_in(lines: Iterable[Mapping[str, Any]]) -> list[str]:
     """The metrics that any of ``lines`` has for a split, without the split, in the order in which they appear."""
-    values = ((name, value) for line in lines for name, value in line.items() if split_of(name))
-    names = (name for name, value in values if value is None or isinstance(value, (int, float)))
+    items = (item for line in lines for item in line.items())
+    names = (name for name, value in items if split_of(name) and isinstance(value, int | float | None))
     return list(dict.fromkeys(name.partition("_")[2] for name in names))
 
 

@@ -219,9 +219,8 @@ def _labels(names: list[str]) -> list[str]:
 def settings_without(run: ShownRun, *keys: str) -> dict[str, str]:
     """The configuration of a run without where it writes, its seeds, and ``keys`` with all keys below them."""
     below = tuple(f"{key}." for key in (*FOLDER_KEYS, *keys))
-    return {
-        key: value for key, value in run.settings.items() if not (is_draw(key, value) or f"{key}.".startswith(below))
-    }
+    kept = (item for item in run.settings.items() if not is_draw(*item) and not f"{item[0]}.".startswith(below))
+    return dict(kept)
 
 
 def differing_keys(settings: Sequence[Mapping[str, str]]) -> list[str]:
@@ -244,8 +243,8 @@ def _replicates(runs: list[ShownRun]) -> list[list[ShownRun]]:
     a group. A run that has not finished stays alone, and so do runs of one seed and one split.
     """
     groups = []
-    alone_or_not = by_key(runs, lambda run: setting_and_draw(run)[0] if run.record and SEED in run.settings else run)
-    for group in alone_or_not.values():
+    by_setting = by_key(runs, lambda run: setting_and_draw(run)[0] if run.record and SEED in run.settings else run)
+    for group in by_setting.values():
         of_folders = by_key(group, lambda run: run.paths[0].parent).values()
         for candidate in [group] if _distinct_draws(group) else of_folders:
             groups += [candidate] if _distinct_draws(candidate) else [[run] for run in candidate]

@@ -108,8 +108,8 @@ def summary(runs: list[ShownRun]) -> Iterator[PageBlock]:
         yield "note", BOLD
     uncounted = [run for run in runs if run.record and run.record.get("edge_cut", 0) is None]
     if uncounted:
-        told = "(train.statistics=true counts them)"
-        yield "note", f"Not counted: edge cut and needed rows{whose(uncounted, runs)} {told}."
+        of_whom = whose(uncounted, runs)
+        yield "note", f"Not counted: edge cut and needed rows{of_whom} (train.statistics=true counts them)."
     yield from missing(runs, [run for run in runs if run.record], "record.json")
 
 

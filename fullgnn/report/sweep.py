@@ -89,9 +89,13 @@ class SweepReport(Callback):
         else:
             kind = "" if isinstance(outcome, FullGNNError) else f"{type(outcome).__name__}: "
             row |= {"status": "failed", "error": kind + " ".join(str(outcome).split())}
-        row |= _swept_values(self._swept, overrides, row)
-        self._rows.append(row)
-        self._write(config)
+        self._rows.append(row | _swept_values(self._swept, overrides, row))
+        path = _csv_path(config)
+        with _ending_at_errors(), writing_to("run_dir", path.parent), replacing(path) as temporary:
+            with open(temporary, "w", newline="") as file:
+                writer = csv.DictWriter(file, _columns(self._swept, self._rows), restval="")
+                writer.writeheader()
+                writer.writerows(self._rows)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         width = screen_width()
@@ -108,14 +112,6 @@ class SweepReport(Callback):
             log.error("job %s (%s) failed: %s", row["job"], row["overrides"], row["error"])
         if failed:
             raise SystemExit(1)
-
-    def _write(self, config: DictConfig) -> None:
-        path = _csv_path(config)
-        with _ending_at_errors(), writing_to("run_dir", path.parent), replacing(path) as temporary:
-            with open(temporary, "w", newline="") as file:
-                writer = csv.DictWriter(file, _columns(self._swept, self._rows), restval="")
-                writer.writeheader()
-                writer.writerows(self._rows)
 
 
 @contextmanager
@@ -240,9 +236,8 @@ def _measured(rows: list[dict[str, Any]]) -> tuple[Quantity, ...]:
     if first is None or any(row.get(quantity.key) is not None for row in rows for quantity in MEASURED[-2:]):
         return MEASURED
     metric = first.removeprefix("val_")
-    return *MEASURED[:-2], *(
-        Quantity(f"{split} {metric}", f"{split}_{metric}", show_as(first)) for split in ("val", "test")
-    )
+    scores = [Quantity(f"{split} {metric}", f"{split}_{metric}", show_as(first)) for split in ("val", "test")]
+    return *MEASURED[:-2], *scores
 
 
 def distinguishing(overrides: list[list[str]]) -> list[str]:
