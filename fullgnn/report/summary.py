@@ -148,9 +148,8 @@ def epoch_range(record: Mapping[str, Any]) -> tuple[float, float]:
 
 def value_range(value: float, noise: Noise, record: Mapping[str, Any]) -> tuple[float, float]:
     """Where a value of ``record`` lies, by the rules above."""
-    if noise == "clock":
-        median = record["epoch_time_ms"].get("median") or 1
-        shortest, longest = epoch_range(record) if record["epoch_time_ms"].get("median") else (1, 1)
+    if noise == "clock" and (median := record["epoch_time_ms"].get("median")):
+        shortest, longest = epoch_range(record)
         return value * shortest / median, value * longest / median
     around = ONE_RUN * abs(value) if noise == "sample" and not isinstance(value, Mean) else std(value)
     return value - around, value + around
