@@ -114,8 +114,8 @@ def test_the_tables_have_the_numbers_of_the_files(two_runs) -> None:
             assert bytes_received[0] == sum(rank["bytes_received"].values())
 
     for kind, key in (("the process", "peak_memory_bytes"), ("tensors", "peak_tensor_bytes")):
-        found = numbers(page.sections["Memory"], f"Bytes, peak of {kind}")
-        assert found == {f"rank {k}": [f"{told.ranks[k][key]:,}" for told in records] for k in range(2)}
+        peaks = numbers(page.sections["Memory"], f"Bytes, peak of {kind}")
+        assert peaks == {f"rank {k}": [f"{told.ranks[k][key]:,}" for told in records] for k in range(2)}
     tiles = page.sections["Tile density"].tables["Share of the non-zeros by the density of their tile, in per cent"]
     assert tiles[1] == ["plain", *(f"{100 * share:.2f} %" for share in records[0].tile_density.values())]
 
@@ -325,8 +325,8 @@ def test_a_sweep_stands_for_its_finished_jobs(undrawn, tmp_path: Path) -> None:
     names = [f"seed={job}" for job in range(13) if job != 11]
     assert page.sections["Summary"].tables["The runs side by side"][0] == ["", *names]
     assert "job 11 (seed=11) failed." in page.sections["Failed jobs"].text
-    runs, found = read_runs([folder, folder / "3"])  # folder/3 is given twice
-    assert [run.name for run in runs] == names and len(found.failures) == 1
+    runs, search = read_runs([folder, folder / "3"])  # folder/3 is given twice
+    assert [run.name for run in runs] == names and len(search.failures) == 1
 
 
 def test_runs_have_names_that_tell_them_apart(tmp_path: Path) -> None:
