@@ -86,10 +86,8 @@ def _density(when: str, maps: Maps, limits: Mapping[ShownRun, Any], run: ShownRu
     bounds, nnz, parts = maps[run]
     on_diagonal = percent(float(np.trace(nnz) / max(nnz.sum(), 1)))
     cut = f"; {len(parts) - 1} block rows" if when == "after" else ""
-    alt = (
-        f"{prefix or f'{run.name}: '}density of the adjacency {when} ordering, in {len(nnz)} by {len(nnz)} cells; "
-        f"{on_diagonal} of the non-zeros are in cells on the diagonal{cut}."
-    )
+    alt = f"{prefix or f'{run.name}: '}density of the adjacency {when} ordering, in {len(nnz)} by {len(nnz)} cells; "
+    alt += f"{on_diagonal} of the non-zeros are in cells on the diagonal{cut}."
     data = (bounds, nnz / _area(bounds), limits[run], parts)
     plot = Plot(f"density_{run.position}_{when}", f"{prefix}{when} ordering", alt, density_map, data)
     return plot, _matrix(f"{prefix}Non-zeros by cell {when} ordering", "", list(map(str, bounds[:-1])), nnz)
