@@ -14,17 +14,17 @@ PageBlock = tuple[str, Any]
 ``plot`` (``Plot``), ``table`` (``Table``), ``numbers`` (``Table``, folded where it is long), ``paragraph`` and ``note``
 (text), ``listing`` and ``error`` (heading, text).
 """
+Cells = Sequence[Sequence[str]]
+"""The rows of a table; the first cell of a row is its heading."""
 T = TypeVar("T")
 
 
 class Table(NamedTuple):
-    """A table of a page; the first cell of a row is its heading."""
+    """A table of a page."""
 
     caption: str
     header: Sequence[str]
-    rows: (
-        Sequence[Sequence[str]] | Mapping[str, Sequence[Sequence[str]]]
-    )  # or several groups of rows, by their headings
+    rows: Cells | Mapping[str, Cells]  # or several groups of rows, by their headings
 
 
 def table_of(caption: str, records: Mapping[str, Any], columns: Sequence[Quantity], corner: str = "") -> Table:

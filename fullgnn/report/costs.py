@@ -207,7 +207,7 @@ def _by_activity(
             most = max(rank[columns[0].key] for rank in spent[run]) / scale
             alt = f"{run.name}: {title}, by part, on {num_ranks(len(ranks))}; {most:.2f} {unit_name} at most."
             heights = {part: [rank[part] / scale for rank in ranks] for part in ranks[0]}
-            data = (range(len(ranks)), "rank", unit_name, heights, top / scale)
+            data = (list(map(str, range(len(ranks)))), "rank", unit_name, heights, top / scale)
             yield "plot", Plot(f"{name}_{run.position}", run.prefix + title, alt, stacked, data)
     if spent:
         zeros = {column.key: 0.0 for column in columns}
@@ -228,8 +228,8 @@ def _by_rank(name: str, title: str, caption: str, values: ByRank, units: Sequenc
     else:
         heights = {run: [value / scale for value in of_run] for run, of_run in values.items()}
         series = {run.label if len(values) > 1 else "": (run.position, heights[run]) for run in values}
-        ranks = range(max(map(len, values.values())))
-        yield "plot", Plot(name, title, alt, grouped, (ranks, "rank", unit_name, series))
+        bars = list(map(str, range(max(map(len, values.values())))))
+        yield "plot", Plot(name, title, alt, grouped, (bars, "rank", unit_name, series))
     records = {f"rank {k}": dict(zip(values, numbers)) for k, numbers in enumerate(zip_longest(*values.values()))}
     columns = [Quantity(run.name, run, COUNT) for run in values]
     yield "numbers", table_of(caption, records, columns)

@@ -82,12 +82,10 @@ def sections(runs: list[ShownRun], failures: list[Failure]) -> dict[str, list[Pa
 
 def settings_of(runs: Sequence[ShownRun]) -> Settings:
     """The finished runs of a page as settings; a run that stands for one run alone has one."""
-    return {
-        run.name if len(runs) > 1 else run.record.get("model") or run.name: (run.record.get("metrics") or {})
-        | {"epoch_time_ms": run.epoch_time, "runs": len(run.paths)}
-        for run in runs
-        if run.record
-    }
+    finished = [run for run in runs if run.record]
+    names = [run.name if len(runs) > 1 else run.record.get("model") or run.name for run in finished]
+    told = [{"epoch_time_ms": run.epoch_time, "runs": len(run.paths)} for run in finished]
+    return {name: (run.record.get("metrics") or {}) | of_run for name, run, of_run in zip(names, finished, told)}
 
 
 def means(runs: list[ShownRun]) -> Iterator[PageBlock]:

@@ -200,7 +200,7 @@ def by_run(axes: Axes, runs: Sequence[ShownRun], parts: Parts, unit_name: str, r
     axes.grid(axis="x")
 
 
-def stacked(axes: Axes, bars: Sequence[object], what: str, unit_name: str, parts: Parts, top: float) -> None:
+def stacked(axes: Axes, bars: Sequence[str], what: str, unit_name: str, parts: Parts, top: float) -> None:
     """A bar for each of the names in ``bars``, made of parts.
 
     Args:
@@ -211,7 +211,7 @@ def stacked(axes: Axes, bars: Sequence[object], what: str, unit_name: str, parts
     axes.set_ylim(0, 1.05 * top or 1)
 
 
-def grouped(axes: Axes, bars: Sequence[object], what: str, unit_name: str, series: Series) -> None:
+def grouped(axes: Axes, bars: Sequence[str], what: str, unit_name: str, series: Series) -> None:
     """Bars of several runs beside each other at each of the names in ``bars``.
 
     Args:
@@ -243,7 +243,7 @@ def _stack(
     return ends
 
 
-def _prepare_bars(axes: Axes, bars: Sequence[object], what: str, unit_name: str) -> float:
+def _prepare_bars(axes: Axes, bars: Sequence[str], what: str, unit_name: str) -> float:
     """Write at most about ten names, and return the width of a bar: few bars are narrow, or they would be slabs."""
     count, step = len(bars), -(-len(bars) // 10)
     axes.set_xticks(range(0, count, step), bars[::step])
@@ -253,21 +253,23 @@ def _prepare_bars(axes: Axes, bars: Sequence[object], what: str, unit_name: str)
     return 0.8 if count > 8 else 0.1 + 0.06 * count
 
 
-def density_map(axes: Axes, bounds: np.ndarray, density: np.ndarray, ends: Sequence[float], parts: np.ndarray) -> None:
+def density_map(
+    axes: Axes, bounds: np.ndarray, density: np.ndarray, limits: tuple[float, float], parts: np.ndarray
+) -> None:
     """Shares of non-zeros by cell on a logarithmic scale, with the borders of the block rows.
 
     Args:
         bounds: (cells + 1,) nodes at which the cells begin.
         density: (cells, cells); 0 has the colour of the paper.
-        ends: of the scale, both above 0.
+        limits: ends of the scale, both above 0.
         parts: (b + 1,) nodes at which the block rows begin; of a matrix that is not cut, its two ends.
     """
-    mesh = axes.pcolormesh(bounds, bounds, np.ma.masked_equal(density, 0), norm=LogNorm(*ends))
+    mesh = axes.pcolormesh(bounds, bounds, np.ma.masked_equal(density, 0), norm=LogNorm(*limits))
     for bound in parts[1:-1]:
         for draw_line in (axes.axhline, axes.axvline):
             draw_line(bound, color=BORDER_COLOR, linewidth=min(0.9, 8 / len(parts)))
     _square(axes, int(bounds[-1]), "column", "row")
-    ticks = _logarithmic_ticks(*ends)
+    ticks = _logarithmic_ticks(*limits)
     _add_scale(axes, mesh, lambda share, _: f"{100 * share:.3g} %", ticks=ticks, label="stored share of a cell")
 
 

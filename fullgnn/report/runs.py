@@ -116,10 +116,9 @@ def read_runs(
     names = [_name_of(group) for group in groups]
     ends = [f"{group[0].name} … {group[-1].name}" for group in groups]
     shown = [_merged(group, end if names.count(name) > 1 else name) for group, name, end in zip(groups, names, ends)]
-    return [
-        replace(run, position=position, label=label, prefix=f"{run.name}: " if len(shown) > 1 else "")
-        for position, (run, label) in enumerate(zip(shown, _labels([run.name for run in shown])))
-    ], search
+    labels = _labels([run.name for run in shown])
+    prefixes = [f"{run.name}: " if len(shown) > 1 else "" for run in shown]
+    return [replace(run, position=k, label=labels[k], prefix=prefixes[k]) for k, run in enumerate(shown)], search
 
 
 class NotOfTraining(ConfigError):

@@ -82,12 +82,8 @@ ONE_RUN = 0.005
 
 def summary(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """Tables with a column for each run."""
-    records = [
-        (run.record.get("metrics") or {})
-        | run.record
-        | {f"epoch_time_ms.{name}": ms for name, ms in run.record.get("epoch_time_ms", {}).items()}
-        for run in runs
-    ]
+    times = [{f"epoch_time_ms.{name}": ms for name, ms in run.record.get("epoch_time_ms", {}).items()} for run in runs]
+    records = [(run.record.get("metrics") or {}) | run.record | of_run for run, of_run in zip(runs, times)]
     comparable = len(runs) > 1 and len({run.record.get("dataset") for run in runs}) == 1
     kinds = [setting_and_draw(run) for run in runs] if comparable else []
     scores = dict.fromkeys(name for run in runs for name in run.record.get("metrics") or {} if name not in run.record)
