@@ -54,9 +54,8 @@ def test_the_page_is_in_the_folder_and_the_command_says_what_it_skips(workplace:
 
 
 def test_nothing_is_logged_where_all_are_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    write_run(tmp_path / "a", record())
-    write_run(tmp_path / "10", record())
-    write_run(tmp_path / "9", record())
+    for name in ("a", "10", "9"):
+        write_run(tmp_path / name, record())
     with caplog.at_level(logging.INFO, "fullgnn"):
         runs, _ = read_runs([tmp_path])
     assert [run.name for run in runs] == ["9", "10", "a"] and not caplog.records
