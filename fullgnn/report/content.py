@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from operator import eq
 from typing import Any, NamedTuple, TypeVar
 
 from fullgnn.report.replicates import Quantity, Show, by_key, rows_of
@@ -78,7 +79,7 @@ def whose(runs: Sequence[ShownRun], of_page: Sequence[ShownRun], write: Callable
     return f" of {write([run.name for run in runs])}" if len(of_page) > 1 else ""
 
 
-def alike(items: Mapping[ShownRun, T], same: Callable[[T, T], bool]) -> dict[ShownRun, list[ShownRun]]:
+def alike(items: Mapping[ShownRun, T], same: Callable[[T, T], bool] = eq) -> dict[ShownRun, list[ShownRun]]:
     """The first run of each kind, and all runs of that kind: those whose item is the ``same`` as the first one's."""
     kinds: dict[ShownRun, list[ShownRun]] = {}
     for run, item in items.items():

@@ -6,7 +6,7 @@ A few runs have a plot by rank each. Many runs have one plot, with a bar for eac
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 from fullgnn.report.content import COUNT, MANY, RATIO, PageBlock, Table, each, missing, num_ranks, table_of, unit
 from fullgnn.report.plots import Plot, by_run, grouped, speed_up, stacked
@@ -37,35 +37,31 @@ COUNTS = (
 BYTE_UNITS = ("B", "kB", "MB", "GB")
 NNZ_UNITS = ("non-zeros", "thousand", "million", "thousand million")
 
-ByActivity = Mapping[str, float]
-"""The time, or the bytes, of a rank by what it did: by phase, by step or by collective."""
 ByRank = Mapping[ShownRun, Sequence[Any]]
-"""A number of each rank, or one ``ByActivity`` of each."""
-
-
-class SpeedUp(NamedTuple):
-    """A line in the chart of the speed-up: runs that differ in the number of ranks alone."""
-
-    baseline: ShownRun  # whose epoch is divided by those of the runs
-    gains: Mapping[ShownRun, tuple[float, ...]]  # the speed-up, and its ends where the time is at those of its range
+"""A number of each rank, or its time or its bytes by what it did: by phase or by collective."""
+ByPart = Mapping[ShownRun, Mapping[str, float]]
+"""The time, or the bytes, of one rank of each run by what it did: by phase, by step or by collective."""
+SpeedUps = Mapping[ShownRun, tuple[float, ...]]
+"""A line in its chart: of runs that differ in the number of ranks alone the speed-up, and its ends where the time is at
+those of its range."""
 
 
 def epoch_time(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """Bars of the medians with their ranges, lines of the speed-up, and a table of both."""
     medians = {run: run.epoch_time for run in runs if run.epoch_time is not None}
     ranges = {run: epoch_range(run.record) for run in medians}
-    lines = _speed_ups(medians)
-    gains = {run: gain for line in lines for run, (gain, _, _) in line.gains.items()}
+    by_baseline = _speed_ups(medians)
+    lines = [line for of_baseline in by_baseline.values() for line in of_baseline]
+    gains = {run: gain for line in lines for run, (gain, _, _) in line.items()}
     if medians:
-        alt = each(
-            "Milliseconds of an epoch, median, by run", {run.name: shown(medians[run], RATIO) for run in medians}
-        )
+        told = {run.name: shown(median, RATIO) for run, median in medians.items()}
+        alt = each("Milliseconds of an epoch, median, by run", told)
         data = (list(medians), {"epoch": list(medians.values())}, "ms", list(ranges.values()))
         yield "plot", Plot("epoch_time", "epoch time by run", alt, by_run, data)
         if lines:
             yield "plot", _speed_up_plot(lines)
-        for baseline, of_baseline in by_key(lines, lambda line: line.baseline).items():
-            compared = [run.name for line in of_baseline for run in line.gains]
+        for baseline, of_baseline in by_baseline.items():
+            compared = [run.name for line in of_baseline for run in line]
             whose = f" of {', '.join(compared)}" if len(compared) < len(medians) else ""
             yield "note", f"Speed-up{whose}: the epoch time of {baseline.name}, divided by that of the run."
         names = ("median", "from", "to", *(["speed-up"] if lines else []))
@@ -76,21 +72,22 @@ def epoch_time(runs: list[ShownRun]) -> Iterator[PageBlock]:
     yield from missing(runs, medians, "the epoch time")
 
 
-def _speed_ups(medians: Mapping[ShownRun, float]) -> list[SpeedUp]:
-    """The runs whose number of ranks differs from that of others which compute the same.
+def _speed_ups(medians: Mapping[ShownRun, float]) -> dict[ShownRun, list[SpeedUps]]:
+    """The lines of the runs whose number of ranks differs from that of others which compute the same, by the baseline
+    whose epoch is divided by theirs: the fastest of those with the fewest ranks.
 
-    Their baseline is the fastest of those with the fewest ranks. A dry run has no time of a whole job.
+    A dry run has no time of a whole job.
     """
     real = [run for run in medians if run.record.get("world_size") and run.record.get("dry_run_rank") is None]
-    lines = []
+    by_baseline: dict[ShownRun, list[SpeedUps]] = {}
     for work in by_key((run for run in real if medians[run] > 0), lambda run: _same(run, *LAYOUT)).values():
         if len({run.record["world_size"] for run in work}) > 1:
             baseline = min(work, key=lambda run: (run.record["world_size"], medians[run]))
             for line in by_key(work, lambda run: _same(run, *NUM_RANKS) + str(run.record.get("scheme"))).values():
                 times = {run: (medians[run], *reversed(epoch_range(run.record))) for run in line}
                 gains = {run: tuple(medians[baseline] / time for time in of_run) for run, of_run in times.items()}
-                lines.append(SpeedUp(baseline, gains))
-    return lines
+                by_baseline.setdefault(baseline, []).append(gains)
+    return by_baseline
 
 
 def _same(run: ShownRun, *but: str) -> str:
@@ -99,11 +96,11 @@ def _same(run: ShownRun, *but: str) -> str:
     return repr((sorted(settings_without(run, *but).items()), told))
 
 
-def _speed_up_plot(lines: Sequence[SpeedUp]) -> Plot:
+def _speed_up_plot(lines: list[SpeedUps]) -> Plot:
     series, told = {}, {}
-    for name, line in zip(_names_of_lines([list(line.gains) for line in lines]), lines):
-        by_count = by_key(line.gains, lambda run: run.record["world_size"])
-        series[name] = {count: max(line.gains[run] for run in by_count[count]) for count in sorted(by_count)}
+    for name, line in zip(_names_of_lines([list(line) for line in lines]), lines):
+        by_count = by_key(line, lambda run: run.record["world_size"])
+        series[name] = {count: max(line[run] for run in by_count[count]) for count in sorted(by_count)}
         told[name] = ", ".join(f"{gain:.2f} with p = {count}" for count, (gain, _, _) in series[name].items())
     alt = each("Speed-up of an epoch against the number of ranks", told)
     return Plot("speed_up", "speed-up against the number of ranks", alt, speed_up, (series,))
@@ -125,10 +122,8 @@ def _names_of_lines(lines: list[list[ShownRun]]) -> list[str]:
 def time_by_phase(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """Bars of the milliseconds of an epoch that each rank spends in each phase."""
     names = {"epoch": "epoch", **PHASE_NAMES}
-    spent = {
-        run: [{name: times[key] for key, name in names.items()} for times in ranks]
-        for run, ranks in of_ranks(runs, "time_ms").items()
-    }
+    recorded = of_ranks(runs, "time_ms")
+    spent = {run: [{name: rank[key] for key, name in names.items()} for rank in recorded[run]] for run in recorded}
     columns = [Quantity(name, name, RATIO) for name in names.values()]
     yield from _by_activity("time", "time of an epoch", "Milliseconds of an epoch by rank", spent, columns, ("ms",))
     yield from missing(runs, spent, "what each rank spent")
@@ -240,9 +235,7 @@ def _by_rank(name: str, title: str, caption: str, values: ByRank, units: Sequenc
     yield "numbers", table_of(caption, records, columns)
 
 
-def _bars_of_runs(
-    name: str, title: str, what: str, stacks: Mapping[ShownRun, ByActivity], units: Sequence[str]
-) -> Plot:
+def _bars_of_runs(name: str, title: str, what: str, stacks: ByPart, units: Sequence[str]) -> Plot:
     """A bar for each run, made of parts."""
     wholes = {run: sum(stack.values()) for run, stack in stacks.items()}
     scale, unit_name = unit(max(wholes.values()), units)

@@ -60,16 +60,16 @@ def find_runs(folders: list[Path]) -> SearchResult:
         if not folder.is_dir():
             raise ConfigError(f"{folder} is no folder: {GIVE}")
         is_named = _is_sweep(folder) or _is_run(folder)
-        found: dict[Path, Place] = {}
+        places: dict[Path, Place] = {}
         for child in [folder] if is_named else _subfolders(folder):
             below = list(_runs_and_sweeps(child, DEPTH - 1))
             result.skipped += [] if below else [child.name]
             for path in below:
                 name = path.absolute().name if is_named else path.relative_to(folder).as_posix()
-                found |= _jobs(result, path) if _is_sweep(path) else {path.absolute(): Place(name, "")}
-        if not found and not result.damaged:
+                places |= _jobs(result, path) if _is_sweep(path) else {path.absolute(): Place(name, "")}
+        if not places and not result.damaged:
             raise ConfigError(_why_none(folder, result.failures))
-        result.places |= {path: place for path, place in found.items() if path not in result.places}
+        result.places |= {path: place for path, place in places.items() if path not in result.places}
     _tell_apart(result.places)
     return result
 
@@ -128,12 +128,10 @@ def _jobs(result: SearchResult, folder: Path) -> dict[Path, Place]:
     among_all = dict(zip(overrides, distinguishing(list(overrides.values()))))
     sweep = folder.absolute().name
     for job, row in rows.items():
-        if job in finished:
-            continue
-        if row.get("status") == "failed":
+        if job not in finished and row.get("status") == "failed":
             error = row.get("error") or f"{TABLE_FILE} does not say why"
             result.failures.append(Failure(folder, job, among_all[job], error))
-        else:
+        elif job not in finished:
             result.left_out.append(f"Job {job} of {folder} has not finished and is left out.")
     return {(folder / job).absolute(): Place(names.get(job) or f"{sweep}/{job}", sweep) for job in finished}
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fullgnn.errors import quoted
-from fullgnn.report import metrics
 from fullgnn.report.content import COUNT, PageBlock, Table, alike, each, in_words, missing, table_of, together
+from fullgnn.report.means import SPLITS, is_accuracy, metric_title, metrics_in, show_as
 from fullgnn.report.plots import Plot, curves
 from fullgnn.report.replicates import Mean, Quantity, by_key, shown
 from fullgnn.report.runs import ShownRun
@@ -43,7 +43,7 @@ class Line(NamedTuple):
     @property
     def title(self) -> str:
         """What the curve shows."""
-        return "training loss" if self.key == "loss" else metrics.title(self.key)
+        return "training loss" if self.key == "loss" else metric_title(self.key)
 
     def names(self, num_runs: int, write: Callable[[Sequence[str]], str], label: str = "name") -> str:
         """The names of the runs, listed by ``write``; ``all runs`` where the page has no other and they are more than
@@ -53,8 +53,8 @@ class Line(NamedTuple):
 
 def loss_and_metrics(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """One plot for each quantity, with the curves of all runs; sentences on those that agree; and their numbers."""
-    names = metrics.metrics_in(line for run in runs for line in run.epochs)
-    keys = ["loss", *(f"{split}_{name}" for name in names for split in metrics.SPLITS)]
+    names = metrics_in(line for run in runs for line in run.epochs)
+    keys = ["loss", *(f"{split}_{name}" for name in names for split in SPLITS)]
     lines = [line for key in keys for line in _lines(key, runs)]
     for of_key in by_key(lines, lambda line: line.key).values():
         yield "plot", _plot(of_key, len(runs))
@@ -67,7 +67,7 @@ def loss_and_metrics(runs: list[ShownRun]) -> Iterator[PageBlock]:
         step = -(-len(epochs) * len(lines) // MAX_CELLS)
         which = "" if step == 1 else f", one epoch in {step}: epochs.jsonl has all of them"
         whose = [f"{line.names(len(runs), together)}: " if len(runs) > 1 else "" for line in lines]
-        columns = [Quantity(whose[k] + line.title, k, metrics.show_as(line.key)) for k, line in enumerate(lines)]
+        columns = [Quantity(whose[k] + line.title, k, show_as(line.key)) for k, line in enumerate(lines)]
         kept = dict.fromkeys((*epochs[::step], epochs[-1]))
         records = {str(epoch): {k: line.curve.get(epoch) for k, line in enumerate(lines)} for epoch in kept}
         yield "numbers", table_of(f"{loss_title(runs)} by epoch{which}", records, columns, "epoch")
@@ -76,7 +76,7 @@ def loss_and_metrics(runs: list[ShownRun]) -> Iterator[PageBlock]:
 
 def loss_title(runs: list[ShownRun]) -> str:
     """Title of the section; there may be metrics other than the accuracy."""
-    names = metrics.metrics_in(line for run in runs for line in run.epochs)
+    names = metrics_in(line for run in runs for line in run.epochs)
     return "Loss and accuracy" if set(names) <= {"accuracy"} else "Loss and metrics"
 
 
@@ -119,10 +119,10 @@ def _plot(lines: list[Line], num_runs: int) -> Plot:
     for line in lines:
         label = line.names(num_runs, together, "label") if num_runs > 1 else ""
         series[label] = line.runs[0].position, line.curve
-        values = [shown(value, metrics.show_as(key)) for value in line.curve.values()]
+        values = [shown(value, show_as(key)) for value in line.curve.values()]
         ends[line.names(num_runs, together)] = f"from {values[0]} to {values[-1]}"
     alt = each(f"{title[:1].upper()}{title[1:]} by epoch", ends)
-    return Plot(re.sub(r"[^\w.@-]", "_", key), title, alt, curves, (series, metrics.is_accuracy(key)))
+    return Plot(re.sub(r"[^\w.@-]", "_", key), title, alt, curves, (series, is_accuracy(key)))
 
 
 def _agreement(lines: list[Line], num_runs: int) -> str:
@@ -147,19 +147,19 @@ def confusion(runs: list[ShownRun]) -> Iterator[PageBlock]:
         split = next((split for split in ("test", "val", "train") if matrices.get(split)), None)
         if split is None:
             continue
-        matrix, title = matrices[split], f"{run.prefix}{metrics.SPLITS[split]} nodes at the best epoch"
+        matrix, title = matrices[split], f"{run.prefix}{SPLITS[split]} nodes at the best epoch"
         names = run.record.get("confusion_classes") or []
         names, short = (_classes(names, len(matrix), most) for most in (MOST_CHARACTERS, MOST_CHARACTERS // 2))
         if len(matrix) <= MOST_CLASSES:
-            header = ["class", *short, "recall"]
+            what, header = "class (row) and predicted class", ["class", *short, "recall"]
             rows = [[names[k], *map(_count, row), _share(row[k], row)] for k, row in enumerate(matrix)]
-            yield "table", Table(f"{title}: class (row) and predicted class", header, rows)
         else:
+            what = "the most frequent confusions"
             header = ["class", "predicted class", "nodes", "of the nodes of the class"]
             pairs = [(-count, k, j) for k, row in enumerate(matrix) for j, count in enumerate(row) if j != k and count]
             pairs = sorted(pairs)[:MOST_PAIRS]
             rows = [[names[k], names[j], _count(matrix[k][j]), _share(matrix[k][j], matrix[k])] for _, k, j in pairs]
-            yield "table", Table(f"{title}: the most frequent confusions", header, rows)
+        yield "table", Table(f"{title}: {what}", header, rows)
 
 
 def _count(nodes: float) -> str:

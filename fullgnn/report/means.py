@@ -1,4 +1,6 @@
-"""Tables of settings, each with the means and standard deviations of its runs: for the page, and as files for a paper.
+"""Metrics, and tables of settings with their means: for the page, and as files for a paper.
+
+The name of a metric in the files of a run says what it is: ``val_micro_f1`` is the micro F1 of the validation nodes.
 
 A setting is what runs have in common that differ in their seeds and splits alone; see ``replicates.py``. Settings are
 sorted by the mean of the first validation metric, the best first, since that is what chooses among them.
@@ -7,20 +9,61 @@ sorted by the mean of the first validation metric, the best first, since that is
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fullgnn.report.metrics import better, is_accuracy, show_as, split_of, title
 from fullgnn.report.replicates import HeaderAndRows, Quantity, Show, by_record, std
 from fullgnn.storage.folder import write_text
+from fullgnn.telemetry.screen import percent
 
 TIME = "epoch_time_ms"
-
-
+SPLITS = {"train": "train", "val": "validation", "test": "test"}
+"""Prefix of the name of a metric -> its title."""
+LOWER = ("rmse", "mse", "mae", "mape", "loss", "error", "nll")
+"""Last words of metrics of which a lower value is better."""
+HIGHER = ("accuracy", "f1", "auc", "ap", "mrr", "precision", "recall", "r2", "ndcg", "hits", "mcc", "kappa")
+"""Last words of metrics of which a higher value is better, also with a number, as in ``recall@20``."""
 Settings = Mapping[str, Mapping[str, Any]]
 """Of runs that differ in nothing but their seeds and splits, by a name for them: how many ``runs`` they are, their
 metrics at the best epoch and ``epoch_time_ms``, each a ``Mean`` or a number."""
+
+
+def metrics_in(lines: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The metrics that any of ``lines`` has for a split, without the split, in the order in which they appear."""
+    items = (item for line in lines for item in line.items())
+    names = (name for name, value in items if split_of(name) and isinstance(value, int | float | None))
+    return list(dict.fromkeys(name.partition("_")[2] for name in names))
+
+
+def split_of(name: str) -> str:
+    """``train``, ``val`` or ``test``; empty for a name that is not a metric of a split."""
+    split, _, metric = name.partition("_")
+    return split if split in SPLITS and metric else ""
+
+
+def is_accuracy(name: str) -> bool:
+    """Whether the metric ``name`` is an accuracy, which is shown in per cent."""
+    return name.endswith("_accuracy")
+
+
+def metric_title(name: str) -> str:
+    """``val_micro_f1`` in words: validation micro_f1."""
+    split = split_of(name)
+    return f"{SPLITS[split]} {name.partition('_')[2]}" if split else name
+
+
+def show_as(name: str) -> Callable[[Any], str]:
+    """How the values of a metric are written: an accuracy in per cent, any other metric as a number."""
+    return percent if is_accuracy(name) else "{:.6g}".format
+
+
+def better(name: str) -> Callable[[Sequence[float]], float] | None:
+    """``min`` or ``max``, which finds the best of several values of a metric; None: the name does not say which."""
+    last = name.split("_")[-1].lower().partition("@")[0]
+    if last in LOWER:
+        return min
+    return max if last in HIGHER else None
 
 
 def ranked(settings: Settings) -> Settings:
@@ -41,7 +84,7 @@ def metric_names(settings: Settings) -> list[str]:
 
 def means_table(settings: Settings) -> HeaderAndRows:
     """The header and the cells of a table of the settings, ranked, each number as ``81.50 ± 0.42 %``."""
-    metrics = [Quantity(title(name), name, _show(name)) for name in metric_names(settings)]
+    metrics = [Quantity(metric_title(name), name, _show(name)) for name in metric_names(settings)]
     about, time = (Quantity("setting", "setting"), Quantity("runs", "runs")), "{:.2f} ms".format
     records = [{**setting, "setting": name} for name, setting in ranked(settings).items()]
     return by_record([*about, *metrics, Quantity("epoch, median", TIME, time)], records)

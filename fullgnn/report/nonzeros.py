@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from operator import eq
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,7 @@ def tile_density(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """Bars of all runs side by side at each density; runs with the same order have the same."""
     shares = {run: run.record["tile_density"] for run in runs if run.record.get("tile_density")}
     bins = list(dict.fromkeys(name for of_run in shares.values() for name in of_run))
-    kinds = alike(shares, eq)
+    kinds = alike(shares)
     if shares:
         fullest, series = {}, {}
         for first, kind in kinds.items():
@@ -87,10 +86,8 @@ def _density(when: str, maps: Maps, limits: Mapping[ShownRun, Any], run: ShownRu
     bounds, nnz, parts = maps[run]
     on_diagonal = percent(float(np.trace(nnz) / max(nnz.sum(), 1)))
     cut = f"; {len(parts) - 1} block rows" if when == "after" else ""
-    alt = (
-        f"{prefix or f'{run.name}: '}density of the adjacency {when} ordering, in {len(nnz)} by {len(nnz)} cells; "
-        f"{on_diagonal} of the non-zeros are in cells on the diagonal{cut}."
-    )
+    alt = f"{prefix or f'{run.name}: '}density of the adjacency {when} ordering, in {len(nnz)} by {len(nnz)} cells; "
+    alt += f"{on_diagonal} of the non-zeros are in cells on the diagonal{cut}."
     data = (bounds, nnz / _area(bounds), limits[run], parts)
     plot = Plot(f"density_{run.position}_{when}", f"{prefix}{when} ordering", alt, density_map, data)
     return plot, _matrix(f"{prefix}Non-zeros by cell {when} ordering", "", list(map(str, bounds[:-1])), nnz)

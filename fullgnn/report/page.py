@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,8 @@ MEANS = ("report_means.csv", "report_means.md")
 def write_page(runs: list[ShownRun], search: SearchResult, folder: Path) -> Path:
     """Write ``report.html`` and its figures to ``folder``, and return the path of the page.
 
-    PNG files of an earlier report are removed. Where runs are replicates, their means are beside the page too.
+    The figures and the means of an earlier report are removed. Where runs are replicates, their means are beside the
+    page too.
 
     Args:
         search: what else the folders of the report hold: jobs that have failed, and what the page does not show.
@@ -44,17 +44,15 @@ def write_page(runs: list[ShownRun], search: SearchResult, folder: Path) -> Path
     """
     figures = folder / FIGURES
     figures.mkdir(parents=True, exist_ok=True)
-    for stale in figures.glob("*.png"):
-        stale.unlink()
+    for stale in (*figures.glob("*.png"), *(folder / name for name in MEANS)):
+        stale.unlink(missing_ok=True)
     here = FileSystemLoader(Path(__file__).parent)
     environment = Environment(loader=here, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"images": partial(write_images, figures), "deed": _deed}
     origins = by_key((run for run in runs if run.record), lambda run: _origin(run.record))
     template, made = environment.get_template("page.html.j2"), sections(runs, search.failures)
     text = template.render(runs=runs, colors=RUN_COLORS, left_out=search.left_out, sections=made, origins=origins)
-    if not write_means(settings_of(runs), folder, MEANS):
-        for name in MEANS:
-            (folder / name).unlink(missing_ok=True)
+    write_means(settings_of(runs), folder, MEANS)
     write_text(folder / "report.html", text)
     return folder / "report.html"
 
@@ -84,12 +82,10 @@ def sections(runs: list[ShownRun], failures: list[Failure]) -> dict[str, list[Pa
 
 def settings_of(runs: Sequence[ShownRun]) -> Settings:
     """The finished runs of a page as settings; a run that stands for one run alone has one."""
-    return {
-        run.name if len(runs) > 1 else run.record.get("model") or run.name: (run.record.get("metrics") or {})
-        | {"epoch_time_ms": run.epoch_time, "runs": len(run.paths)}
-        for run in runs
-        if run.record
-    }
+    finished = [run for run in runs if run.record]
+    names = [run.name if len(runs) > 1 else run.record.get("model") or run.name for run in finished]
+    told = [{"epoch_time_ms": run.epoch_time, "runs": len(run.paths)} for run in finished]
+    return {name: (run.record.get("metrics") or {}) | of_run for name, run, of_run in zip(names, finished, told)}
 
 
 def means(runs: list[ShownRun]) -> Iterator[PageBlock]:
@@ -151,11 +147,11 @@ def configuration(runs: list[ShownRun]) -> Iterator[PageBlock]:
 def graph(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """The remarks of each record, and each inspection; runs that share them share the blocks."""
     remarks = {run: run.record["remarks"] for run in runs if run.record.get("remarks")}
-    for first, same in alike(remarks, eq).items():
+    for first, same in alike(remarks).items():
         for sentence in sentences(_shared(remarks[first])):
             yield "paragraph", f"{_prefix(same, runs)}{sentence}."
     inspections = {run: replace(run.inspection, seconds=0.0) for run in runs if run.inspection is not None}
-    for first, same in alike(inspections, eq).items():
+    for first, same in alike(inspections).items():
         yield from _inspection(inspections[first], first, _prefix(same, runs))
     lacking = [run for run in runs if run.inspection is None]
     if lacking:
@@ -181,11 +177,8 @@ def _shared(remarks: Mapping[str, Any]) -> dict[str, Any]:
     """Remarks whose sentences are the same for all replicates: in the others, a count is a ``Mean``. Names of a newer
     version are left out."""
     means = [name for name, count in remarks.items() if isinstance(count, Mean)]
-    return {
-        name: count
-        for name, count in remarks.items()
-        if name in SENTENCES and name not in means and not any(f"{{{mean}" in SENTENCES[name] for mean in means)
-    }
+    known = {name: count for name, count in remarks.items() if name in SENTENCES and name not in means}
+    return {name: count for name, count in known.items() if not any(f"{{{mean}" in SENTENCES[name] for mean in means)}
 
 
 def _prefix(same: list[ShownRun], runs: list[ShownRun]) -> str:

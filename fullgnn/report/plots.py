@@ -288,12 +288,10 @@ def block_map(axes: Axes, nnz: np.ndarray) -> None:
             axes.text(column + 0.5, row + 0.5, _si(count), ha="center", va="center", color=ink, fontsize=9)
     _square(axes, num_parts, "block column", "block row")
     marks = np.unique(np.linspace(0, num_parts - 1, min(num_parts, 8)).astype(int))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_ticks(marks + 0.5, [str(mark) for mark in marks])
+    axes.set(xticks=marks + 0.5, xticklabels=marks, yticks=marks + 0.5, yticklabels=marks)
     axes.tick_params(length=0)
-    _add_scale(
-        axes, mesh, lambda count, _: _si(count), ticks=MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]), label="non-zeros"
-    )
+    ticks = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10])
+    _add_scale(axes, mesh, lambda count, _: _si(count), ticks=ticks, label="non-zeros")
 
 
 def _square(axes: Axes, size: int, xlabel: str, ylabel: str) -> None:

@@ -118,8 +118,7 @@ def shown(value: Any, show: Show, nothing: str = NOTHING) -> str:
 def rows_of(quantities: Iterable[Quantity], records: Records, nothing: str = NOTHING) -> list[list[str]]:
     """A row for each quantity: its label, and its value in each of the records."""
     return [
-        [quantity.label, *(shown(record.get(quantity.key), quantity.show, nothing) for record in records)]
-        for quantity in quantities
+        [label, *(shown(record.get(key), show, nothing) for record in records)] for label, key, show, *_ in quantities
     ]
 
 

@@ -116,10 +116,9 @@ def read_runs(
     names = [_name_of(group) for group in groups]
     ends = [f"{group[0].name} … {group[-1].name}" for group in groups]
     shown = [_merged(group, end if names.count(name) > 1 else name) for group, name, end in zip(groups, names, ends)]
-    return [
-        replace(run, position=position, label=label, prefix=f"{run.name}: " if len(shown) > 1 else "")
-        for position, (run, label) in enumerate(zip(shown, _labels([run.name for run in shown])))
-    ], search
+    labels = _labels([run.name for run in shown])
+    prefixes = [f"{run.name}: " if len(shown) > 1 else "" for run in shown]
+    return [replace(run, position=k, label=labels[k], prefix=prefixes[k]) for k, run in enumerate(shown)], search
 
 
 class NotOfTraining(ConfigError):
@@ -219,9 +218,8 @@ def _labels(names: list[str]) -> list[str]:
 def settings_without(run: ShownRun, *keys: str) -> dict[str, str]:
     """The configuration of a run without where it writes, its seeds, and ``keys`` with all keys below them."""
     below = tuple(f"{key}." for key in (*FOLDER_KEYS, *keys))
-    return {
-        key: value for key, value in run.settings.items() if not (is_draw(key, value) or f"{key}.".startswith(below))
-    }
+    kept = (item for item in run.settings.items() if not is_draw(*item) and not f"{item[0]}.".startswith(below))
+    return dict(kept)
 
 
 def differing_keys(settings: Sequence[Mapping[str, str]]) -> list[str]:
@@ -243,12 +241,9 @@ def _replicates(runs: list[ShownRun]) -> list[list[ShownRun]]:
     Where seeds and splits occur twice among them, as before and after a change of the code, the runs of one folder form
     a group. A run that has not finished stays alone, and so do runs of one seed and one split.
     """
-
-    def setting(run: ShownRun) -> object:
-        return setting_and_draw(run)[0] if run.record and SEED in run.settings else run
-
     groups = []
-    for group in by_key(runs, setting).values():
+    by_setting = by_key(runs, lambda run: setting_and_draw(run)[0] if run.record and SEED in run.settings else run)
+    for group in by_setting.values():
         of_folders = by_key(group, lambda run: run.paths[0].parent).values()
         for candidate in [group] if _distinct_draws(group) else of_folders:
             groups += [candidate] if _distinct_draws(candidate) else [[run] for run in candidate]

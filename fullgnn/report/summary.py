@@ -18,7 +18,7 @@ from typing import Any
 from markupsafe import Markup
 
 from fullgnn.report.content import COUNT, DIGITS, RATIO, PageBlock, Table, missing, whose
-from fullgnn.report.metrics import better, show_as, split_of, title
+from fullgnn.report.means import better, metric_title, show_as, split_of
 from fullgnn.report.replicates import NOTHING, Mean, Noise, Quantity, Records, Show, rows_of, std
 from fullgnn.report.runs import FOLDER_KEYS, ShownRun, differing_keys, setting_and_draw
 from fullgnn.telemetry.screen import num_bytes, percent
@@ -82,12 +82,8 @@ ONE_RUN = 0.005
 
 def summary(runs: list[ShownRun]) -> Iterator[PageBlock]:
     """Tables with a column for each run."""
-    records = [
-        (run.record.get("metrics") or {})
-        | run.record
-        | {f"epoch_time_ms.{name}": ms for name, ms in run.record.get("epoch_time_ms", {}).items()}
-        for run in runs
-    ]
+    times = [{f"epoch_time_ms.{name}": ms for name, ms in run.record.get("epoch_time_ms", {}).items()} for run in runs]
+    records = [(run.record.get("metrics") or {}) | run.record | of_run for run, of_run in zip(runs, times)]
     comparable = len(runs) > 1 and len({run.record.get("dataset") for run in runs}) == 1
     kinds = [setting_and_draw(run) for run in runs] if comparable else []
     scores = dict.fromkeys(name for run in runs for name in run.record.get("metrics") or {} if name not in run.record)
@@ -108,8 +104,8 @@ def summary(runs: list[ShownRun]) -> Iterator[PageBlock]:
         yield "note", BOLD
     uncounted = [run for run in runs if run.record and run.record.get("edge_cut", 0) is None]
     if uncounted:
-        told = "(train.statistics=true counts them)"
-        yield "note", f"Not counted: edge cut and needed rows{whose(uncounted, runs)} {told}."
+        of_whom = whose(uncounted, runs)
+        yield "note", f"Not counted: edge cut and needed rows{of_whom} (train.statistics=true counts them)."
     yield from missing(runs, [run for run in runs if run.record], "record.json")
 
 
@@ -117,7 +113,7 @@ def _score(name: str) -> Quantity:
     """A row for a metric."""
     metric = name.removeprefix("final_")
     when = ", last epoch" if metric != name else ", best epoch" if split_of(name) else ""
-    return Quantity(f"{title(metric)}{when}", name, show_as(name), better(name))
+    return Quantity(f"{metric_title(metric)}{when}", name, show_as(name), better(name))
 
 
 def differences(runs: list[ShownRun]) -> list[list[str]]:
@@ -148,9 +144,8 @@ def epoch_range(record: Mapping[str, Any]) -> tuple[float, float]:
 
 def value_range(value: float, noise: Noise, record: Mapping[str, Any]) -> tuple[float, float]:
     """Where a value of ``record`` lies, by the rules above."""
-    if noise == "clock":
-        median = record["epoch_time_ms"].get("median") or 1
-        shortest, longest = epoch_range(record) if record["epoch_time_ms"].get("median") else (1, 1)
+    if noise == "clock" and (median := record["epoch_time_ms"].get("median")):
+        shortest, longest = epoch_range(record)
         return value * shortest / median, value * longest / median
     around = ONE_RUN * abs(value) if noise == "sample" and not isinstance(value, Mean) else std(value)
     return value - around, value + around

@@ -19,8 +19,7 @@ from omegaconf import DictConfig
 from fullgnn.distributed import check_tasks, under_torchrun
 from fullgnn.distributed.command import fail
 from fullgnn.errors import ConfigError, FullGNNError
-from fullgnn.report.means import Settings, ranked, write_means
-from fullgnn.report.metrics import show_as, split_of
+from fullgnn.report.means import Settings, ranked, show_as, split_of, write_means
 from fullgnn.report.replicates import Quantity, Records, by_key, by_record, merged, without_draws
 from fullgnn.storage.folder import MEANS_FILES, TABLE_FILE, jobs_beside, prepare_sweep, replacing, writing_to
 from fullgnn.storage.record import RunRecord
@@ -90,9 +89,13 @@ class SweepReport(Callback):
         else:
             kind = "" if isinstance(outcome, FullGNNError) else f"{type(outcome).__name__}: "
             row |= {"status": "failed", "error": kind + " ".join(str(outcome).split())}
-        row |= _swept_values(self._swept, overrides, row)
-        self._rows.append(row)
-        self._write(config)
+        self._rows.append(row | _swept_values(self._swept, overrides, row))
+        path = _csv_path(config)
+        with _ending_at_errors(), writing_to("run_dir", path.parent), replacing(path) as temporary:
+            with open(temporary, "w", newline="") as file:
+                writer = csv.DictWriter(file, _columns(self._swept, self._rows), restval="")
+                writer.writeheader()
+                writer.writerows(self._rows)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         width = screen_width()
@@ -109,14 +112,6 @@ class SweepReport(Callback):
             log.error("job %s (%s) failed: %s", row["job"], row["overrides"], row["error"])
         if failed:
             raise SystemExit(1)
-
-    def _write(self, config: DictConfig) -> None:
-        path = _csv_path(config)
-        with _ending_at_errors(), writing_to("run_dir", path.parent), replacing(path) as temporary:
-            with open(temporary, "w", newline="") as file:
-                writer = csv.DictWriter(file, _columns(self._swept, self._rows), restval="")
-                writer.writeheader()
-                writer.writerows(self._rows)
 
 
 @contextmanager
@@ -177,12 +172,10 @@ def sweep_table(rows: list[dict[str, Any]], width: int = sys.maxsize) -> str:
     error = Quantity("error", "error", lambda told: textwrap.shorten(told, MAX_ERROR, placeholder=" ..."))
     columns = [Quantity("status", "status"), *_measured(rows), *([error] if failed else [])]
     names = distinguishing([row["overrides"].split(" ") for row in rows])
-    records = []
-    for number, (name, row) in enumerate(zip(names, rows)):
-        told = row if row["status"] == "ok" else {"status": row["status"]}
-        # what is empty would be a dash
-        about = {"name": name or " ", "number": str(row.get("job", number)), "error": row.get("error") or " "}
-        records.append(told | about)
+    told = [row if row["status"] == "ok" else {"status": row["status"]} for row in rows]
+    # what is empty would be a dash
+    about = [{"name": name or " ", "error": row.get("error") or " "} for name, row in zip(names, rows)]
+    records = [{"number": number, **told[number], **about[number]} for number in range(len(rows))]
     return _narrow("job", columns, records, width)
 
 
@@ -243,9 +236,8 @@ def _measured(rows: list[dict[str, Any]]) -> tuple[Quantity, ...]:
     if first is None or any(row.get(quantity.key) is not None for row in rows for quantity in MEASURED[-2:]):
         return MEASURED
     metric = first.removeprefix("val_")
-    return *MEASURED[:-2], *(
-        Quantity(f"{split} {metric}", f"{split}_{metric}", show_as(first)) for split in ("val", "test")
-    )
+    scores = [Quantity(f"{split} {metric}", f"{split}_{metric}", show_as(first)) for split in ("val", "test")]
+    return *MEASURED[:-2], *scores
 
 
 def distinguishing(overrides: list[list[str]]) -> list[str]:

@@ -38,9 +38,9 @@ addEventListener("load", () => {
 
 WINDOW = """<!doctype html><iframe src="probed.html" width="{width}" height="900" style="border: 0"></iframe>
 <script>addEventListener("message", event => {{
-  const found = document.createElement("pre");
-  found.textContent = JSON.stringify(event.data);
-  document.body.append(found);
+  const element = document.createElement("pre");
+  element.textContent = JSON.stringify(event.data);
+  document.body.append(element);
 }});</script>"""
 """A frame stands for a window of any width, since the browser's own window cannot be narrow."""
 
@@ -59,8 +59,8 @@ def look(page: Path, width: int, *flags: str) -> tuple[dict[str, Any], list[str]
     (folder / "probed.html").write_text(page.read_text().replace("</body>", PROBE))
     (folder / "window.html").write_text(WINDOW.format(width=width))
     done = browse(folder, "--window-size=1400,1000", "--dump-dom", *flags, f"file://{folder / 'window.html'}")
-    (found,) = re.findall("<pre>(.*?)</pre>", done.stdout)
-    return json.loads(html.unescape(found)), [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    (measured,) = re.findall("<pre>(.*?)</pre>", done.stdout)
+    return json.loads(html.unescape(measured)), [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
 @pytest.fixture(scope="module")
@@ -80,21 +80,21 @@ def num_pictures(page: Path) -> int:
 def test_on_a_phone_and_on_a_screen(
     page: Path, width: int, columns: int, scheme: str, flags: tuple[str, ...], paper: int
 ) -> None:
-    found, console = look(page, width, *flags)
+    seen, console = look(page, width, *flags)
     assert console == []
-    assert found["whole"] == 2 * num_pictures(page) > 30
-    assert (found["shown"], found["num_shown"]) == ([scheme], num_pictures(page))
-    assert found["window"] == width >= found["content"]  # wide tables scroll by themselves
-    assert found["scroll"] or width > 360
-    assert found["columns"] == columns
-    assert found["paper"].startswith(f"rgb({paper}, ")
+    assert seen["whole"] == 2 * num_pictures(page) > 30
+    assert (seen["shown"], seen["num_shown"]) == ([scheme], num_pictures(page))
+    assert seen["window"] == width >= seen["content"]  # wide tables scroll by themselves
+    assert seen["scroll"] or width > 360
+    assert seen["columns"] == columns
+    assert seen["paper"].startswith(f"rgb({paper}, ")
 
 
 def test_on_paper_it_is_light_whatever_the_screen_is(page: Path) -> None:
     browse(page.parent, DARK, f"--print-to-pdf={page.parent / 'page.pdf'}", f"file://{page}")
     content = (page.parent / "page.pdf").read_bytes()
     pattern = rb"/Subtype /Image\s.*?/Filter /FlateDecode.*?/Length (\d+).*?stream\r?\n"
-    starts = [(found.end(), int(found[1])) for found in re.finditer(pattern, content, re.DOTALL)]
+    starts = [(match.end(), int(match[1])) for match in re.finditer(pattern, content, re.DOTALL)]
     pictures = [np.frombuffer(zlib.decompress(content[at : at + length]), np.uint8) for at, length in starts]
     assert len(pictures) == num_pictures(page) and all(picture.mean() > 128 for picture in pictures)
     assert len(re.findall(rb"/Type /Page\b", content)) > 3
@@ -107,5 +107,5 @@ def test_a_page_with_defects_is_found_out(tmp_path: Path) -> None:
         '<!doctype html><body><div class="figures"><img src="data:image/png;base64,AAAA"></div>'
         '<div style="width: 2000px">wide</div><script>console.error("here")</script></body>'
     )
-    found, console = look(page, 360)
-    assert found["whole"] == 0 and found["content"] > 360 and len(console) == 1
+    seen, console = look(page, 360)
+    assert seen["whole"] == 0 and seen["content"] > 360 and len(console) == 1

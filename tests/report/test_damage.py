@@ -112,7 +112,7 @@ def test_a_damaged_run_is_left_out_and_named(undrawn, tmp_path: Path, caplog: py
         page = page_of(tmp_path / "whole", tmp_path / "damaged", out=tmp_path / "page")
     assert page.sections["Summary"].tables["Set-up"][1] == ["dataset", "karate"]  # one run is left
     told = page.sections[""].text
-    lines = [one.getMessage() for one in caplog.records if "left out, since it is damaged" in one.getMessage()]
+    lines = [line for line in caplog.messages if "left out, since it is damaged" in line]
     for name in (*DAMAGED_RECORDS, *DAMAGED_FILES):
         place = f"{tmp_path / 'damaged' / name}"
         assert place in told and any(place in line for line in lines), name
@@ -132,7 +132,6 @@ def test_what_is_missing_or_unknown_is_no_damage(tmp_path: Path) -> None:
     summary = page.sections["Summary"].tables["The runs side by side"]
     assert sorted(summary[0][1:]) == sorted([*HARMLESS_RECORDS, *HARMLESS_FILES])
     assert "Damaged" not in page.sections[""].text
-    assert "It holds" not in page.sections[""].text
 
 
 def test_no_damage_hides_the_other_runs(undrawn, tmp_path: Path, every_case: bool) -> None:
@@ -141,8 +140,8 @@ def test_no_damage_hides_the_other_runs(undrawn, tmp_path: Path, every_case: boo
         file = shutil.copytree(whole, tmp_path / f"chance{seed}") / FILES[seed % len(FILES)]
         damage = damaged_json if file.suffix in (".json", ".jsonl") else damaged
         file.write_bytes(damage(file.read_bytes(), seed))
-    runs, found = read_runs([tmp_path])
-    assert "whole" in {run.name for run in runs} and len(runs) + len(found.damaged) + len(found.skipped) > 1
+    runs, search = read_runs([tmp_path])
+    assert "whole" in {run.name for run in runs} and len(runs) + len(search.damaged) + len(search.skipped) > 1
     assert (report([str(tmp_path), f"out={tmp_path / 'page'}"])).is_file()
 
 

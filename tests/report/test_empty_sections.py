@@ -16,8 +16,7 @@ EMPTY = ["Adjacency", "Tile density", "Predicted and measured"]
 
 def empty_sections(text: str) -> dict[str, str]:
     """The heading and the text of each section of one line."""
-    found = re.findall(r'<section class="empty" id="[a-z-]+"><h2>(.*?)</h2>\s*<p>(.*?)</p></section>', text)
-    return dict(found)
+    return dict(re.findall(r'<section class="empty" id="[a-z-]+"><h2>(.*?)</h2>\s*<p>(.*?)</p></section>', text))
 
 
 @pytest.mark.sample(2)

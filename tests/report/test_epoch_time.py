@@ -28,8 +28,8 @@ def test_speed_up(undrawn, tmp_path: Path) -> None:
     other = "scheme.name=1.5d scheme.replication=2 4.00 with p = 4"
     assert speed_up == f"Speed-up of an epoch against the number of ranks: {lines}; {other}."
     assert "Speed-up: the epoch time of 1d_p1, divided by that of the run." in section.text
-    found = numbers(section, CAPTION)
-    assert found["1d_p2"] == ["2", "4.000", "3.000", "5.000", "2.000"] and found["1.5d_p4"][-1] == "4.000"
+    cells = numbers(section, CAPTION)
+    assert cells["1d_p2"] == ["2", "4.000", "3.000", "5.000", "2.000"] and cells["1.5d_p4"][-1] == "4.000"
 
 
 def test_without_other_numbers_of_ranks_there_is_no_speed_up(undrawn, tmp_path: Path) -> None:

@@ -36,10 +36,10 @@ def workplace(tmp_path: Path) -> Path:
 
 def test_a_folder_stands_for_the_runs_and_sweeps_below_it(workplace: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "fullgnn"):
-        runs, found = read_runs([workplace])
+        runs, search = read_runs([workplace])
     assert [run.name for run in runs] == ["alone", "month/paper/p1", "orders: seed=0", "orders: seed=2"]
-    assert [(failure.sweep.name, failure.job) for failure in found.failures] == [("broken", "0"), ("orders", "1")]
-    skipped, left_out = [one.getMessage() for one in caplog.records]
+    assert [(failure.sweep.name, failure.job) for failure in search.failures] == [("broken", "0"), ("orders", "1")]
+    skipped, left_out = caplog.messages
     bench, damaged = workplace / "bench" / "record.json", workplace / "damaged" / "record.json"
     assert skipped == f"skipped, since they are no runs: plan, {bench} is not of a training run"
     assert left_out.startswith(f"left out, since it is damaged: {damaged} cannot be read: leave ")
@@ -54,9 +54,8 @@ def test_the_page_is_in_the_folder_and_the_command_says_what_it_skips(workplace:
 
 
 def test_nothing_is_logged_where_all_are_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    write_run(tmp_path / "a", record())
-    write_run(tmp_path / "10", record())
-    write_run(tmp_path / "9", record())
+    for name in ("a", "10", "9"):
+        write_run(tmp_path / name, record())
     with caplog.at_level(logging.INFO, "fullgnn"):
         runs, _ = read_runs([tmp_path])
     assert [run.name for run in runs] == ["9", "10", "a"] and not caplog.records
@@ -68,9 +67,9 @@ def test_a_run_that_is_named_twice_is_there_once(workplace: Path) -> None:
 
 
 def test_a_damaged_run_that_is_named_is_left_out_beside_others_and_an_error_alone(workplace: Path) -> None:
-    runs, found = read_runs([workplace / "damaged", workplace / "alone"])
+    runs, search = read_runs([workplace / "damaged", workplace / "alone"])
     assert [run.name for run in runs] == ["alone"]
-    (sentence,) = found.left_out
+    (sentence,) = search.left_out
     assert sentence.startswith(f"Damaged, and left out: {workplace / 'damaged' / 'record.json'} cannot be read")
     with pytest.raises(ConfigError, match="record.json cannot be read: leave this run out, or train it again"):
         read_runs([workplace / "damaged"])

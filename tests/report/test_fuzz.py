@@ -34,7 +34,7 @@ def damaged_json(content: bytes, seed: int) -> bytes:
     places: list[Any] = [told]
     for place in places:
         inside = list(place.values()) if isinstance(place, dict) else place
-        places += [one for one in inside if isinstance(one, dict | list) and one]
+        places += [child for child in inside if isinstance(child, dict | list) and child]
     place = places[int(rng.integers(len(places)))]
     key = int(rng.integers(len(place))) if isinstance(place, list) else list(place)[int(rng.integers(len(place)))]
     if kind == 3:

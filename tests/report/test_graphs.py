@@ -23,9 +23,9 @@ def inspected() -> Inspection:
     return fullgnn.inspect(random_graph(0, name="karate"), "runtime.device=cpu")
 
 
-def written(folder: Path, found: Inspection, **changes: Any) -> Path:
+def written(folder: Path, inspection: Inspection, **changes: Any) -> Path:
     write_run(folder, record(num_nodes=40, **changes))
-    (folder / "inspection.json").write_text(json.dumps(found.to_json(), indent=2))
+    (folder / "inspection.json").write_text(json.dumps(inspection.to_json(), indent=2))
     return folder
 
 
@@ -73,8 +73,8 @@ def test_the_inspection_of_another_graph_is_not_shown(tmp_path: Path, inspected:
 
 
 def test_an_inspection_is_read_as_it_was_written(inspected: Inspection) -> None:
-    for found in (inspected, fullgnn.inspect(fullgnn.Graph.from_edge_index([[0], [1]], num_nodes=2))):
-        assert Inspection.from_json(json.loads(json.dumps(found.to_json()))) == found
+    for inspection in (inspected, fullgnn.inspect(fullgnn.Graph.from_edge_index([[0], [1]], num_nodes=2))):
+        assert Inspection.from_json(json.loads(json.dumps(inspection.to_json()))) == inspection
 
 
 def check(folder: Path, content: bytes, seed: int) -> None:
@@ -83,8 +83,8 @@ def check(folder: Path, content: bytes, seed: int) -> None:
     (run,), _ = read_runs([folder], lambda run: sections([run], []))
     assert run.inspection is not None
     told = json.loads(damaged)
-    found = json.loads(json.dumps(run.inspection.to_json()))
-    assert {key: found[key] for key in told} == finite(told)
+    read = json.loads(json.dumps(run.inspection.to_json()))
+    assert {key: read[key] for key in told} == finite(told)
 
 
 def test_a_damaged_inspection_is_named_or_read_right(tmp_path: Path, every_case: bool, inspected: Inspection) -> None:

@@ -84,8 +84,8 @@ def test_splits_seeds_and_folds_are_one_setting() -> None:
     keys = ("dataset.split={}", "dataset.split=kfold dataset.fold={}", "seed={}", "dataset.split_seed={}")
     for key in keys:
         rows = [{"overrides": key.format(k), "status": "ok", "val_accuracy": k / 4} for k in range(3)]
-        (one,) = settings_of(rows).values()
-        assert one["runs"] == 3 and one["val_accuracy"] == 0.25
+        (setting,) = settings_of(rows).values()
+        assert setting["runs"] == 3 and setting["val_accuracy"] == 0.25
     rows = [{"overrides": f"dataset.split={name}", "status": "ok"} for name in ("random", "stratified")]
     assert len(settings_of(rows)) == 2
 

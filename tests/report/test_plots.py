@@ -33,7 +33,7 @@ def run_colors(theme: str) -> list[tuple[float, ...]]:
 
 
 def legend(axes: Axes) -> list[str]:
-    return [text.get_text() for one in axes.figure.legends for text in one.get_texts()]
+    return [text.get_text() for key in axes.figure.legends for text in key.get_texts()]
 
 
 @pytest.mark.parametrize("in_percent", [False, True])
@@ -68,7 +68,7 @@ def test_bars_of_runs_lie_beside_their_names() -> None:
     axes = axes_of(plots.by_run, runs, {"epoch": [4.0, 2.0]}, "ms", [(3.0, 6.0), (1.5, 2.5)])
     assert [bar.get_width() for bar in axes.patches] == [4, 2]
     assert len({bar.get_facecolor() for bar in axes.patches}) == 2 and axes.get_xlabel() == "ms"
-    (whiskers,) = [found for found in axes.collections if hasattr(found, "get_segments")]
+    (whiskers,) = [marks for marks in axes.collections if hasattr(marks, "get_segments")]
     np.testing.assert_allclose([segment[:, 0] for segment in whiskers.get_segments()], [(3, 6), (1.5, 2.5)])
     first, second = [text.get_text() for text in axes.get_yticklabels()]
     assert first == "a" and second.startswith("a long name") and second.endswith("…") and second.count("\n") == 2
@@ -86,7 +86,7 @@ def test_speed_up_stands_beside_the_ideal() -> None:
     ideal, *_ = axes.lines
     assert (list(ideal.get_xdata()), list(ideal.get_ydata())) == ([1, 4], [1, 4])
     assert legend(axes) == ["ideal", "1d", "1.5d"]
-    lines = {found.get_label(): found.lines[0] for found in axes.containers}
+    lines = {line.get_label(): line.lines[0] for line in axes.containers}
     assert (list(lines["1d"].get_xdata()), list(lines["1d"].get_ydata())) == ([1, 4], [1, 3])
     assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "2", "4"]
 

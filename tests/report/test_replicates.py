@@ -17,8 +17,8 @@ def test_a_mean_is_a_number_that_knows_its_spread() -> None:
 def test_records_are_merged_leaf_by_leaf() -> None:
     first = {"same": 3, "time": {"p20": 1.0, "p80": 4}, "ranks": [{"nnz": 1}, {"nnz": 2}], "kernel": "csr", "cut": True}
     second = {"same": 3, "time": {"p20": 2.0, "p80": 4}, "ranks": [{"nnz": 3}, {"nnz": 2}], "kernel": "torch", "new": 1}
-    found = merged([first, second])
-    assert found == {
+    means = merged([first, second])
+    assert means == {
         "same": 3,
         "time": {"p20": 1.5, "p80": 4},
         "ranks": [{"nnz": 2}, {"nnz": 2}],
@@ -26,7 +26,7 @@ def test_records_are_merged_leaf_by_leaf() -> None:
         "cut": True,
         "new": 1,
     }
-    assert isinstance(found["time"]["p20"], Mean) and not isinstance(found["time"]["p80"], Mean)
+    assert isinstance(means["time"]["p20"], Mean) and not isinstance(means["time"]["p80"], Mean)
     assert merged([[1], [1, 2]]) == [1]
 
 

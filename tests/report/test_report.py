@@ -114,8 +114,8 @@ def test_the_tables_have_the_numbers_of_the_files(two_runs) -> None:
             assert bytes_received[0] == sum(rank["bytes_received"].values())
 
     for kind, key in (("the process", "peak_memory_bytes"), ("tensors", "peak_tensor_bytes")):
-        found = numbers(page.sections["Memory"], f"Bytes, peak of {kind}")
-        assert found == {f"rank {k}": [f"{told.ranks[k][key]:,}" for told in records] for k in range(2)}
+        peaks = numbers(page.sections["Memory"], f"Bytes, peak of {kind}")
+        assert peaks == {f"rank {k}": [f"{told.ranks[k][key]:,}" for told in records] for k in range(2)}
     tiles = page.sections["Tile density"].tables["Share of the non-zeros by the density of their tile, in per cent"]
     assert tiles[1] == ["plain", *(f"{100 * share:.2f} %" for share in records[0].tile_density.values())]
 
@@ -162,10 +162,8 @@ def test_one_run_has_its_page_in_its_folder(tmp_path: Path) -> None:
     header, *rows = page.sections["Loss and accuracy"].tables["Loss and accuracy by epoch"]
     assert header == ["epoch", "training loss", "train accuracy", "test accuracy"]
     assert rows[1] == ["2", "0.5", "50.00 %", "25.00 %"] and len(rows) == EPOCHS
-    assert numbers(page.sections["Memory"], "Bytes, peak of tensors") == {
-        "rank 0": ["1,000,000"],
-        "rank 1": ["2,000,000"],
-    }
+    peaks = numbers(page.sections["Memory"], "Bytes, peak of tensors")
+    assert peaks == {"rank 0": ["1,000,000"], "rank 1": ["2,000,000"]}
     assert page.sections["Configuration"].text.strip().startswith("seed: 0")
 
 
@@ -311,8 +309,8 @@ def test_the_curves_of_a_run_alone_end_where_it_was_killed(undrawn, tmp_path: Pa
 def test_a_record_of_an_earlier_version_is_shown(tmp_path: Path) -> None:
     old = {key: value for key, value in record().items() if key in ("dataset", "epoch_time_ms", "final_loss")}
     page = page_of(write_run(tmp_path / "old", old))
-    assert numbers(page.sections["Summary"], "Result")["epoch, median"] == ["11.500 ms"]
-    assert numbers(page.sections["Summary"], "Result")["SpMM"] == ["–"]
+    results = numbers(page.sections["Summary"], "Result")
+    assert (results["epoch, median"], results["SpMM"]) == (["11.500 ms"], ["–"])
     for name in ("Time by phase", "Bytes by collective", "Adjacency", "Non-zeros per block", "Tile density", "Memory"):
         assert "Not recorded: " in page.sections[name].text and page.sections[name].images == []
     assert "No prediction was made for this run" in page.sections["Predicted and measured"].text
@@ -325,14 +323,13 @@ def test_a_sweep_stands_for_its_finished_jobs(undrawn, tmp_path: Path) -> None:
     names = [f"seed={job}" for job in range(13) if job != 11]
     assert page.sections["Summary"].tables["The runs side by side"][0] == ["", *names]
     assert "job 11 (seed=11) failed." in page.sections["Failed jobs"].text
-    runs, found = read_runs([folder, folder / "3"])  # folder/3 is given twice
-    assert [run.name for run in runs] == names and len(found.failures) == 1
+    runs, search = read_runs([folder, folder / "3"])  # folder/3 is given twice
+    assert [run.name for run in runs] == names and len(search.failures) == 1
 
 
 def test_runs_have_names_that_tell_them_apart(tmp_path: Path) -> None:
-    for folder in ("a/x/run", "b/x/run", "b/y/run", "c"):
-        write_run(tmp_path / folder, record())
-    runs, _ = read_runs([tmp_path / folder for folder in ("a/x/run", "b/x/run", "b/y/run", "c")])
+    folders = ("a/x/run", "b/x/run", "b/y/run", "c")
+    runs, _ = read_runs([write_run(tmp_path / folder, record()) for folder in folders])
     assert [run.name for run in runs] == [str(tmp_path / "a/x/run"), str(tmp_path / "b/x/run"), "y/run", "c"]
 
 

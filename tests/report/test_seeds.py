@@ -21,7 +21,7 @@ def seeded(folder: Path, seed: int, lr: float = 0.1, run: str = "", **changes: A
     told |= {"final_loss": 0.25 + seed / 8, "test_accuracy": 0.5 + seed / 4}
     path = write_run(folder / (run or f"lr{lr}_s{seed}"), told, f"seed: {seed}\noptimizer: {{lr: {lr}}}\n", structure())
     lines = [json.loads(line) for line in (path / "epochs.jsonl").read_text().splitlines()]
-    write_epochs(path, (one | {"loss": one["loss"] + seed * lr} for one in lines))
+    write_epochs(path, (line | {"loss": line["loss"] + seed * lr} for line in lines))
     return path
 
 

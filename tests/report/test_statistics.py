@@ -131,8 +131,8 @@ def test_runs_of_one_graph_are_counted_once(
     with caplog.at_level(logging.INFO, "fullgnn"):
         first = page_of(*runs, out=tmp_path / "page")
     assert counted == [(graph, True), (graph, False)]
-    told = [one.getMessage() for one in caplog.records]
-    assert told == [f"counting where the 156 non-zeros of karate are, once for all runs and reports: {graph}"] * 2
+    told = f"counting where the 156 non-zeros of karate are, once for all runs and reports: {graph}"
+    assert caplog.messages == [told] * 2
     assert lines_of(first) == [] and all(first.sections[name].tables for name in SECTIONS)
     alts = {image["alt"] for image in first.sections["Non-zeros per block"].images}
     assert {"a and b: non-zeros of 2 by 2 blocks, 20 to 77.", "c: non-zeros of 2 by 2 blocks, 20 to 60."} < alts
@@ -146,8 +146,8 @@ def test_seeds_have_the_mean_of_their_graphs(undrawn, tmp_path: Path, graph: Pat
     other, _ = Preparation(config("dataset=karate", *ordered), 2).in_folder(tmp_path / "temporary")
     runs = [run_of(path, tmp_path / f"s{seed}", seed) for seed, path in enumerate((graph, other))]
     (run,), _ = read_runs(runs)
-    alone = [read_runs([path])[0][0].record["tile_density"] for path in runs]
-    assert {name: (one[name] + alone[1][name]) / 2 for one in alone[:1] for name in one} == run.record["tile_density"]
+    first, second = (read_runs([path])[0][0].record["tile_density"] for path in runs)
+    assert {name: (first[name] + second[name]) / 2 for name in first} == run.record["tile_density"]
     shutil.rmtree(tmp_path / "cache")
     assert len(lines_of(page_of(*runs, out=tmp_path / "page"))) == 3
 

@@ -102,7 +102,7 @@ def test_jobs_that_differ_in_the_seed_have_a_mean() -> None:
     header, _, *lines = seeds_table(rows).splitlines()
     assert [cell.strip() for cell in header.split("|")[1:4]] == ["mean ± std", "runs", "epoch ms"]
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-    assert [(one[:3], one[-1]) for one in cells] == [
+    assert [(line[:3], line[-1]) for line in cells] == [
         (["lr=1", "2", "3.00 ± 1.41"], "62.50 ± 17.68 %"),
         (["lr=2", "1", "2.00"], "75.00 %"),
     ]
