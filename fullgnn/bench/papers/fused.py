@@ -9,17 +9,7 @@ from fullgnn.bench.harness import attempt
 from fullgnn.bench.papers.batches import DGL, OURS, PYG, epoch_cells, measure, why_missing
 from fullgnn.bench.papers.config import Keys
 from fullgnn.bench.papers.graphs import GraphCase, cases
-from fullgnn.bench.papers.result import (
-    OURS_AND_PAPER,
-    Cell,
-    Curve,
-    Result,
-    Value,
-    bars,
-    cells,
-    over,
-    with_label,
-)
+from fullgnn.bench.papers.result import OURS_AND_PAPER, Cell, Curve, Result, Value, bars, cells, over, with_label
 from fullgnn.bench.papers.target import Target, no_graphs
 from fullgnn.bench.papers.trainings import fan_outs, place, train
 from fullgnn.bench.peers.sampled import SampledSetting, dgl_accuracy

@@ -8,11 +8,10 @@ from statistics import fmean, median
 import torch
 
 from fullgnn.bench.papers.config import Keys
-from fullgnn.bench.papers.curves import TrainingCurve
 from fullgnn.bench.papers.graphs import GraphCase, given_case, load
 from fullgnn.bench.papers.result import Cell, Curve, Curves, Result, TableRow, Value, number, over
 from fullgnn.bench.papers.target import Target
-from fullgnn.bench.papers.trainings import place, train
+from fullgnn.bench.papers.trainings import TrainingCurve, place, train
 from fullgnn.config.compose import compose
 from fullgnn.errors import ConfigError
 

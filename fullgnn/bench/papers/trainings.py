@@ -1,12 +1,15 @@
-"""Trainings: by the command in processes of its own, in this process, and jobs that are measured or simulated."""
+"""Trainings: what is known of one that has ended, epoch by epoch; by the command in processes of its own, in this
+process, and jobs that are measured or simulated."""
 
 import functools
 import gc
 import logging
+import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, cast
 
 import numpy as np
@@ -14,9 +17,8 @@ import numpy as np
 from fullgnn import train as train_full_batch
 from fullgnn import train_minibatch
 from fullgnn.bench.papers.config import JobShape, Keys
-from fullgnn.bench.papers.curves import TrainingCurve
 from fullgnn.bench.papers.graphs import GraphCase, in_file
-from fullgnn.bench.papers.result import Cell, Origin
+from fullgnn.bench.papers.result import Cell, Curve, Origin
 from fullgnn.codecs import NO_CONTEXT, CodecContext
 from fullgnn.config import Config, MinibatchConfig
 from fullgnn.config.compose import compose, load_config
@@ -35,6 +37,70 @@ from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.storage.folder import temporary_folder
 from fullgnn.storage.record import RunRecord, read_epochs
 from fullgnn.telemetry.meter import Meter
+
+NEARLY = 0.99
+"""The accuracy whose epoch is told is this part of the one that every run reaches at its best."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One evaluation of a training."""
+
+    epoch: int
+    seconds: float  # of training up to here: all epochs from the first one, without the evaluations
+    since_last: float  # seconds of training since the evaluation before, or since the start
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class TrainingCurve:
+    """One training that has ended."""
+
+    accuracy: Sequence[float | None]  # after each epoch; None, or no number: this epoch has no evaluation
+    seconds: Sequence[float]  # of each epoch, without its evaluation
+    setup_s: float = 0.0  # before the first epoch
+    loss: Sequence[float] = ()  # before each epoch's update
+    epoch_ms: float = 0.0  # the median, without the first epoch, of the busiest rank
+    steps: int = 1  # updates of an epoch
+
+    @property
+    def evaluations(self) -> list[Evaluation]:
+        """The epochs whose accuracy is a number."""
+        evaluations, last = list[Evaluation](), 0.0
+        for epoch, (seconds, accuracy) in enumerate(zip(accumulate(self.seconds), self.accuracy), 1):
+            if accuracy is not None and math.isfinite(accuracy):
+                evaluations.append(Evaluation(epoch, seconds, seconds - last, accuracy))
+                last = seconds
+        return evaluations
+
+    @property
+    def accuracies(self) -> list[float]:
+        """Those of the ``evaluations``."""
+        return [evaluation.accuracy for evaluation in self.evaluations]
+
+    @property
+    def best(self) -> float:
+        """The largest accuracy; there is at least one evaluation."""
+        return max(self.accuracies)
+
+    def reaching(self, accuracy: float) -> Evaluation | None:
+        """The first evaluation with this ``accuracy`` or more; None if there is none."""
+        return next((evaluation for evaluation in self.evaluations if evaluation.accuracy >= accuracy), None)
+
+    def seconds_to_loss(self, loss: float) -> float | None:
+        """When the first step has this ``loss`` or less, as ``after_first`` has it; None if no step has it."""
+        return next((seconds for seconds, own in zip(self.after_first, self.loss) if own <= loss), None)
+
+    @property
+    def after_first(self) -> list[float]:
+        """Seconds at the end of each epoch, from the end of the first: that allocates, compiles and connects."""
+        return list(accumulate(self.seconds[1:], initial=0.0))
+
+
+def mean_curve(name: str, curves: Sequence[Sequence[float]]) -> Curve:
+    """The mean of the ``curves`` of several runs after each epoch that all of them have."""
+    means = list(map(statistics.fmean, zip(*curves)))
+    return Curve(name, [float(epoch) for epoch in range(1, len(means) + 1)], means)
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,10 @@ import pytest
 import torch
 
 from fullgnn.bench.papers.config import Keys, load_target, run
-from fullgnn.bench.papers.curves import TrainingCurve
 from fullgnn.bench.papers.graphs import case
 from fullgnn.bench.papers.hetu import convergence
 from fullgnn.bench.papers.result import Result
-from fullgnn.bench.papers.trainings import run_config
+from fullgnn.bench.papers.trainings import TrainingCurve, run_config
 from fullgnn.engine.run import build_model
 from tests.oracle import DenseGCN, normalize
 

@@ -9,13 +9,12 @@ import pytest
 from fullgnn.bench.papers import batches
 from fullgnn.bench.papers.batches import BatchSeconds
 from fullgnn.bench.papers.config import load_target, published, run
-from fullgnn.bench.papers.curves import TrainingCurve
 from fullgnn.bench.papers.graphs import cases
 from fullgnn.bench.papers.pagraph import epochs
 from fullgnn.bench.papers.pagraph.counts import PagraphJob, PagraphKeys
 from fullgnn.bench.papers.pagraph.epochs import BOTH, CACHED, PLAIN, PP, STAGES, reached
 from fullgnn.bench.papers.result import Result, number
-from fullgnn.bench.papers.trainings import epoch_s
+from fullgnn.bench.papers.trainings import TrainingCurve, epoch_s
 
 TINY = ["device=cpu", "threads=1", "data_root=null", "cache_dir=null", "scale=0.0002", "batch_size=300000"]
 TINY += ["batches=2", "rounds=4"]

@@ -10,7 +10,6 @@ import torch
 from scipy.sparse import csr_array
 
 from fullgnn.bench.papers.config import cases_of, load_target, run
-from fullgnn.bench.papers.curves import mean_curve, reaching
 from fullgnn.bench.papers.page import csv_text, table_text
 from fullgnn.bench.papers.plot import draw
 from fullgnn.bench.papers.result import Bars, Curves, Result, number
@@ -18,6 +17,7 @@ from fullgnn.bench.papers.sparsification import accuracy, training
 from fullgnn.bench.papers.sparsification.accuracy import TOO_EASY, outputs, paired, similarity
 from fullgnn.bench.papers.sparsification.keys import AccuracyKeys, check_split
 from fullgnn.bench.papers.sparsification.training import FULL, CodecSetting, KnownTraining, TrainingJob, graph_case
+from fullgnn.bench.papers.trainings import mean_curve
 from fullgnn.codecs import Features
 from fullgnn.codecs.topk import TopK
 from fullgnn.config.overrides import quote
@@ -301,7 +301,6 @@ def test_fig6_has_a_curve_for_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (full["best accuracy"].ours, topk["best accuracy"].ours) == (90, 89.5)
     assert (full["epochs"].ours, topk["epochs"].ours, full["all epochs"].ours) == (2.5, 2.5, 3)
     assert found.panels[0].curves[1].y == [42, 79.75, 74.75]  # type: ignore[union-attr]
-    assert reaching([1.0, 3.0, 2.0], 2.0) == 2
     assert mean_curve("a", [[1.0, 2.0], [3.0]]).y == [2]
 
 

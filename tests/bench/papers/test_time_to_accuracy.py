@@ -10,9 +10,9 @@ import pytest
 from fullgnn import reproduce as command
 from fullgnn.bench.papers import time_to_accuracy as target
 from fullgnn.bench.papers.config import load_target, run
-from fullgnn.bench.papers.curves import Evaluation, TrainingCurve
 from fullgnn.bench.papers.result import Result, TableRow, number
 from fullgnn.bench.papers.time_to_accuracy import TrainedRuns, add_rows, compared, targets
+from fullgnn.bench.papers.trainings import Evaluation, TrainingCurve
 from fullgnn.errors import ConfigError
 
 

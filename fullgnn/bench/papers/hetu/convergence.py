@@ -7,10 +7,9 @@ import numpy as np
 import torch
 
 from fullgnn.bench.papers.config import Keys
-from fullgnn.bench.papers.curves import TrainingCurve
 from fullgnn.bench.papers.graphs import load
 from fullgnn.bench.papers.result import Cell, Curve, Curves, Result, TableRow, Value, cells, numbers, over, with_label
-from fullgnn.bench.papers.trainings import num_epochs, run_config, train_ranks
+from fullgnn.bench.papers.trainings import TrainingCurve, num_epochs, run_config, train_ranks
 from fullgnn.bench.peers.torch_sparse import gcn
 from fullgnn.bench.peers.training import trainer
 from fullgnn.bench.problem import make_problem

@@ -13,11 +13,10 @@ import numpy as np
 from fullgnn.bench.papers import batches
 from fullgnn.bench.papers.batches import BatchSeconds, Comparison, MeasuredBatches
 from fullgnn.bench.papers.config import BOTH, CACHED, LAYER, PLAIN, PP, WAYS, published
-from fullgnn.bench.papers.curves import NEARLY, TrainingCurve, mean_curve
 from fullgnn.bench.papers.graphs import GraphCase
 from fullgnn.bench.papers.pagraph.counts import PagraphDraws, PagraphJob, PagraphKeys, batch_size, rules, sampled_jobs
 from fullgnn.bench.papers.result import Cell, Curve, Curves, Origin, Result, Value, bars, cells, numbers, over
-from fullgnn.bench.papers.trainings import epoch_s, fan_outs, place, train
+from fullgnn.bench.papers.trainings import NEARLY, TrainingCurve, epoch_s, fan_outs, mean_curve, place, train
 from fullgnn.sampling.caches import most
 
 Presets = Callable[[PagraphJob], dict[str, str]]
