@@ -65,7 +65,7 @@ def batch_sizes(result: Result, cfg: BatchSizeKeys, case: GraphCase) -> None:
     for size in cfg.batch_sizes:
         scaled = max(1, round(size * case.scale))
         label = f"{size:,} x {case.scale:g} = {scaled:,}"
-        result.add((case.title, label), epoch_cells(cfg, case, 1, scaled), DGL, batch_size=size)
+        result.add((case.title, label), epoch_cells(cfg, case, 1, batch_size=scaled), DGL, batch_size=size)
 
 
 OPERATORS = (DGL, SEPARATE, FAST, FUSED)

@@ -101,7 +101,7 @@ def compare(job: PagraphJob, presets: dict[str, str]) -> Comparison:
     """Measure ``presets``, on as many ranks as ``job`` has, or on one rank where these are too many; and simulate."""
     runs_here, size = job.ranks <= job.cfg.most_ranks, batch_size(job.cfg, job.case)
     ranks = job.ranks if runs_here else 1
-    times = batches.measure(job.cfg, job.case, "minibatch", ranks, size, presets=tuple(presets.values()))
+    times = batches.measure(job.cfg, job.case, "minibatch", tuple(presets.values()), nproc=ranks, batch_size=size)
     whole = {
         way: simulated(job, counted(times, presets, way)) if name in times.ms else None for way, name in presets.items()
     }
@@ -222,7 +222,7 @@ RULES = ("degree", "random", "AliGraph")
 def shares(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
     """The epoch by the share of the rows that the cache holds, and by the rule that chooses them."""
     for job in sampled_jobs(cfg, case):
-        structure, compared = PagraphDraws(cfg, case, list(job.draws)), compare(job, presets_of(job))
+        structure, compared = PagraphDraws.of(cfg, case, job.draws), compare(job, presets_of(job))
         batch = compared.whole[PLAIN]
         assert batch is not None
         reads, scores = structure.reads(range(1, cfg.epochs + 1)), rules(cfg, structure)
@@ -235,7 +235,7 @@ def shares(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
                 misses = 1 - reads[kept].sum() / max(1, reads.sum())
                 seconds[name] = float((batch.in_turn - batch.loading * (1 - misses)) * compared.num_whole)
             row = cells(seconds, "s", batches.SIMULATED)
-            if structure.is_symmetric:
+            if structure.graph.is_symmetric:
                 row["AliGraph"] = Cell("ties", unit="s")
             about, label = compared.names | {"share": share}, f"{share:g} % of the rows"
             result.add((*labels, label), row, "AliGraph", by="rule", value="seconds", **about)

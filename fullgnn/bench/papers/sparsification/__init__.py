@@ -8,7 +8,6 @@ Those of ``CASES`` are about bytes and time.
     epochs.py       epochs and their steps: measured here, and simulated on GPUs like the paper's
     processes.py    training in processes of its own, also from a folder whose features are prepared, and the
                     compressing of a file: memory, bytes that are read, hits of caches, time
-    fresh.py        a process of its own, which tells its peak memory
     accuracy.py     the targets of accuracy: what codecs cost, accuracy by epoch, and how much the outputs of the layers
                     resemble those of full features
     training.py     graphs on which an accuracy can fall, what codecs keep of their features, one training with them,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from fullgnn.bench.papers.batches import Draws
 from fullgnn.bench.papers.config import published
-from fullgnn.bench.papers.draws import Draws
 from fullgnn.bench.papers.graphs import GraphCase, GraphSize, case, full_size
 from fullgnn.bench.papers.result import OURS_AND_PAPER, Cell, Result, RowLabels, bars, cells, rows_of
 from fullgnn.bench.papers.sparsification.keys import GraphKind, SparsificationKeys
@@ -125,8 +125,8 @@ def hits(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
     that change before it."""
     draws, drawn = draws_of(cfg, case), dict[str, dict[RowLabels, Cell]]()
     reads = {epoch: draws.reads([epoch]) for epoch in range(EPOCH + 1)}
-    num_reads, empty = int(reads[EPOCH].sum()), np.empty((draws.num_nodes, 0), np.float32)
-    host = HostGraph(draws.indptr, draws.indices, None, empty, case.graph.labels, draws.train)
+    num_reads, empty = int(reads[EPOCH].sum()), np.empty((case.graph.num_nodes, 0), np.float32)
+    host = HostGraph(draws.indptr, case.graph.indices, None, empty, case.graph.labels, draws.train)
     for share, name, megabytes in caches_of(cfg, case):
         counted, label = dict[str, Cell](), f"{share:g} %"
         for way, size in zip(WAYS, row_sizes(cfg, case)):
@@ -135,7 +135,7 @@ def hits(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
             num_hits, num_changed = int(reads[EPOCH][kept].sum()), len(np.setdiff1d(kept, before, assume_unique=True))
             fetched = (num_reads - num_hits + num_changed) * size / case.scale
             paper = published(cfg.paper, "hits", graph=case.dataset, share=share, way=way)
-            counted[f"rows, {way}"] = Cell(100 * (len(kept) / draws.num_nodes), unit="%")
+            counted[f"rows, {way}"] = Cell(100 * (len(kept) / case.graph.num_nodes), unit="%")
             counted[f"hits, {way}"] = Cell(100 * (num_hits / max(1, num_reads)), paper, "%")
             counted[f"fetched, {way}"] = Cell(fetched / 1e9, unit="GB")
             drawn.setdefault(f"{name}, {way}", {})[(label,)] = counted[f"hits, {way}"]
