@@ -130,7 +130,7 @@ def epoch_cells(cfg: Keys, case: GraphCase, p: int, **own: int) -> dict[str, Cel
     num_batches, waiting_ms, origin = times.num_batches, 0.0, MEASURED
     if simulates:
         num_batches, origin = math.ceil(times.num_batches / p), SIMULATED
-        hardware = load_links(cfg, cfg.links, [JobShape("1d", p, 1)])
+        hardware = load_links(cfg, [JobShape("1d", p, 1)])
         assert hardware is not None
         waiting_ms = 1e3 * waiting_s(replace(hardware, ranks_per_node=p), p, times.details[OURS])
     return {name: times.cell(name, num_batches / 1e3, "s", waiting_ms, origin) for name in (DGL, PYG, OURS)}

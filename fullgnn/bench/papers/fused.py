@@ -121,8 +121,8 @@ def pipeline(result: Result, cfg: Keys, case: GraphCase) -> None:
     result.add((case.title, "each"), {SERIAL: alone.cell(OURS), OVERLAPPED: ahead.cell(OURS)}, SERIAL)
     simulated = cells({SERIAL: worker_ms + rank_ms, OVERLAPPED: each_ms}, "ms", "simulated")
     result.add((case.title, "each, from its steps"), simulated, SERIAL)
-    details = {name: times.details[OURS]["steps_ms"] for name, times in (("alone", alone), ("ahead", ahead))}
-    result.details[case.title] = details
+    by_way = {"alone": alone, "ahead": ahead}
+    result.details[case.title] = {way: times.details[OURS]["steps_ms"] for way, times in by_way.items()}
 
 
 def model_pipeline(result: Result, cfg: Keys) -> None:

@@ -88,13 +88,8 @@ def compare_ways(result: Result, cfg: TimeToAccuracyKeys, case: GraphCase) -> No
     details = result.details[case.title] = {"targets": goals}
     for (way, p), seeds in trained.items():
         details[f"{way} p={p}"] = [
-            {
-                "evaluations": [asdict(evaluation) for evaluation in training.evaluations],
-                "first_epoch_s": training.seconds[0],
-                "epoch_ms": training.epoch_ms,
-                "steps": training.steps,
-                "setup_s": training.setup_s,
-            }
+            {"evaluations": list(map(asdict, training.evaluations)), "first_epoch_s": training.seconds[0]}
+            | {key: getattr(training, key) for key in ("epoch_ms", "steps", "setup_s")}
             for training in seeds
         ]
 

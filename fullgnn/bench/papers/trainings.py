@@ -241,14 +241,6 @@ def num_epochs(cfg: Keys, case: GraphCase) -> int:
     return cfg.epochs or (cfg.paper_epochs if case.real or case.scale == 1 else cfg.few_epochs)
 
 
-def thin(case: GraphCase) -> GraphCase:
-    """Keep only the first features of ``case``: their number is multiplied by ``degree_scale``."""
-    features = case.graph.features[:, : max(1, round(case.graph.num_features * case.degree_scale))]
-    if isinstance(features, np.ndarray):
-        features = np.ascontiguousarray(features)  # no copy if these are all
-    return replace(case, graph=replace(case.graph, features=features))
-
-
 def overrides(cfg: Keys, hidden: int, *own: str) -> list[str]:
     """Join the task, where a run computes, and ``own``; an experiment in ``own`` ranks below the task."""
     cache_dir = "null" if cfg.cache_dir is None else quote(cfg.cache_dir)
@@ -269,8 +261,8 @@ _PROFILES: dict[tuple[object, ...], Hardware] = {}
 """What this process has loaded or measured: every graph of a target has the same links."""
 
 
-def load_links(cfg: Keys, name: str, shapes: Iterable[JobShape]) -> Hardware | None:
-    """Load the profile ``name``, whose collectives simulated jobs have; None if all ``shapes`` have one rank.
+def load_links(cfg: Keys, shapes: Iterable[JobShape]) -> Hardware | None:
+    """Load the profile ``cfg.links``, whose collectives simulated jobs have; None if all ``shapes`` have one rank.
 
     Raises:
         ConfigError: ``auto`` on a machine of one GPU, which has no links to measure.
@@ -278,11 +270,11 @@ def load_links(cfg: Keys, name: str, shapes: Iterable[JobShape]) -> Hardware | N
     if all(shape.p == 1 for shape in shapes):
         return None
     num_gpus = cfg.nproc if cfg.device == "cuda" else None
-    if name == "auto" and num_gpus == 1:
+    if cfg.links == "auto" and num_gpus == 1:
         raise ConfigError("links=auto: one GPU has none to measure: give those of a profile, as links=h200x8")
-    known = name, num_gpus, cfg.device, cfg.threads
+    known = cfg.links, num_gpus, cfg.device, cfg.threads
     if known not in _PROFILES:
-        _PROFILES[known] = load_hardware(name, run_config(cfg, 1).runtime, num_gpus or 2)
+        _PROFILES[known] = load_hardware(cfg.links, run_config(cfg, 1).runtime, num_gpus or 2)
     return _PROFILES[known]
 
 
@@ -304,29 +296,24 @@ def prepare_job(cfg: Keys, case: GraphCase, shape: JobShape, own: Sequence[str],
 
 
 def time_job(
-    cfg: Keys,
-    case: GraphCase,
-    shape: JobShape,
-    own: Sequence[str],
-    links: Hardware | None = None,
-    prepared: PreparedGraph | None = None,
+    cfg: Keys, case: GraphCase, shape: JobShape, own: Sequence[str], prepared: PreparedGraph | None = None
 ) -> JobTimes:
     """Train on the ranks of ``shape``: one rank runs in this process; several run as real processes if ``cfg.nproc``
     is that many, otherwise they are simulated.
 
     Args:
         own: overrides of the run.
-        links: whose collectives simulated ranks have; None if there are none.
         prepared: ``case`` as :func:`prepare_job` returns it; None: the job prepares it.
     """
     own, epochs = [*own, *shape.overrides()], num_epochs(cfg, case)
     if 1 < shape.p <= cfg.most_ranks:
         # A replayed epoch has no phases.
-        training = [f"train.epochs={epochs}", "train.eval_every=0", "runtime.cuda_graph=never"]
-        record = train_ranks(cfg, case.graph, case.hidden, shape.p, *own, *training).record
+        own += [f"train.epochs={epochs}", "train.eval_every=0", "runtime.cuda_graph=never"]
+        record = train_ranks(cfg, case.graph, case.hidden, shape.p, *own).record
         return JobTimes("measured", [record.spmm_time_ms], [record.epoch_time_ms["median"]], [record.comm_time_ms])
     config = run_config(cfg, case.hidden, *own)
-    run = simulate(config, shape.p, prepared or prepare_for(config, shape.p, case.graph), epochs, links)
+    prepared = prepared or prepare_for(config, shape.p, case.graph)
+    run = simulate(config, shape.p, prepared, epochs, load_links(cfg, [shape]))
     comm_ms = run.comm_ms or [0.0]
     epoch_ms = [rank.time_ms["epoch"] + waiting for rank, waiting in zip(run.ranks, comm_ms, strict=True)]
     origin: Origin = "simulated" if run.simulated else "measured"

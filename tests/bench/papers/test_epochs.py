@@ -82,6 +82,6 @@ def test_a_layout_that_fits_runs_on_all_of_its_ranks() -> None:
     layout = JobShape("1d", 2, 1)
     made = case(cfg, "reddit-like")
     own = [*cfg.choices, *cfg.plain]
-    times = time_job(cfg, made, layout, own, None, prepare_job(cfg, made, layout, own))
+    times = time_job(cfg, made, layout, own, prepare_job(cfg, made, layout, own))
     assert times.origin == "measured"
     assert 0 < times.spmm_ms[0] < times.cell(COMPUTATION).ours < times.epoch_ms[0]  # type: ignore[operator]

@@ -17,9 +17,8 @@ from fullgnn.bench.papers.config import load_target, published, run
 from fullgnn.bench.papers.result import Result, number
 from fullgnn.bench.papers.sparsification import epochs, processes
 from fullgnn.bench.papers.sparsification.epochs import BatchCounts, SampledJob
-from fullgnn.bench.papers.sparsification.keys import SparsificationKeys
 from fullgnn.bench.papers.sparsification.processes import FreshCall, call_fresh, compressed
-from fullgnn.bench.papers.sparsification.sizes import sparse_cases
+from fullgnn.bench.papers.sparsification.sizes import SparsificationKeys, sparse_cases
 from fullgnn.codecs import Features
 from fullgnn.codecs.topk import TopK
 from fullgnn.errors import ConfigError, UnsupportedError

@@ -10,13 +10,11 @@ import torch
 from scipy.sparse import csr_array
 
 from fullgnn.bench.papers.config import cases_of, load_target, run
-from fullgnn.bench.papers.page import csv_text, table_text
-from fullgnn.bench.papers.plot import draw
+from fullgnn.bench.papers.page import csv_text, draw, table_text
 from fullgnn.bench.papers.result import Bars, Curves, Result, number
 from fullgnn.bench.papers.sparsification import accuracy, training
 from fullgnn.bench.papers.sparsification.accuracy import TOO_EASY, outputs, paired, similarity
-from fullgnn.bench.papers.sparsification.keys import AccuracyKeys, check_split
-from fullgnn.bench.papers.sparsification.training import FULL, CodecSetting, KnownTraining, TrainingJob, graph_case
+from fullgnn.bench.papers.sparsification.training import FULL, AccuracyKeys, CodecSetting, KnownTraining, TrainingJob
 from fullgnn.bench.papers.trainings import mean_curve
 from fullgnn.codecs import Features
 from fullgnn.codecs.topk import TopK
@@ -48,7 +46,7 @@ def result(name: str, *own: str) -> Result:
 
 
 def job_of(cfg: AccuracyKeys, model: str = "sage") -> TrainingJob:
-    return TrainingJob(cfg, graph_case(cfg, "reddit"), model)
+    return TrainingJob(cfg, training.graph_case(cfg, "reddit"), model)
 
 
 def topk(*keys: str) -> CodecSetting:
@@ -108,7 +106,7 @@ def test_words_of_a_file_are_projected(tmp_path: Path) -> None:
     overrides = quoted("dataset=npz", f"dataset.path={quote(str(path))}")
     keys = [f"data.computers.overrides={overrides}", "data.computers.columns=6"]
     cfg = load_target("sp_codecs", *TINY[:2], "datasets=[computers]", *keys)
-    found = graph_case(cfg, "computers")
+    found = training.graph_case(cfg, "computers")
     np.testing.assert_array_equal(found.graph.features, training.projected(words, 6, seed=0))
     assert found.real and found.graph.is_symmetric and found.title == "Computers"
 
@@ -275,7 +273,7 @@ def test_table2_compares_every_layer() -> None:
     assert list(found.columns) == ["ratio", "input", "layer 1", "layer 2", "layer 3", "same prediction"]
     fine, coarse = (row.cells for row in found.rows[:2])
     assert fine["input"].ours > coarse["input"].ours > 0  # type: ignore[operator]
-    graph = graph_case(target("sp_table2"), "reddit").graph
+    graph = training.graph_case(target("sp_table2"), "reddit").graph
     assert coarse["input"].ours == pytest.approx(similarity(graph.features, coded(graph.features, 8)), rel=1e-5)
     panel = found.panels[0]
     assert isinstance(panel, Bars)
@@ -309,7 +307,7 @@ def test_every_target_says_what_it_has(name: str) -> None:
     cfg = load_target(name)
     assert cases_of(name) is accuracy.CASES and cfg.case in accuracy.CASES
     assert set(cfg.chosen) <= set(cfg.data) and cfg.title and len(cfg.notes) > 2
-    check_split(cfg)
+    training.check_split(cfg)
     known = {kept for codec in cfg.codecs.values() for kept in codec.at}
     assert set(cfg.ratios) <= known
 

@@ -8,7 +8,7 @@ import pytest
 from fullgnn.bench.papers import trainings
 from fullgnn.bench.papers.batches import why_missing
 from fullgnn.bench.papers.config import load_target, published, run
-from fullgnn.bench.papers.plot import _bars
+from fullgnn.bench.papers.page import _bars
 from fullgnn.bench.papers.result import Bars, Result
 from fullgnn.errors import ConfigError
 

@@ -131,14 +131,14 @@ def _shares(names: list[str], nnz: np.ndarray) -> dict[str, float]:
     return dict(zip(names, shares.tolist())) | {BALANCE: imbalance(shares)}
 
 
-def _extremes(rows: list[TableRow]) -> list[TableRow]:
+def _extremes(of_kernel: list[TableRow]) -> list[TableRow]:
     """Divide the times of the fastest and the slowest block of a kernel by the original's slowest."""
-    fastest, slowest = (with_label(rows, name)[0] for name in (FASTEST, SLOWEST))
-    unit, found = slowest.cells[ORIGINAL], list[TableRow]()
+    fastest, slowest = (with_label(of_kernel, name)[0] for name in (FASTEST, SLOWEST))
+    rows, unit = [], slowest.cells[ORIGINAL]
     for row in (fastest, slowest):
         own = {name: Cell(over(cell.ours, unit.ours), over(cell.paper, unit.paper)) for name, cell in row.cells.items()}
-        found.append(TableRow((row.labels[0], f"{row.labels[1]} block"), own))
-    return found
+        rows.append(TableRow((row.labels[0], f"{row.labels[1]} block"), own))
+    return rows
 
 
 def _facts(cfg: Keys, nnz: Mapping[str, np.ndarray], times: Mapping[str, BlockTimes]) -> dict[str, bool]:

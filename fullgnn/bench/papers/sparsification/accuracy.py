@@ -20,8 +20,8 @@ from fullgnn.bench.papers import result as results
 from fullgnn.bench.papers.config import published
 from fullgnn.bench.papers.graphs import GraphCase
 from fullgnn.bench.papers.result import OURS_AND_PAPER, Cell, Curve, Curves, Result, TableRow, cells, number
-from fullgnn.bench.papers.sparsification.keys import AccuracyKeys, check_split
-from fullgnn.bench.papers.sparsification.training import FULL, CodecSetting, KnownTraining, TrainingJob, cases
+from fullgnn.bench.papers.sparsification import training
+from fullgnn.bench.papers.sparsification.training import FULL, AccuracyKeys, CodecSetting, KnownTraining, TrainingJob
 from fullgnn.bench.papers.target import Target
 from fullgnn.bench.papers.trainings import NEARLY, mean_curve, run_here
 from fullgnn.engine.passes import predict
@@ -109,7 +109,7 @@ def _sentences(job: TrainingJob, rows: ByCodec, accuracy: float) -> Iterator[str
         near = [(codec, row.cells) for codec, row in rows.items() if codec.ratio == ratio]
         losses = [(loss, codec, own) for codec, own in near if (loss := number(own[LOSS].ours)) is not None]
         if losses:
-            loss, codec, own = min(losses, key=lambda one: one[0])
+            loss, codec, own = min(losses, key=lambda cost: cost[0])
             error = number(own[ERROR].ours)
             aim = published(job.cfg.aims, "loss", graph=job.case.dataset, model=job.name, ratio=ratio)
             spread = "" if error is None else f", standard error {error:.2f}"
@@ -231,7 +231,7 @@ def _weights(job: TrainingJob, codec: CodecSetting, seed: int) -> Mapping[str, T
     return best.model
 
 
-_target = functools.partial(Target, cases=cases, keys=AccuracyKeys, check=check_split)
+_target = functools.partial(Target, cases=training.cases, keys=AccuracyKeys, check=training.check_split)
 CASES = {
     "losses": _target(("graph", "model", "features"), losses, COLUMNS),
     "similarity": _target(("graph", "model", "features", "weights"), similarities),

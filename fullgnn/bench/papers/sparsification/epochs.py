@@ -19,8 +19,7 @@ from fullgnn.bench.papers.config import CLUSTER
 from fullgnn.bench.papers.graphs import GraphCase
 from fullgnn.bench.papers.result import Cell, Curve, Curves, Origin, Result, TableRow, cells, number, over
 from fullgnn.bench.papers.sparsification import sizes
-from fullgnn.bench.papers.sparsification.keys import SparsificationKeys
-from fullgnn.bench.papers.sparsification.sizes import FULL, ID_BYTES, SPARSE, WAYS
+from fullgnn.bench.papers.sparsification.sizes import FULL, ID_BYTES, SPARSE, WAYS, SparsificationKeys
 from fullgnn.codecs.topk import GROUP
 
 UPDATE_PASSES = 9

@@ -27,8 +27,7 @@ from fullgnn.bench.papers.config import published
 from fullgnn.bench.papers.graphs import GraphCase, full_size
 from fullgnn.bench.papers.result import Bars, Cell, Origin, Result, Series, cells
 from fullgnn.bench.papers.sparsification import sizes
-from fullgnn.bench.papers.sparsification.keys import SparsificationKeys
-from fullgnn.bench.papers.sparsification.sizes import EPOCH, ID_BYTES, WAYS
+from fullgnn.bench.papers.sparsification.sizes import EPOCH, ID_BYTES, WAYS, SparsificationKeys
 from fullgnn.bench.papers.trainings import fan_outs, fit_here, place
 from fullgnn.codecs import EncodedRows, Features
 from fullgnn.codecs.topk import TopK

@@ -1,20 +1,78 @@
 """The graphs, the share of their features in all bytes, and hits of a cache of the same bytes, which holds rows of
-features as they are, or their codes: counted on the structure alone, without features."""
+features as they are, or their codes: counted on the structure alone, without features. First, the keys of all targets
+about bytes and time."""
 
 import functools
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from fullgnn.bench.papers.batches import Draws
-from fullgnn.bench.papers.config import published
+from fullgnn.bench.papers.config import NEIGHBOR, Keys, published
 from fullgnn.bench.papers.graphs import GraphCase, GraphSize, case, full_size
 from fullgnn.bench.papers.result import OURS_AND_PAPER, Cell, Result, RowLabels, bars, cells, rows_of
-from fullgnn.bench.papers.sparsification.keys import GraphKind, SparsificationKeys
-from fullgnn.codecs.topk import TopK
+from fullgnn.codecs.topk import GROUP, TopK
+from fullgnn.errors import ConfigError
 from fullgnn.sampling.caches import Accesses, CacheByDegree, CacheByPresampling, CacheExactly
 from fullgnn.sampling.host_graph import HostGraph
+
+
+@dataclass
+class GraphKind:
+    """What a target must know of a graph beside its sizes."""
+
+    k: int
+    """The paper's k."""
+    train_nodes: int
+    """At full size."""
+    arcs_of_an_edge: int
+    """How many stored arcs the paper counts as one edge."""
+    counts_loops: bool
+    """Whether the paper counts a self-loop of each node too."""
+
+
+@dataclass
+class SparsificationModel:
+    """A model of the paper."""
+
+    title: str
+    keys: list[str]
+    """Overrides that choose it."""
+    sampler: str = NEIGHBOR
+    transforms_first: bool = False
+    """Whether a layer multiplies its input by the weights before it reads neighbours."""
+
+
+@dataclass
+class SparsificationKeys(Keys):
+    """The keys of ``conf/reproduce_sparsification.yaml``, which explains them."""
+
+    kinds: dict[str, GraphKind]
+    least_batch_size: int
+    models: dict[str, SparsificationModel]
+    cluster_nodes: int
+    least_cluster_nodes: int
+    group_size: int
+    gather_megabytes: float
+    file_megabytes: float
+    limit_megabytes: float
+    cache_shares: list[float]
+    caches: list[str]
+    subgraph_share: float
+
+
+def check_ratios(cfg: SparsificationKeys) -> None:
+    """Refuse ratios that the codec cannot have.
+
+    Raises:
+        ConfigError: one line that names the key.
+    """
+    for ratio in cfg.ratios:
+        if ratio != 1 and (2 * GROUP % ratio or not 4 <= ratio <= 2 * GROUP):
+            raise ConfigError(f"ratios has {ratio}: give 1, or powers of two from 4 to {2 * GROUP}, which are 512 / k")
+
 
 FULL, SPARSE = "full", "sparse"
 WAYS = (FULL, SPARSE)
