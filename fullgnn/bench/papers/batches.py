@@ -63,28 +63,25 @@ class MeasuredBatches:
 
     def records(self, presets: Mapping[str, str]) -> dict[str, Any]:
         """What the record of a target keeps of methods of ours, which have the names of their presets."""
-        return {
-            way: {
-                "preset": name,
-                "times_ms": self.times_ms.get(name),
-                **{key: value for key, value in self.details.get(name, {}).items() if key != "losses"},
-            }
-            for way, name in presets.items()
-        }
+        records = {}
+        for way, name in presets.items():
+            details = {key: value for key, value in self.details.get(name, {}).items() if key != "losses"}
+            records[way] = {"preset": name, "times_ms": self.times_ms.get(name), **details}
+        return records
 
 
 _KNOWN: dict[tuple[object, ...], MeasuredBatches] = {}
 """What this process has measured: targets of one command share it."""
 
 
-def measure(cfg: Keys, case: GraphCase, op: str, presets: Sequence[str] = (), **own: int) -> MeasuredBatches:
+def measure(cfg: Keys, case: GraphCase, op: str, presets: Sequence[str] = (), **own: Any) -> MeasuredBatches:
     """Run the benchmark ``op`` on the graph of ``case``, in processes of its own.
 
     Args:
         presets: of ours, as ``conf/bench.yaml`` explains; the name of each is that of its method.
         own: keys of the benchmark that win over those of ``cfg``: ``nproc``, ``batch_size`` and ``workers``.
     """
-    keys = {"op": op, "graph": "npz", "hidden": case.hidden, "nproc": 1, "workers": 0}
+    keys: dict[str, Any] = {"op": op, "graph": "npz", "hidden": case.hidden, "nproc": 1, "workers": 0}
     keys |= {name: getattr(cfg, name) for name in ("threads", "device", "seed", "batches", "rounds", "batch_size")}
     keys |= {"presets": _listed(map(quote, presets)) if presets else "null"}
     keys |= {"fanouts": _listed(cfg.fanouts), "peers": _listed(cfg.peers)} | own
@@ -116,7 +113,7 @@ def why_missing(reason: str) -> str:
     return "its sampler is not installed" if "requires either 'pyg-lib' or 'torch-sparse'" in reason else reason
 
 
-def epoch_cells(cfg: Keys, case: GraphCase, p: int, **own: int) -> dict[str, Cell]:
+def epoch_cells(cfg: Keys, case: GraphCase, p: int, **own: Any) -> dict[str, Cell]:
     """The seconds of an epoch on ``p`` ranks by method, measured up to ``cfg.nproc`` ranks and simulated beyond.
 
     A simulated rank takes as long for a batch as the only rank of a measured job, and then waits for the AllReduce of

@@ -8,13 +8,12 @@ from statistics import fmean
 from fullgnn.bench.harness import attempt
 from fullgnn.bench.papers.batches import DGL, OURS, PYG, epoch_cells, measure, why_missing
 from fullgnn.bench.papers.config import Keys
-from fullgnn.bench.papers.graphs import GraphCase, cases
+from fullgnn.bench.papers.graphs import GraphCase, cases, configured
 from fullgnn.bench.papers.result import OURS_AND_PAPER, Cell, Curve, Result, Value, bars, cells, over, with_label
 from fullgnn.bench.papers.target import Target, no_graphs
 from fullgnn.bench.papers.trainings import fan_outs, place, train
 from fullgnn.bench.peers.sampled import SampledSetting, dgl_accuracy
 from fullgnn.bench.sampling import FAST, FUSED, SEPARATE
-from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import world_of_one
 from fullgnn.graph import load_dataset
 
@@ -226,7 +225,7 @@ def _accuracy(cfg: FusedTable4Keys, run: AccuracyRun, seed: int, p: int) -> floa
 
 def _dgl(cfg: FusedTable4Keys, run: AccuracyRun) -> tuple[list[float], Value]:
     """The accuracies of DGL, and why there are none."""
-    graph = load_dataset(load_config(compose(*run.dataset)).dataset)
+    graph = load_dataset(configured(*run.dataset).dataset)
     accuracies = []
     for seed in cfg.seeds:
         setting = SampledSetting(

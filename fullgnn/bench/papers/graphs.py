@@ -156,6 +156,11 @@ def full_size(dataset: str) -> GraphSize:
     return GraphSize.published(compose(f"dataset={dataset}").dataset)
 
 
+def configured(*overrides: str, name: str = "config") -> Any:
+    """The checked configuration of a run; ``name``: "minibatch" of one by batches."""
+    return load_config(compose(*overrides, name=name))
+
+
 def in_file(path: Path) -> list[str]:
     """Overrides of a run that choose the graph in the .npz ``path``."""
     return ["dataset=npz", f"dataset.path={quote(str(path))}"]
@@ -164,4 +169,4 @@ def in_file(path: Path) -> list[str]:
 @functools.lru_cache(maxsize=8)
 def load(*overrides: str, cache_dir: str | None = None) -> Graph:
     """Load the dataset of a run with ``overrides``; ``cache_dir`` keeps it for later commands."""
-    return load_cached(load_config(compose(*overrides)).dataset, Cache(cache_dir))
+    return load_cached(configured(*overrides).dataset, Cache(cache_dir))

@@ -159,15 +159,11 @@ def speedups(cells: Mapping[str, Cell], base: str) -> dict[str, Cell]:
 
     A measured time is never divided by a simulated one. The paper's ratio stays where the paper gives no times.
     """
-    first = cells.get(base, Cell(None))
-    return {
-        column: replace(
-            cell,
-            ratio=over(first.ours, cell.ours) if first.origin == cell.origin else None,
-            paper_ratio=over(first.paper, cell.paper) or cell.paper_ratio,
-        )
-        for column, cell in cells.items()
-    }
+    first, compared = cells.get(base, Cell(None)), {}
+    for column, cell in cells.items():
+        ratio = over(first.ours, cell.ours) if first.origin == cell.origin else None
+        compared[column] = replace(cell, ratio=ratio, paper_ratio=over(first.paper, cell.paper) or cell.paper_ratio)
+    return compared
 
 
 def rows_of(columns: Mapping[str, Mapping[RowLabels, Cell]]) -> list[TableRow]:
@@ -206,7 +202,8 @@ def bars(
         origins: those that the rows that are drawn have as a whole, panel by panel, whose titles say it; empty: any.
     """
     panels: dict[str, list[TableRow]] = {}
-    for origin, row in itertools.product(origins or [""], with_label(rows, *filter(None, [label]))):
+    all_origins: Sequence[Origin | None] = origins or [None]
+    for origin, row in itertools.product(all_origins, with_label(rows, label) if label else rows):
         if not origin or {cell.origin for cell in row.cells.values()} == {origin}:
             panels.setdefault((f"{title}: {origin}" if origin else title).format(*row.labels), []).append(row)
     drawn = []

@@ -17,11 +17,10 @@ import numpy as np
 from fullgnn import train as train_full_batch
 from fullgnn import train_minibatch
 from fullgnn.bench.papers.config import JobShape, Keys
-from fullgnn.bench.papers.graphs import GraphCase, in_file
+from fullgnn.bench.papers.graphs import GraphCase, configured, in_file
 from fullgnn.bench.papers.result import Cell, Curve, Origin
 from fullgnn.codecs import NO_CONTEXT, CodecContext
-from fullgnn.config import Config, MinibatchConfig
-from fullgnn.config.compose import compose, load_config
+from fullgnn.config import Config
 from fullgnn.config.overrides import quote
 from fullgnn.costs.hardware import Hardware, load_hardware
 from fullgnn.costs.simulate import prepare_for, simulate
@@ -147,7 +146,7 @@ def train(overrides: Sequence[str], sampled: bool, graph: Graph | None = None) -
             graph.save(folder / "graph.npz")
             own += in_file(folder / "graph.npz")
         start, name = (train_minibatch.start, "minibatch") if sampled else (train_full_batch.start, "config")
-        record = start(load_config(compose(*own, name=name)), own)
+        record = start(configured(*own, name=name), own)
         return FinishedRun(record, read_epochs(folder / "run")[0])
 
 
@@ -173,7 +172,7 @@ def run_here(
         graph: if it is prepared, it is taken as it is.
         context: what the codec has learnt.
     """
-    config = load_config(compose(*overrides))
+    config = configured(*overrides)
     with quiet(), world_of_one(config.runtime) as world:
         if isinstance(graph, Graph):
             graph = Preparation(config, 1, graph, codec_context=context).in_memory()
@@ -187,7 +186,7 @@ def fit_here(
     if not sampled:
         with run_here(overrides, graph, context) as run:
             return fit(StepRunner(run))
-    config = cast(MinibatchConfig, load_config(compose(*overrides, name="minibatch")))
+    config = configured(*overrides, name="minibatch")
     with quiet(), world_of_one(config.runtime) as world:
         return fit(set_up_sampled(config, world, Meter(world.device), cast(Graph, graph)))
 
@@ -248,7 +247,7 @@ def overrides(cfg: Keys, hidden: int, *own: str) -> list[str]:
     return [*_TASK, f"model.hidden_channels={hidden}", f"seed={cfg.seed}", *runtime, *own]
 
 
-_loaded = functools.cache(lambda *given: load_config(compose(*given)))
+_loaded = functools.cache(configured)
 """Composing takes as long as an epoch of a small graph, and a target asks for the same again and again."""
 
 

@@ -63,7 +63,7 @@ def test_fig17_counts_copies_and_reads_nothing_outside() -> None:
     structure = PagraphDraws.of(cfg, cases(cfg, features=False)[0])
     split = cross_partition_free(structure.indptr, structure.graph.indices, structure.train, 3, 2)
     missing = split.member.copy()
-    missing[np.flatnonzero(structure.num_readers)[0]] = 0  # a node that parts read and no longer hold would be seen
+    missing[np.flatnonzero(structure.num_readers())[0]] = 0  # a node that parts read and no longer hold would be seen
     harmed = type(split)(split.train, split.part, split.num_nodes, missing)
     counts = [_of_part(cfg, structure, harmed, part) for part in range(3)]
     assert sum(int(reads.sum() - reads[harmed.nodes(part)].sum()) for part, reads in enumerate(counts)) > 0

@@ -21,9 +21,6 @@ PLAIN = "PyTorch"
 TIME, LOSS_DIFFERENCE = "time to the same loss", "largest difference of the loss"
 _RECORDED = ("loss", "accuracy", "seconds", "setup_s")
 
-Runs = dict[str, TrainingCurve]
-"""By column: the plain GCN, then ours by number of processes, with the accuracy of the test nodes."""
-
 
 def convergence(result: Result, cfg: Keys) -> None:
     """Train all of them on each graph; the processes of ours are real ones."""
@@ -69,8 +66,12 @@ def processes(cfg: Keys) -> list[int]:
     return [p for p in cfg.processes if p <= most]
 
 
-def compare(result: Result, title: str, runs: Runs, tolerance: float) -> None:
-    """Add the rows of a graph, and draw loss and accuracy, each by epoch and by time."""
+def compare(result: Result, title: str, runs: dict[str, TrainingCurve], tolerance: float) -> None:
+    """Add the rows of a graph, and draw loss and accuracy, each by epoch and by time.
+
+    Args:
+        runs: by column: the plain GCN, then ours by number of processes, with the accuracy of the test nodes.
+    """
     plain = runs[PLAIN]
     quantities: list[tuple[str, str, Callable[[TrainingCurve], Value]]] = [
         (TIME, "s", lambda run: run.seconds_to_loss(plain.loss[-1] + tolerance)),

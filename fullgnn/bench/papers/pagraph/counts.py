@@ -143,15 +143,9 @@ class PagraphDraws(Draws):
         train = np.sort(random.choice(graph.num_nodes, count, replace=False))
         return cls(graph, train, list(fanouts or cfg.fanouts), batch_size(cfg, case), cfg.seed)
 
-    @property
-    def num_readers(self) -> np.ndarray:
-        """(num_nodes,) out-degrees."""
-        return num_readers(self.indptr, self.graph.indices)
-
-    def readers_in(self, nodes: np.ndarray) -> np.ndarray:
-        """(num_nodes,) how many of ``nodes`` read each of them; -1 for other nodes."""
-        held = np.zeros(self.graph.num_nodes, bool)
-        held[nodes] = True
+    def num_readers(self, nodes: np.ndarray | None = None) -> np.ndarray:
+        """(num_nodes,) out-degrees; or how many of ``nodes`` read each of them, and -1 for other nodes."""
+        held = None if nodes is None else np.isin(np.arange(self.graph.num_nodes), nodes)
         return num_readers(self.indptr, self.graph.indices, held)
 
     def split(self, num_parts: int) -> CrossFreeParts:
@@ -200,9 +194,9 @@ def saved(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
 def rules(cfg: PagraphKeys, structure: PagraphDraws) -> dict[str, tuple[np.ndarray, ...]]:
     """Rule -> (num_nodes,) scores, by which rows stay; those that ask for no draws."""
     return {
-        "degree": (structure.num_readers,),
+        "degree": (structure.num_readers(),),
         "random": (np.random.default_rng(cfg.seed + 1).permutation(structure.graph.num_nodes),),
-        "AliGraph": (np.diff(structure.indptr) / np.maximum(1, structure.num_readers),),
+        "AliGraph": (np.diff(structure.indptr) / np.maximum(1, structure.num_readers()),),
     }
 
 
@@ -210,7 +204,7 @@ def hits(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
     """The share of rows that are on the device when they are read, by the rule that chooses them."""
     structure = PagraphDraws.of(cfg, case)
     reads = structure.reads(range(1, cfg.epochs + 1))
-    presampled = structure.reads([0]), structure.num_readers
+    presampled = structure.reads([0]), structure.num_readers()
     chosen = rules(cfg, structure) | {"presample": presampled, "optimal": (reads,)}
     for share in cfg.shares:
         rates = {name: _rate(reads, most(structure.rows(share), *scores)) for name, scores in chosen.items()}
@@ -264,7 +258,7 @@ def _of_parts(
     """
     split = structure.split(num_parts)
     reads = [_of_part(cfg, structure, split, part) for part in range(num_parts)]
-    kept = [most(room, structure.readers_in(split.nodes(part))) for part in range(num_parts)]
+    kept = [most(room, structure.num_readers(split.nodes(part))) for part in range(num_parts)]
     return split, reads, float(np.mean(list(map(_rate, reads, kept))))
 
 

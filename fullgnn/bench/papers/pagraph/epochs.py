@@ -281,13 +281,8 @@ def reached(runs: list[TrainingCurve], wanted: float) -> tuple[Value, Value]:
 
 def _train(job: PagraphJob, keys: dict[str, Any], seed: int) -> TrainingCurve:
     """Train a job once; accuracies are in per cent."""
-    overrides = [
-        f"model.num_layers={len(job.draws)}",
-        f"model.hidden_channels={job.case.hidden}",
-        "optimizer.weight_decay=0",
-        f"loader.batch_size={batch_size(job.cfg, job.case) * job.ranks}",
-        f"train.epochs={job.cfg.epochs}",
-        *place(job.cfg, job.ranks, seed, job.cfg.threads),
-        *preset(job, **keys).split()[1:],
-    ]
+    overrides = [f"model.num_layers={len(job.draws)}", f"model.hidden_channels={job.case.hidden}"]
+    overrides += [f"train.epochs={job.cfg.epochs}", "optimizer.weight_decay=0"]
+    overrides += [f"loader.batch_size={batch_size(job.cfg, job.case) * job.ranks}"]
+    overrides += [*place(job.cfg, job.ranks, seed, job.cfg.threads), *preset(job, **keys).split()[1:]]
     return train(overrides, sampled=True, graph=job.case.graph).curve("val_accuracy", scale=100)

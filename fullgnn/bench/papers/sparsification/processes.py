@@ -18,21 +18,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from fullgnn.bench.papers import result as results
 from fullgnn.bench.papers.config import published
-from fullgnn.bench.papers.graphs import GraphCase, full_size
+from fullgnn.bench.papers.graphs import GraphCase, configured, full_size
 from fullgnn.bench.papers.result import Bars, Cell, Origin, Result, Series, cells
 from fullgnn.bench.papers.sparsification import sizes
 from fullgnn.bench.papers.sparsification.sizes import EPOCH, ID_BYTES, WAYS, SparsificationKeys
 from fullgnn.bench.papers.trainings import fan_outs, fit_here, place
 from fullgnn.codecs import EncodedRows, Features
 from fullgnn.codecs.topk import TopK
-from fullgnn.config import MinibatchConfig
-from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import world_of_one
 from fullgnn.distributed.launch import environment
 from fullgnn.distributed.worker import Worker, answer_calls
@@ -49,7 +47,6 @@ from fullgnn.telemetry.meter import Cost, Meter
 log = logging.getLogger(__name__)
 
 _POLL_S = 0.005
-_THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ def call_fresh(function: Callable[..., Any], *args: Any, threads: int = 1, limit
     Raises:
         UnsupportedError: the function failed, or its process ended.
     """
-    with environment(dict.fromkeys(_THREADS, str(threads))):
+    with environment({f"{library}_NUM_THREADS": str(threads) for library in ("OMP", "NUMBA", "MKL")}):
         worker = Worker.started(answer_calls)
     try:
         return worker.call(_watched, function, args, limit_bytes)
@@ -158,7 +155,7 @@ def _train(keys: list[str], graph: Graph, num_epochs: int, num_batches: int | No
     Args:
         num_batches: of an epoch; None: all.
     """
-    run = cast(MinibatchConfig, load_config(compose(*keys, name="minibatch")))
+    run = configured(*keys, name="minibatch")
     with world_of_one(run.runtime) as world:
         meter = Meter(world.device)
         steps = set_up_sampled(run, world, meter, graph)
@@ -257,7 +254,7 @@ def _trainings(cfg: SparsificationKeys, case: GraphCase, keys: tuple[list[str], 
 
 def prepare(folder: Path, keys: list[str]) -> None:
     """Write the prepared graph of full-batch training, in one part, to ``folder``."""
-    Preparation(load_config(compose(*keys)), 1, map_graph(folder)).in_folder(folder / "prepared")
+    Preparation(configured(*keys), 1, map_graph(folder)).in_folder(folder / "prepared")
 
 
 def train_full_batch(folder: Path, keys: list[str]) -> FeatureReads:

@@ -85,13 +85,12 @@ def sparse_cases(cfg: SparsificationKeys, features: bool = True) -> list[GraphCa
     Args:
         features: see ``graphs.cases``.
     """
-    return [case(cfg, name, features, split_of(cfg, name)) for name in cfg.chosen]
-
-
-def split_of(cfg: SparsificationKeys, name: str) -> list[str]:
-    """Overrides of a look-alike with the real share of training nodes."""
-    share = cfg.kinds[name].train_nodes / full_size(name).num_nodes
-    return [f"dataset.train_fraction={share!r}", f"dataset.val_fraction={min(0.1, 1 - share)!r}"]
+    made = []
+    for name in cfg.chosen:
+        share = cfg.kinds[name].train_nodes / full_size(name).num_nodes
+        split = [f"dataset.train_fraction={share!r}", f"dataset.val_fraction={min(0.1, 1 - share)!r}"]
+        made.append(case(cfg, name, features, split))
+    return made
 
 
 def batch_size(cfg: SparsificationKeys, case: GraphCase) -> int:

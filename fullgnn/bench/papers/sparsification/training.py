@@ -28,13 +28,13 @@ import torch
 from scipy.sparse import csr_array
 
 from fullgnn.bench.papers.config import Keys
-from fullgnn.bench.papers.graphs import GraphCase, given_case, load
+from fullgnn.bench.papers.graphs import GraphCase, configured, given_case, load
 from fullgnn.bench.papers.result import Cell, Result, TableRow
 from fullgnn.bench.papers.sparsification.sizes import row_bytes
 from fullgnn.bench.papers.trainings import epoch_s, fit_here, place, quiet
 from fullgnn.codecs import Codec, CodecContext, Features, State, build_codec, encoded, num_bytes
 from fullgnn.codecs.topk import GROUP
-from fullgnn.config.compose import compose, load_config
+from fullgnn.config.compose import compose
 from fullgnn.engine.fit import FitResult
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
@@ -200,7 +200,7 @@ def codec_settings(cfg: AccuracyKeys, case: GraphCase) -> list[CodecSetting]:
         codec = cfg.codecs[name]
         if ratio in codec.at and (codec.datasets is None or case.dataset in codec.datasets):
             keys = codec_keys(codec, ratio, case.graph.num_features)
-            build_codec(load_config(compose(*keys)).codec)
+            build_codec(configured(*keys).codec)
             settings.append(CodecSetting(name, codec.title, ratio, tuple(keys)))
     return settings
 
@@ -251,9 +251,6 @@ _ENCODED: dict[tuple[object, ...], EncodedFeatures] = {}
 _KNOWN: dict[tuple[object, ...], KnownTraining] = {}
 """What this process has trained: targets of one command share it, and codecs that decode to the same features."""
 
-DIRTY = "-dirty"
-"""At the end of ``git_commit`` where files have changed since."""
-
 _commit = functools.cache(git_commit)
 """The commit when this process trains for the first time: a later one is not what the process runs."""
 
@@ -302,7 +299,7 @@ class TrainingJob:
     def encoded(self, codec: CodecSetting) -> EncodedFeatures:
         """Let a codec learn and encode all features, once a process."""
         name = "minibatch" if self.model.sampled else "config"
-        config = load_config(compose(*self.overrides(codec, self.cfg.seeds[0]), name=name))
+        config = configured(*self.overrides(codec, self.cfg.seeds[0]), name=name)
         context = codec_context(config)
         known = (*self._graph_identity, codec.keys, str(context.identity(config.codec)))
         if known not in _ENCODED:
@@ -336,8 +333,8 @@ class TrainingJob:
         known = (*self._graph_identity, *about)
         if known not in _KNOWN:
             commit = None if self.cfg.cache_dir is None else _commit()
-            # A training that is kept is of one commit: other code may train to another accuracy.
-            cache = Cache(None if commit is None or commit.endswith(DIRTY) else self.cfg.cache_dir)
+            # A training that is kept is of one commit without changes: other code may train to another accuracy.
+            cache = Cache(None if commit is None or commit.endswith("-dirty") else self.cfg.cache_dir)
             key = cache.key(commit=commit, torch=torch.__version__, training=list(map(str, known)))
             training = cache.load(TRAINED, key, lambda kept: KnownTraining(**{k: v.tolist() for k, v in kept.items()}))
             if training is None:
