@@ -307,8 +307,8 @@ def time_job(
     own, epochs = [*own, *shape.overrides()], num_epochs(cfg, case)
     if 1 < shape.p <= cfg.most_ranks:
         # A replayed epoch has no phases.
-        own += [f"train.epochs={epochs}", "train.eval_every=0", "runtime.cuda_graph=never"]
-        record = train_ranks(cfg, case.graph, case.hidden, shape.p, *own).record
+        own += [f"train.epochs={epochs}", "train.eval_every=0", "runtime.cuda_graph=never", f"runtime.nproc={shape.p}"]
+        record = train(overrides(cfg, case.hidden, *own), sampled=False, graph=case.graph).record
         return JobTimes("measured", [record.spmm_time_ms], [record.epoch_time_ms["median"]], [record.comm_time_ms])
     config = run_config(cfg, case.hidden, *own)
     prepared = prepared or prepare_for(config, shape.p, case.graph)
@@ -317,11 +317,6 @@ def time_job(
     epoch_ms = [rank.time_ms["epoch"] + waiting for rank, waiting in zip(run.ranks, comm_ms, strict=True)]
     origin: Origin = "simulated" if run.simulated else "measured"
     return JobTimes(origin, [rank.time_ms["spmm"] for rank in run.ranks], epoch_ms, comm_ms)
-
-
-def train_ranks(cfg: Keys, graph: Graph, hidden: int, num_ranks: int, *own: str) -> FinishedRun:
-    """Train on real processes of this machine."""
-    return train([*overrides(cfg, hidden, *own), f"runtime.nproc={num_ranks}"], sampled=False, graph=graph)
 
 
 @contextmanager

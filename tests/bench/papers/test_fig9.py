@@ -80,17 +80,17 @@ def test_the_papers_speedups_stand_beside_the_blockwise_order(result: Result) ->
 def test_all_of_the_papers_numbers_have_a_place() -> None:
     cfg = load_target("fig9")
     assert len(cfg.paper) == 7
-    for one in cfg.paper:
-        assert one["dataset"] in cfg.sizes and one["order"] in cfg.orders and one["of"] in ("SpMM", "epoch")
-        assert any((one["scheme"], one["p"]) == (layout.scheme, layout.p) for layout in cfg.layouts)
+    for entry in cfg.paper:
+        assert entry["dataset"] in cfg.sizes and entry["order"] in cfg.orders and entry["of"] in ("SpMM", "epoch")
+        assert any((entry["scheme"], entry["p"]) == (layout.scheme, layout.p) for layout in cfg.layouts)
 
 
 def test_an_order_of_the_whole_graph_is_applied_before_the_cut(cfg: OrdersKeys) -> None:
     made = case(cfg, "reddit-like")
     graphs = [prepare_job(cfg, made, JobShape("1d", p, 1), WHOLE_RCM) for p in (2, 4)]
-    one, other = (np.concatenate([part.node_id for part in graph.parts()]) for graph in graphs)
-    assert np.array_equal(one, other)
-    assert np.array_equal(one, rcm(made.graph.adjacency(np.float32), cfg.seed))
+    halves, quarters = (np.concatenate([part.node_id for part in graph.parts()]) for graph in graphs)
+    assert np.array_equal(halves, quarters)
+    assert np.array_equal(halves, rcm(made.graph.adjacency(np.float32), cfg.seed))
 
 
 def test_without_metis_its_columns_say_so(cfg: OrdersKeys, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import torch
 from fullgnn.bench.papers.config import Keys
 from fullgnn.bench.papers.graphs import load
 from fullgnn.bench.papers.result import Cell, Curve, Curves, Result, TableRow, Value, cells, numbers, over, with_label
-from fullgnn.bench.papers.trainings import TrainingCurve, num_epochs, run_config, train_ranks
+from fullgnn.bench.papers.trainings import TrainingCurve, num_epochs, overrides, run_config, train
 from fullgnn.bench.peers.torch_sparse import gcn
 from fullgnn.bench.peers.training import trainer
 from fullgnn.bench.problem import make_problem
@@ -56,8 +56,8 @@ def train_plain(cfg: Keys, graph: Graph, hidden: int, epochs: int) -> TrainingCu
 
 def train_ours(cfg: Keys, graph: Graph, hidden: int, epochs: int, num_ranks: int) -> TrainingCurve:
     """Train ours on real processes of this machine. The times of a step are rank 0's, which waits for the others."""
-    own = [*cfg.overrides, f"train.epochs={epochs}", "train.eval_every=1"]
-    return train_ranks(cfg, graph, hidden, num_ranks, *own).curve("test_accuracy")
+    own = [*cfg.overrides, f"train.epochs={epochs}", "train.eval_every=1", f"runtime.nproc={num_ranks}"]
+    return train(overrides(cfg, hidden, *own), sampled=False, graph=graph).curve("test_accuracy")
 
 
 def processes(cfg: Keys) -> list[int]:
