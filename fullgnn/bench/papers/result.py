@@ -105,13 +105,16 @@ class Result:
     paper: Sequence[Mapping[str, Any]] = ()  # the numbers of the paper, see ``config.published``
     units: Mapping[str, str] = field(default_factory=dict)  # of columns whose cells are added as values
 
-    def add(self, labels: RowLabels, row: Row, base: str = "", by: str = "", value: str = "", **names: Any) -> None:
+    def add(self, labels: RowLabels, row: Row, base: str = "", by: str = "", value: str = "", **names: Any) -> TableRow:
         """Add a row, with the paper's values and speed-ups where its numbers have any of a row with these ``names``.
 
         Args:
             base: the column that the speed-ups of the row are over; empty: it has none.
             by: what the paper's numbers call the columns, such as ``way``; empty: each has its values under its head.
             value: what they call the values of all columns, if ``by`` names the columns.
+
+        Returns:
+            the row that has been added.
         """
         cells = {}
         for column, own in row.items():
@@ -122,7 +125,9 @@ class Result:
                 ratio = published(self.paper, "speedup", **about) if by and base else cell.paper_ratio
                 cell = replace(cell, paper=paper, paper_ratio=ratio)
             cells[column] = cell
-        self.rows.append(TableRow(labels, speedups(cells, base) if base else cells))
+        added = TableRow(labels, speedups(cells, base) if base else cells)
+        self.rows.append(added)
+        return added
 
     def draw(self, title: str, xlabel: str, ylabel: str, curves: Sequence[Curve]) -> None:
         """Draw ``curves`` into the panel of this title."""

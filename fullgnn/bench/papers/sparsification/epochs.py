@@ -163,7 +163,6 @@ STEPS = ("sample", "gather", "transfer", "decode", "compute", "gather and transf
 def steps(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
     """An iteration by step."""
     for job, compared in _gathering(result, cfg, case):
-        drawn, title = list[TableRow](), f"{', '.join(compared.labels)}: {SIMULATED}"
         times, full, up = compared.times, compared.whole[FULL], batch_counts(job).grows
         for (way, batch), row in zip(compared.whole.items(), sizes.row_sizes(cfg, case)):
             name, labels = compared.presets[way], (*compared.labels, way)
@@ -178,8 +177,8 @@ def steps(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
                 saved = 1 - (batch.gather + batch.transfer) / (full.gather + full.transfer)
                 whole |= cells({"gather and transfer saved": 100 * saved}, "%", SIMULATED)
             result.add(labels, whole, graph=case.dataset, way=way)
-            drawn.append(result.rows[-1])
-        result.panels += results.bars(title, "ms of an iteration", drawn, STEPS[:5], ["ours"], group=2)
+        title, rows = ", ".join(compared.labels), results.with_label(result.rows, *compared.labels)
+        result.panels += results.bars(title, "ms of an iteration", rows, STEPS[:5], ["ours"], 2, origins=[SIMULATED])
 
 
 def _gathering(result: Result, cfg: SparsificationKeys, case: GraphCase) -> Iterator[tuple[SampledJob, Comparison]]:
@@ -225,8 +224,7 @@ def throughput(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None
                 ratios = {f"{way}, scaling": over(own[way], speeds[min(speeds)][way]) for way in WAYS}
                 ratios["sparse over full"] = over(own[SPARSE], own[FULL])
                 row = cells(own, "nodes/s", origin) | cells(ratios, "x", origin)
-                result.add((*alone.labels, f"p={ranks}", host), row, ranks=ranks, **alone.names)
-                rows[ranks] = result.rows[-1]
+                rows[ranks] = result.add((*alone.labels, f"p={ranks}", host), row, ranks=ranks, **alone.names)
             result.panels.append(_scaling(f"{', '.join(alone.labels)}, host: {host}", rows))
 
 

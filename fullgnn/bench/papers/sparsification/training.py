@@ -274,8 +274,7 @@ class TrainingJob:
     def add(self, result: Result, codec: CodecSetting, cells: dict[str, Cell], **weights: Any) -> TableRow:
         """Add a row with a codec; ``weights``: of the model, where rows differ in them."""
         names = {"graph": self.case.dataset, "model": self.name, "codec": codec.name, "ratio": codec.ratio, **weights}
-        result.add((self.case.title, self.model.title, codec.label, *weights.values()), cells, **names)
-        return result.rows[-1]
+        return result.add((self.case.title, self.model.title, codec.label, *weights.values()), cells, **names)
 
     def overrides(self, codec: CodecSetting, seed: int) -> list[str]:
         """The overrides of a training."""
