@@ -125,10 +125,8 @@ def say_same(result: Result, cfg: PagraphKeys, presets_of: Presets, *pairs: Sequ
                 first, second = (of_way[:count] for of_way in losses)
                 same.append(count > 0 and np.array_equal(first, second, equal_nan=True))
     if same:
-        result.notes.append(
-            "The losses of a cached training and of the same one without are equal to the bit in"
-            f" {sum(same)} of {len(same)} pairs."
-        )
+        what = "The losses of a cached training and of the same one without are equal to the bit"
+        result.notes.append(f"{what} in {sum(same)} of {len(same)} pairs.")
 
 
 def ways(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
