@@ -141,12 +141,13 @@ def model_pipeline(result: Result, cfg: Keys) -> None:
     result.draw("the pipeline's model", "batches n", "t", curves)
 
 
-def makespan(stations: Sequence[float], num_batches: int, slots: int = 1) -> float:
+def makespan(stations: Sequence[float], num_batches: int) -> float:
     """The time until the last of ``num_batches`` has left the last station.
+
+    One finished batch may wait between two stations; a station whose batch finds another one waiting there waits.
 
     Args:
         stations: time that each station takes for a batch.
-        slots: finished batches that may wait between two stations; a station whose batch finds no free slot waits.
     """
     left = [[0.0] * num_batches for _ in stations]  # when each batch leaves each station
     for batch in range(num_batches):
@@ -154,8 +155,8 @@ def makespan(stations: Sequence[float], num_batches: int, slots: int = 1) -> flo
             arrived = left[k - 1][batch] if k else 0.0
             free = left[k][batch - 1] if batch else 0.0
             done = max(arrived, free) + time
-            if k + 1 < len(stations) and batch > slots:  # the next station has taken an earlier batch by then
-                done = max(done, left[k + 1][batch - slots - 1])
+            if k + 1 < len(stations) and batch > 1:  # the next station has taken an earlier batch by then
+                done = max(done, left[k + 1][batch - 2])
             left[k][batch] = done
     return left[-1][-1]
 
