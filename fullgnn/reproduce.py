@@ -21,8 +21,7 @@ import torch
 from fullgnn.bench.harness import reason_of
 from fullgnn.bench.papers.config import ALL, Keys, load_target, split_arguments, targets
 from fullgnn.bench.papers.config import run as run_case
-from fullgnn.bench.papers.page import make_record, table_text, write
-from fullgnn.bench.papers.plot import check_installed
+from fullgnn.bench.papers.page import check_installed, make_record, table_text, write
 from fullgnn.config.keys import help_with_keys
 from fullgnn.distributed import check_tasks, product_precision
 from fullgnn.distributed.command import run_command

@@ -1,5 +1,5 @@
 """Batches of sampled training by step: measured by ``python -m fullgnn.bench``, and on a modelled machine with GPUs
-like those of a paper.
+like those of a paper; and what the batches of an epoch read.
 
 Without a GPU nothing travels, so what a cache or a codec saves cannot be measured here. A simulated epoch is that of
 the whole graph on the paper's kind of GPU, of whose batches
@@ -15,7 +15,7 @@ import functools
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,7 +32,10 @@ from fullgnn.bench.papers.trainings import load_links
 from fullgnn.config import RuntimeConfig
 from fullgnn.config.overrides import quote
 from fullgnn.costs.hardware import Hardware, load_hardware
+from fullgnn.graph import Graph
+from fullgnn.sampling.batches import batch_of, epoch_order, num_batches
 from fullgnn.sampling.features import FeatureSource
+from fullgnn.sampling.hop import Hop
 from fullgnn.sampling.neighbors import NeighborSampler
 from fullgnn.storage.folder import temporary_folder
 
@@ -60,38 +63,28 @@ class MeasuredBatches:
 
     def records(self, presets: Mapping[str, str]) -> dict[str, Any]:
         """What the record of a target keeps of methods of ours, which have the names of their presets."""
-        return {
-            way: {
-                "preset": name,
-                "times_ms": self.times_ms.get(name),
-                **{key: value for key, value in self.details.get(name, {}).items() if key != "losses"},
-            }
-            for way, name in presets.items()
-        }
+        records = {}
+        for way, name in presets.items():
+            details = {key: value for key, value in self.details.get(name, {}).items() if key != "losses"}
+            records[way] = {"preset": name, "times_ms": self.times_ms.get(name), **details}
+        return records
 
 
 _KNOWN: dict[tuple[object, ...], MeasuredBatches] = {}
 """What this process has measured: targets of one command share it."""
 
 
-def measure(
-    cfg: Keys,
-    case: GraphCase,
-    op: str,
-    nproc: int = 1,
-    batch_size: int | None = None,
-    workers: int = 0,
-    presets: Sequence[str] = (),
-) -> MeasuredBatches:
+def measure(cfg: Keys, case: GraphCase, op: str, presets: Sequence[str] = (), **own: Any) -> MeasuredBatches:
     """Run the benchmark ``op`` on the graph of ``case``, in processes of its own.
 
     Args:
         presets: of ours, as ``conf/bench.yaml`` explains; the name of each is that of its method.
+        own: keys of the benchmark that win over those of ``cfg``: ``nproc``, ``batch_size`` and ``workers``.
     """
-    keys = {"op": op, "graph": "npz", "hidden": case.hidden, "nproc": nproc, "workers": workers}
-    keys |= {name: getattr(cfg, name) for name in ("threads", "device", "seed", "batches", "rounds")}
-    keys |= {"batch_size": batch_size or cfg.batch_size, "presets": _listed(map(quote, presets)) if presets else "null"}
-    keys |= {"fanouts": _listed(cfg.fanouts), "peers": _listed(cfg.peers)}
+    keys: dict[str, Any] = {"op": op, "graph": "npz", "hidden": case.hidden, "nproc": 1, "workers": 0}
+    keys |= {name: getattr(cfg, name) for name in ("threads", "device", "seed", "batches", "rounds", "batch_size")}
+    keys |= {"presets": _listed(map(quote, presets)) if presets else "null"}
+    keys |= {"fanouts": _listed(cfg.fanouts), "peers": _listed(cfg.peers)} | own
     known = (case.dataset, case.real, case.scale, case.degree_scale, *keys.values())
     if known not in _KNOWN:
         with temporary_folder() as folder:
@@ -120,30 +113,59 @@ def why_missing(reason: str) -> str:
     return "its sampler is not installed" if "requires either 'pyg-lib' or 'torch-sparse'" in reason else reason
 
 
-def epoch_cells(cfg: Keys, case: GraphCase, p: int, batch_size: int | None = None) -> dict[str, Cell]:
+def epoch_cells(cfg: Keys, case: GraphCase, p: int, **own: Any) -> dict[str, Cell]:
     """The seconds of an epoch on ``p`` ranks by method, measured up to ``cfg.nproc`` ranks and simulated beyond.
 
     A simulated rank takes as long for a batch as the only rank of a measured job, and then waits for the AllReduce of
     its gradients, by the planner's model of the links.
+
+    Args:
+        own: see ``measure``.
     """
     simulates = p > cfg.most_ranks
-    times = measure(cfg, case, "minibatch", 1 if simulates else p, batch_size)
+    times = measure(cfg, case, "minibatch", nproc=1 if simulates else p, **own)
     num_batches, waiting_ms, origin = times.num_batches, 0.0, MEASURED
     if simulates:
         num_batches, origin = math.ceil(times.num_batches / p), SIMULATED
-        hardware = load_links(cfg, cfg.links, [JobShape("1d", p, 1)])
+        hardware = load_links(cfg, [JobShape("1d", p, 1)])
         assert hardware is not None
         waiting_ms = 1e3 * waiting_s(replace(hardware, ranks_per_node=p), p, times.details[OURS])
     return {name: times.cell(name, num_batches / 1e3, "s", waiting_ms, origin) for name in (DGL, PYG, OURS)}
 
 
-@dataclass(frozen=True)
-class SampledJob:
-    """What is trained by batches."""
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """The batches of sampled training, drawn on the structure of a graph alone; what they read is counted exactly."""
 
-    case: GraphCase
-    model: str
-    ranks: int = 1
+    graph: Graph
+    train: np.ndarray  # (num_train,) int64, the training nodes, ascending
+    fanouts: list[int]  # from the targets outwards
+    batch_size: int  # training nodes of a batch
+    seed: int
+
+    @functools.cached_property
+    def indptr(self) -> np.ndarray:
+        """(num_nodes + 1,) int64."""
+        return self.graph.indptr.astype(np.int64)
+
+    @functools.cached_property
+    def sampler(self) -> NeighborSampler:
+        """Draws the hops of all batches."""
+        return NeighborSampler(self.indptr, self.graph.indices, self.fanouts, seed=self.seed)
+
+    def batches(self, epoch: int) -> Iterator[Sequence[Hop[np.ndarray]]]:
+        """The hops of each batch of ``epoch``, from the targets outwards."""
+        order = epoch_order(self.train, self.seed, epoch)
+        for turn in range(num_batches(len(self.train), self.batch_size)):
+            yield self.sampler.sample(np.sort(batch_of(order, self.batch_size, turn)), epoch)
+
+    def reads(self, epochs: Iterable[int]) -> np.ndarray:
+        """(num_nodes,) int64: how many batches of these epochs read the row of each node."""
+        counts = np.zeros(self.graph.num_nodes, np.int64)
+        for epoch in epochs:
+            for hops in self.batches(epoch):
+                counts[hops[-1].sources] += 1
+        return counts
 
 
 @dataclass(frozen=True, kw_only=True)

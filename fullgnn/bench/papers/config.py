@@ -29,7 +29,6 @@ _PAPERS = {
     **dict.fromkeys(_ACCURACY, "sparsification.accuracy"),
 }
 """Module of a paper, by the name of its target or by what that begins with."""
-_FIRST_PAPER = "hetu"
 PROSE = ("notes", "notes_on_cpu", "texts")
 """The keys of sentences, which records leave out of the configuration."""
 
@@ -244,7 +243,7 @@ def targets() -> list[str]:
 
 def cases_of(target: str) -> dict[str, Any]:
     """The table of the paper of ``target``: a ``Target`` for each value of its key ``case``, or for its name."""
-    paper = _PAPERS.get(target) or _PAPERS.get(target.partition("_")[0], _FIRST_PAPER)
+    paper = _PAPERS.get(target) or _PAPERS.get(target.partition("_")[0], "hetu")
     return import_module(f"fullgnn.bench.papers.{paper}").CASES
 
 

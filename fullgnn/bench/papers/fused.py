@@ -8,23 +8,12 @@ from statistics import fmean
 from fullgnn.bench.harness import attempt
 from fullgnn.bench.papers.batches import DGL, OURS, PYG, epoch_cells, measure, why_missing
 from fullgnn.bench.papers.config import Keys
-from fullgnn.bench.papers.graphs import GraphCase, cases
-from fullgnn.bench.papers.result import (
-    OURS_AND_PAPER,
-    Cell,
-    Curve,
-    Result,
-    Value,
-    bars,
-    cells,
-    over,
-    with_label,
-)
+from fullgnn.bench.papers.graphs import GraphCase, cases, configured
+from fullgnn.bench.papers.result import OURS_AND_PAPER, Cell, Curve, Result, Value, bars, cells, over, with_label
 from fullgnn.bench.papers.target import Target, no_graphs
 from fullgnn.bench.papers.trainings import fan_outs, place, train
 from fullgnn.bench.peers.sampled import SampledSetting, dgl_accuracy
 from fullgnn.bench.sampling import FAST, FUSED, SEPARATE
-from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import world_of_one
 from fullgnn.graph import load_dataset
 
@@ -75,7 +64,7 @@ def batch_sizes(result: Result, cfg: BatchSizeKeys, case: GraphCase) -> None:
     for size in cfg.batch_sizes:
         scaled = max(1, round(size * case.scale))
         label = f"{size:,} x {case.scale:g} = {scaled:,}"
-        result.add((case.title, label), epoch_cells(cfg, case, 1, scaled), DGL, batch_size=size)
+        result.add((case.title, label), epoch_cells(cfg, case, 1, batch_size=scaled), DGL, batch_size=size)
 
 
 OPERATORS = (DGL, SEPARATE, FAST, FUSED)
@@ -131,8 +120,8 @@ def pipeline(result: Result, cfg: Keys, case: GraphCase) -> None:
     result.add((case.title, "each"), {SERIAL: alone.cell(OURS), OVERLAPPED: ahead.cell(OURS)}, SERIAL)
     simulated = cells({SERIAL: worker_ms + rank_ms, OVERLAPPED: each_ms}, "ms", "simulated")
     result.add((case.title, "each, from its steps"), simulated, SERIAL)
-    details = {name: times.details[OURS]["steps_ms"] for name, times in (("alone", alone), ("ahead", ahead))}
-    result.details[case.title] = details
+    by_way = {"alone": alone, "ahead": ahead}
+    result.details[case.title] = {way: times.details[OURS]["steps_ms"] for way, times in by_way.items()}
 
 
 def model_pipeline(result: Result, cfg: Keys) -> None:
@@ -152,12 +141,13 @@ def model_pipeline(result: Result, cfg: Keys) -> None:
     result.draw("the pipeline's model", "batches n", "t", curves)
 
 
-def makespan(stations: Sequence[float], num_batches: int, slots: int = 1) -> float:
+def makespan(stations: Sequence[float], num_batches: int) -> float:
     """The time until the last of ``num_batches`` has left the last station.
+
+    One finished batch may wait between two stations; a station whose batch finds another one waiting there waits.
 
     Args:
         stations: time that each station takes for a batch.
-        slots: finished batches that may wait between two stations; a station whose batch finds no free slot waits.
     """
     left = [[0.0] * num_batches for _ in stations]  # when each batch leaves each station
     for batch in range(num_batches):
@@ -165,8 +155,8 @@ def makespan(stations: Sequence[float], num_batches: int, slots: int = 1) -> flo
             arrived = left[k - 1][batch] if k else 0.0
             free = left[k][batch - 1] if batch else 0.0
             done = max(arrived, free) + time
-            if k + 1 < len(stations) and batch > slots:  # the next station has taken an earlier batch by then
-                done = max(done, left[k + 1][batch - slots - 1])
+            if k + 1 < len(stations) and batch > 1:  # the next station has taken an earlier batch by then
+                done = max(done, left[k + 1][batch - 2])
             left[k][batch] = done
     return left[-1][-1]
 
@@ -236,7 +226,7 @@ def _accuracy(cfg: FusedTable4Keys, run: AccuracyRun, seed: int, p: int) -> floa
 
 def _dgl(cfg: FusedTable4Keys, run: AccuracyRun) -> tuple[list[float], Value]:
     """The accuracies of DGL, and why there are none."""
-    graph = load_dataset(load_config(compose(*run.dataset)).dataset)
+    graph = load_dataset(configured(*run.dataset).dataset)
     accuracies = []
     for seed in cfg.seeds:
         setting = SampledSetting(

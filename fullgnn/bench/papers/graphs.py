@@ -60,7 +60,7 @@ class GraphCase:
     degree_scale: float
     hidden: int
     full: GraphSize
-    paper_cache_bytes: int | None  # None: no cache is modelled
+    paper_cache_bytes: int | None = None  # None: no cache is modelled
 
     @property
     def size(self) -> GraphSize:
@@ -68,15 +68,12 @@ class GraphCase:
         return GraphSize.of(self.graph)
 
     @property
-    def paper_cache_share(self) -> float:
-        """Fraction of the rows of H, float32 and ``hidden`` wide, that the paper's cache holds at full size."""
-        assert self.paper_cache_bytes is not None
-        return min(1.0, self.paper_cache_bytes / (self.full.num_nodes * self.hidden * 4))
-
-    @property
     def modelled_cache_rows(self) -> int:
-        """The same fraction of the rows of this graph's H."""
-        return max(1, round(self.paper_cache_share * self.graph.num_nodes))
+        """The part of the rows of this graph's H, float32 and ``hidden`` wide, that the paper's cache holds of them at
+        full size."""
+        assert self.paper_cache_bytes is not None
+        share = min(1.0, self.paper_cache_bytes / (self.full.num_nodes * self.hidden * 4))
+        return max(1, round(share * self.graph.num_nodes))
 
     def facts(self, device: torch.device) -> dict[str, Any]:
         """Return what page and record say about the graph."""
@@ -95,8 +92,8 @@ class GraphCase:
             "h_bytes": size.num_nodes * self.hidden * 4,
             "cache_bytes": cache_bytes(device),
         }
-        rows = None if self.paper_cache_bytes is None else self.modelled_cache_rows
-        if rows is not None:
+        if self.paper_cache_bytes is not None:
+            rows = self.modelled_cache_rows
             facts |= {"modelled_cache_rows": rows, "modelled_cache_share": rows / size.num_nodes}
         return facts
 
@@ -134,11 +131,10 @@ def given_case(dataset: str, title: str, graph: Graph, node: DictConfig, hidden:
 
     A generated graph has the sizes of the graph that it imitates beside its own.
     """
-    real = "degree_scale" not in node
-    full, scale, degree_scale = GraphSize.of(graph), 1.0, 1.0
-    if not real:
-        full, scale, degree_scale = GraphSize.published(node), node.scale, node.degree_scale
-    return GraphCase(dataset, title, graph, real, scale, degree_scale, hidden, full, paper_cache_bytes=None)
+    if "degree_scale" not in node:
+        return GraphCase(dataset, title, graph, True, 1.0, 1.0, hidden, GraphSize.of(graph))
+    full = GraphSize.published(node)
+    return GraphCase(dataset, title, graph, False, node.scale, node.degree_scale, hidden, full)
 
 
 def degree_scale_for(density: float, scale: float, full: GraphSize) -> float:
@@ -160,6 +156,11 @@ def full_size(dataset: str) -> GraphSize:
     return GraphSize.published(compose(f"dataset={dataset}").dataset)
 
 
+def configured(*overrides: str, name: str = "config") -> Any:
+    """The checked configuration of a run; ``name``: "minibatch" of one by batches."""
+    return load_config(compose(*overrides, name=name))
+
+
 def in_file(path: Path) -> list[str]:
     """Overrides of a run that choose the graph in the .npz ``path``."""
     return ["dataset=npz", f"dataset.path={quote(str(path))}"]
@@ -168,4 +169,4 @@ def in_file(path: Path) -> list[str]:
 @functools.lru_cache(maxsize=8)
 def load(*overrides: str, cache_dir: str | None = None) -> Graph:
     """Load the dataset of a run with ``overrides``; ``cache_dir`` keeps it for later commands."""
-    return load_cached(load_config(compose(*overrides)).dataset, Cache(cache_dir))
+    return load_cached(configured(*overrides).dataset, Cache(cache_dir))

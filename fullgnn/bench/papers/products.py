@@ -17,9 +17,9 @@ from scipy.sparse import csr_array, load_npz, save_npz
 from torch import Tensor
 
 from fullgnn.bench.gpu.hits import command, counted, watched
+from fullgnn.bench.papers.graphs import configured
 from fullgnn.bench.papers.result import Value
 from fullgnn.config import build
-from fullgnn.config.compose import compose, load_config
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.storage.folder import temporary_folder
 
@@ -51,7 +51,7 @@ def product(kernel: str, matrix: csr_array, x: Tensor) -> Callable[[], Tensor]:
 
 
 def _kernel(name: str) -> Any:
-    return build(load_config(compose(f"kernel={name}")).kernel)
+    return build(configured(f"kernel={name}").kernel)
 
 
 def l2_hit_rates(matrices: Mapping[str, csr_array], width: int, device: torch.device) -> dict[str, Value]:

@@ -1,6 +1,6 @@
 """What a target returns: rows of cells that hold the paper's value beside ours, and the panels of its figure.
 
-Plain data: ``page`` makes Markdown and CSV of it, ``plot`` a PNG, and ``record.json`` keeps it as it is.
+Plain data: ``page`` makes Markdown, CSV and a PNG of it, and ``record.json`` keeps it as it is.
 """
 
 import itertools
@@ -13,6 +13,9 @@ from fullgnn.bench.papers.graphs import GraphCase
 
 Value = float | int | str | None
 """A text says why there is no number: ``not installed``."""
+
+Row = Mapping[str, "Cell | Value"]
+"""A cell for each column, or a value that is measured."""
 
 RowLabels = tuple[str, ...]
 """What a row is about, as ``("Reddit", "epoch")``."""
@@ -102,22 +105,16 @@ class Result:
     paper: Sequence[Mapping[str, Any]] = ()  # the numbers of the paper, see ``config.published``
     units: Mapping[str, str] = field(default_factory=dict)  # of columns whose cells are added as values
 
-    def add(
-        self,
-        labels: RowLabels,
-        row: Mapping[str, Cell | Value],
-        base: str = "",
-        by: str = "",
-        value: str = "",
-        **names: Any,
-    ) -> None:
+    def add(self, labels: RowLabels, row: Row, base: str = "", by: str = "", value: str = "", **names: Any) -> TableRow:
         """Add a row, with the paper's values and speed-ups where its numbers have any of a row with these ``names``.
 
         Args:
-            row: a cell for each column, or a value that is measured.
             base: the column that the speed-ups of the row are over; empty: it has none.
             by: what the paper's numbers call the columns, such as ``way``; empty: each has its values under its head.
             value: what they call the values of all columns, if ``by`` names the columns.
+
+        Returns:
+            the row that has been added.
         """
         cells = {}
         for column, own in row.items():
@@ -128,7 +125,9 @@ class Result:
                 ratio = published(self.paper, "speedup", **about) if by and base else cell.paper_ratio
                 cell = replace(cell, paper=paper, paper_ratio=ratio)
             cells[column] = cell
-        self.rows.append(TableRow(labels, speedups(cells, base) if base else cells))
+        added = TableRow(labels, speedups(cells, base) if base else cells)
+        self.rows.append(added)
+        return added
 
     def draw(self, title: str, xlabel: str, ylabel: str, curves: Sequence[Curve]) -> None:
         """Draw ``curves`` into the panel of this title."""
@@ -165,15 +164,11 @@ def speedups(cells: Mapping[str, Cell], base: str) -> dict[str, Cell]:
 
     A measured time is never divided by a simulated one. The paper's ratio stays where the paper gives no times.
     """
-    first = cells.get(base, Cell(None))
-    return {
-        column: replace(
-            cell,
-            ratio=over(first.ours, cell.ours) if first.origin == cell.origin else None,
-            paper_ratio=over(first.paper, cell.paper) or cell.paper_ratio,
-        )
-        for column, cell in cells.items()
-    }
+    first, compared = cells.get(base, Cell(None)), {}
+    for column, cell in cells.items():
+        ratio = over(first.ours, cell.ours) if first.origin == cell.origin else None
+        compared[column] = replace(cell, ratio=ratio, paper_ratio=over(first.paper, cell.paper) or cell.paper_ratio)
+    return compared
 
 
 def rows_of(columns: Mapping[str, Mapping[RowLabels, Cell]]) -> list[TableRow]:
@@ -212,24 +207,19 @@ def bars(
         origins: those that the rows that are drawn have as a whole, panel by panel, whose titles say it; empty: any.
     """
     panels: dict[str, list[TableRow]] = {}
-    rows = with_label(rows, label) if label else list(rows)
-    for row in rows if not origins else ():
-        panels.setdefault(title.format(*row.labels), []).append(row)
-    for origin, row in itertools.product(origins, rows):
-        if {cell.origin for cell in row.cells.values()} == {origin}:
-            panels.setdefault(f"{title}: {origin}".format(*row.labels), []).append(row)
-    found = []
+    all_origins: Sequence[Origin | None] = origins or [None]
+    for origin, row in itertools.product(all_origins, with_label(rows, label) if label else rows):
+        if not origin or {cell.origin for cell in row.cells.values()} == {origin}:
+            panels.setdefault((f"{title}: {origin}" if origin else title).format(*row.labels), []).append(row)
+    drawn = []
     for own_title, own in panels.items():
+        by_column = {column: [row.cells.get(column, Cell(None)) for row in own] for column in columns or own[0].cells}
         series = [
-            Series(column, *([_height(row, column, key) for row in own] for key in heights))
-            for column in columns or own[0].cells
+            Series(column, *([number(getattr(cell, key)) for cell in of_column] for key in heights))
+            for column, of_column in by_column.items()
         ]
-        found.append(Bars(own_title, ylabel, [row.labels[group] for row in own], series))
-    return found
-
-
-def _height(row: TableRow, column: str, key: str) -> float | None:
-    return number(getattr(row.cells.get(column, Cell(None)), key))
+        drawn.append(Bars(own_title, ylabel, [row.labels[group] for row in own], series))
+    return drawn
 
 
 def transposed(rows: Mapping[str, TableRow]) -> list[TableRow]:

@@ -2,17 +2,17 @@
 
 import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from statistics import fmean, median
 
 import torch
 
 from fullgnn.bench.papers.config import Keys
-from fullgnn.bench.papers.curves import TrainingCurve
 from fullgnn.bench.papers.graphs import GraphCase, given_case, load
-from fullgnn.bench.papers.result import Cell, Curve, Curves, Result, TableRow, Value, number, over
+from fullgnn.bench.papers.result import Curve, Curves, Result, TableRow, Value, number, over
 from fullgnn.bench.papers.target import Target
-from fullgnn.bench.papers.trainings import place, train
+from fullgnn.bench.papers.trainings import TrainingCurve, place, train
 from fullgnn.config.compose import compose
 from fullgnn.errors import ConfigError
 
@@ -89,13 +89,8 @@ def compare_ways(result: Result, cfg: TimeToAccuracyKeys, case: GraphCase) -> No
     details = result.details[case.title] = {"targets": goals}
     for (way, p), seeds in trained.items():
         details[f"{way} p={p}"] = [
-            {
-                "evaluations": [asdict(evaluation) for evaluation in training.evaluations],
-                "first_epoch_s": training.seconds[0],
-                "epoch_ms": training.epoch_ms,
-                "steps": training.steps,
-                "setup_s": training.setup_s,
-            }
+            {"evaluations": list(map(asdict, training.evaluations)), "first_epoch_s": training.seconds[0]}
+            | {key: getattr(training, key) for key in ("epoch_ms", "steps", "setup_s")}
             for training in seeds
         ]
 
@@ -182,15 +177,14 @@ def compared(rows: list[TableRow]) -> list[str]:
     """Say, for each number of ranks, whether ``FULL`` or the best of the other ways arrives sooner.
 
     Args:
-        rows: those of one graph.
+        rows: those of one graph, number of ranks by number of ranks.
     """
-    ways: dict[tuple[str, ...], dict[str, dict[str, Cell]]] = {}
-    for row in rows:
-        ways.setdefault(row.labels[:2], {})[row.labels[2]] = row.cells
-    return [f"{', '.join(where)}: {_soonest(of_ranks)}." for where, of_ranks in ways.items()]
+    by_ranks = itertools.groupby(rows, lambda row: row.labels[:2])
+    return [f"{', '.join(where)}: {_soonest(of_ranks)}." for where, of_ranks in by_ranks]
 
 
-def _soonest(ways: dict[str, dict[str, Cell]]) -> str:
+def _soonest(rows: Iterable[TableRow]) -> str:
+    ways = {row.labels[2]: row.cells for row in rows}
     times = {way: time for way, cells in ways.items() if (time := number(cells[TIME].ours)) is not None}
     if not times:
         return "no way reaches the target with most of the seeds"

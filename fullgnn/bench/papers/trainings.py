@@ -1,12 +1,15 @@
-"""Trainings: by the command in processes of its own, in this process, and jobs that are measured or simulated."""
+"""Trainings: what is known of one that has ended, epoch by epoch; by the command in processes of its own, in this
+process, and jobs that are measured or simulated."""
 
 import functools
 import gc
 import logging
+import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, cast
 
 import numpy as np
@@ -14,12 +17,10 @@ import numpy as np
 from fullgnn import train as train_full_batch
 from fullgnn import train_minibatch
 from fullgnn.bench.papers.config import JobShape, Keys
-from fullgnn.bench.papers.curves import TrainingCurve
-from fullgnn.bench.papers.graphs import GraphCase, in_file
-from fullgnn.bench.papers.result import Cell, Origin
+from fullgnn.bench.papers.graphs import GraphCase, configured, in_file
+from fullgnn.bench.papers.result import Cell, Curve, Origin
 from fullgnn.codecs import NO_CONTEXT, CodecContext
-from fullgnn.config import Config, MinibatchConfig
-from fullgnn.config.compose import compose, load_config
+from fullgnn.config import Config
 from fullgnn.config.overrides import quote
 from fullgnn.costs.hardware import Hardware, load_hardware
 from fullgnn.costs.simulate import prepare_for, simulate
@@ -35,6 +36,70 @@ from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.storage.folder import temporary_folder
 from fullgnn.storage.record import RunRecord, read_epochs
 from fullgnn.telemetry.meter import Meter
+
+NEARLY = 0.99
+"""The accuracy whose epoch is told is this part of the one that every run reaches at its best."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One evaluation of a training."""
+
+    epoch: int
+    seconds: float  # of training up to here: all epochs from the first one, without the evaluations
+    since_last: float  # seconds of training since the evaluation before, or since the start
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class TrainingCurve:
+    """One training that has ended."""
+
+    accuracy: Sequence[float | None]  # after each epoch; None, or no number: this epoch has no evaluation
+    seconds: Sequence[float]  # of each epoch, without its evaluation
+    setup_s: float = 0.0  # before the first epoch
+    loss: Sequence[float] = ()  # before each epoch's update
+    epoch_ms: float = 0.0  # the median, without the first epoch, of the busiest rank
+    steps: int = 1  # updates of an epoch
+
+    @property
+    def evaluations(self) -> list[Evaluation]:
+        """The epochs whose accuracy is a number."""
+        evaluations, last = list[Evaluation](), 0.0
+        for epoch, (seconds, accuracy) in enumerate(zip(accumulate(self.seconds), self.accuracy), 1):
+            if accuracy is not None and math.isfinite(accuracy):
+                evaluations.append(Evaluation(epoch, seconds, seconds - last, accuracy))
+                last = seconds
+        return evaluations
+
+    @property
+    def accuracies(self) -> list[float]:
+        """Those of the ``evaluations``."""
+        return [evaluation.accuracy for evaluation in self.evaluations]
+
+    @property
+    def best(self) -> float:
+        """The largest accuracy; there is at least one evaluation."""
+        return max(self.accuracies)
+
+    def reaching(self, accuracy: float) -> Evaluation | None:
+        """The first evaluation with this ``accuracy`` or more; None if there is none."""
+        return next((evaluation for evaluation in self.evaluations if evaluation.accuracy >= accuracy), None)
+
+    def seconds_to_loss(self, loss: float) -> float | None:
+        """When the first step has this ``loss`` or less, as ``after_first`` has it; None if no step has it."""
+        return next((seconds for seconds, own in zip(self.after_first, self.loss) if own <= loss), None)
+
+    @property
+    def after_first(self) -> list[float]:
+        """Seconds at the end of each epoch, from the end of the first: that allocates, compiles and connects."""
+        return list(accumulate(self.seconds[1:], initial=0.0))
+
+
+def mean_curve(name: str, curves: Sequence[Sequence[float]]) -> Curve:
+    """The mean of the ``curves`` of several runs after each epoch that all of them have."""
+    means = list(map(statistics.fmean, zip(*curves)))
+    return Curve(name, [float(epoch) for epoch in range(1, len(means) + 1)], means)
 
 
 @dataclass(frozen=True)
@@ -81,7 +146,7 @@ def train(overrides: Sequence[str], sampled: bool, graph: Graph | None = None) -
             graph.save(folder / "graph.npz")
             own += in_file(folder / "graph.npz")
         start, name = (train_minibatch.start, "minibatch") if sampled else (train_full_batch.start, "config")
-        record = start(load_config(compose(*own, name=name)), own)
+        record = start(configured(*own, name=name), own)
         return FinishedRun(record, read_epochs(folder / "run")[0])
 
 
@@ -107,7 +172,7 @@ def run_here(
         graph: if it is prepared, it is taken as it is.
         context: what the codec has learnt.
     """
-    config = load_config(compose(*overrides))
+    config = configured(*overrides)
     with quiet(), world_of_one(config.runtime) as world:
         if isinstance(graph, Graph):
             graph = Preparation(config, 1, graph, codec_context=context).in_memory()
@@ -121,7 +186,7 @@ def fit_here(
     if not sampled:
         with run_here(overrides, graph, context) as run:
             return fit(StepRunner(run))
-    config = cast(MinibatchConfig, load_config(compose(*overrides, name="minibatch")))
+    config = configured(*overrides, name="minibatch")
     with quiet(), world_of_one(config.runtime) as world:
         return fit(set_up_sampled(config, world, Meter(world.device), cast(Graph, graph)))
 
@@ -175,14 +240,6 @@ def num_epochs(cfg: Keys, case: GraphCase) -> int:
     return cfg.epochs or (cfg.paper_epochs if case.real or case.scale == 1 else cfg.few_epochs)
 
 
-def thin(case: GraphCase) -> GraphCase:
-    """Keep only the first features of ``case``: their number is multiplied by ``degree_scale``."""
-    features = case.graph.features[:, : max(1, round(case.graph.num_features * case.degree_scale))]
-    if isinstance(features, np.ndarray):
-        features = np.ascontiguousarray(features)  # no copy if these are all
-    return replace(case, graph=replace(case.graph, features=features))
-
-
 def overrides(cfg: Keys, hidden: int, *own: str) -> list[str]:
     """Join the task, where a run computes, and ``own``; an experiment in ``own`` ranks below the task."""
     cache_dir = "null" if cfg.cache_dir is None else quote(cfg.cache_dir)
@@ -190,7 +247,7 @@ def overrides(cfg: Keys, hidden: int, *own: str) -> list[str]:
     return [*_TASK, f"model.hidden_channels={hidden}", f"seed={cfg.seed}", *runtime, *own]
 
 
-_loaded = functools.cache(lambda *given: load_config(compose(*given)))
+_loaded = functools.cache(configured)
 """Composing takes as long as an epoch of a small graph, and a target asks for the same again and again."""
 
 
@@ -203,8 +260,8 @@ _PROFILES: dict[tuple[object, ...], Hardware] = {}
 """What this process has loaded or measured: every graph of a target has the same links."""
 
 
-def load_links(cfg: Keys, name: str, shapes: Iterable[JobShape]) -> Hardware | None:
-    """Load the profile ``name``, whose collectives simulated jobs have; None if all ``shapes`` have one rank.
+def load_links(cfg: Keys, shapes: Iterable[JobShape]) -> Hardware | None:
+    """Load the profile ``cfg.links``, whose collectives simulated jobs have; None if all ``shapes`` have one rank.
 
     Raises:
         ConfigError: ``auto`` on a machine of one GPU, which has no links to measure.
@@ -212,11 +269,11 @@ def load_links(cfg: Keys, name: str, shapes: Iterable[JobShape]) -> Hardware | N
     if all(shape.p == 1 for shape in shapes):
         return None
     num_gpus = cfg.nproc if cfg.device == "cuda" else None
-    if name == "auto" and num_gpus == 1:
+    if cfg.links == "auto" and num_gpus == 1:
         raise ConfigError("links=auto: one GPU has none to measure: give those of a profile, as links=h200x8")
-    known = name, num_gpus, cfg.device, cfg.threads
+    known = cfg.links, num_gpus, cfg.device, cfg.threads
     if known not in _PROFILES:
-        _PROFILES[known] = load_hardware(name, run_config(cfg, 1).runtime, num_gpus or 2)
+        _PROFILES[known] = load_hardware(cfg.links, run_config(cfg, 1).runtime, num_gpus or 2)
     return _PROFILES[known]
 
 
@@ -238,38 +295,28 @@ def prepare_job(cfg: Keys, case: GraphCase, shape: JobShape, own: Sequence[str],
 
 
 def time_job(
-    cfg: Keys,
-    case: GraphCase,
-    shape: JobShape,
-    own: Sequence[str],
-    links: Hardware | None = None,
-    prepared: PreparedGraph | None = None,
+    cfg: Keys, case: GraphCase, shape: JobShape, own: Sequence[str], prepared: PreparedGraph | None = None
 ) -> JobTimes:
     """Train on the ranks of ``shape``: one rank runs in this process; several run as real processes if ``cfg.nproc``
     is that many, otherwise they are simulated.
 
     Args:
         own: overrides of the run.
-        links: whose collectives simulated ranks have; None if there are none.
         prepared: ``case`` as :func:`prepare_job` returns it; None: the job prepares it.
     """
     own, epochs = [*own, *shape.overrides()], num_epochs(cfg, case)
     if 1 < shape.p <= cfg.most_ranks:
         # A replayed epoch has no phases.
-        training = [f"train.epochs={epochs}", "train.eval_every=0", "runtime.cuda_graph=never"]
-        record = train_ranks(cfg, case.graph, case.hidden, shape.p, *own, *training).record
+        own += [f"train.epochs={epochs}", "train.eval_every=0", "runtime.cuda_graph=never", f"runtime.nproc={shape.p}"]
+        record = train(overrides(cfg, case.hidden, *own), sampled=False, graph=case.graph).record
         return JobTimes("measured", [record.spmm_time_ms], [record.epoch_time_ms["median"]], [record.comm_time_ms])
     config = run_config(cfg, case.hidden, *own)
-    run = simulate(config, shape.p, prepared or prepare_for(config, shape.p, case.graph), epochs, links)
+    prepared = prepared or prepare_for(config, shape.p, case.graph)
+    run = simulate(config, shape.p, prepared, epochs, load_links(cfg, [shape]))
     comm_ms = run.comm_ms or [0.0]
     epoch_ms = [rank.time_ms["epoch"] + waiting for rank, waiting in zip(run.ranks, comm_ms, strict=True)]
     origin: Origin = "simulated" if run.simulated else "measured"
     return JobTimes(origin, [rank.time_ms["spmm"] for rank in run.ranks], epoch_ms, comm_ms)
-
-
-def train_ranks(cfg: Keys, graph: Graph, hidden: int, num_ranks: int, *own: str) -> FinishedRun:
-    """Train on real processes of this machine."""
-    return train([*overrides(cfg, hidden, *own), f"runtime.nproc={num_ranks}"], sampled=False, graph=graph)
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def test_table5_has_the_papers_seconds_beside_ours(thresholds: Result) -> None:
     (epoch,) = (row for row in thresholds.rows if row.labels == ("Proteins", epochs.SECONDS))
     assert [cell.paper for cell in epoch.cells.values()] == [0.100, 0.060, 0.057]
     assert [cell.paper_ratio for cell in epoch.cells.values()] == pytest.approx([1, 100 / 60, 100 / 57])
-    times = [one["epoch_ms"][0] for one in thresholds.details["proteins-like"]]
+    times = [job["epoch_ms"][0] for job in thresholds.details["proteins-like"]]
     assert [cell.ours for cell in epoch.cells.values()] == pytest.approx([ms / 1e3 for ms in times])
     assert all(cell.origin == "measured" for row in thresholds.rows for cell in row.cells.values())
 
@@ -82,6 +82,6 @@ def test_a_layout_that_fits_runs_on_all_of_its_ranks() -> None:
     layout = JobShape("1d", 2, 1)
     made = case(cfg, "reddit-like")
     own = [*cfg.choices, *cfg.plain]
-    times = time_job(cfg, made, layout, own, None, prepare_job(cfg, made, layout, own))
+    times = time_job(cfg, made, layout, own, prepare_job(cfg, made, layout, own))
     assert times.origin == "measured"
     assert 0 < times.spmm_ms[0] < times.cell(COMPUTATION).ours < times.epoch_ms[0]  # type: ignore[operator]

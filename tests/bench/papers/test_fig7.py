@@ -7,11 +7,10 @@ import pytest
 import torch
 
 from fullgnn.bench.papers.config import Keys, load_target, run
-from fullgnn.bench.papers.curves import TrainingCurve
 from fullgnn.bench.papers.graphs import case
 from fullgnn.bench.papers.hetu import convergence
 from fullgnn.bench.papers.result import Result
-from fullgnn.bench.papers.trainings import run_config
+from fullgnn.bench.papers.trainings import TrainingCurve, run_config
 from fullgnn.engine.run import build_model
 from tests.oracle import DenseGCN, normalize
 
@@ -73,18 +72,18 @@ def test_speedups_are_over_pytorch_and_the_largest_have_the_papers_beside_them(r
 
 
 def test_curves_that_differ_are_called_so(cfg: Keys) -> None:
-    one, other = (TrainingCurve([0.5, 0.6], [0.1, 0.1], 0.0, [2.0, last]) for last in (1.0, 1.01))
+    plain, other = (TrainingCurve([0.5, 0.6], [0.1, 0.1], 0.0, [2.0, last]) for last in (1.0, 1.01))
     compared = Result((), ())
-    convergence.compare(compared, "G", {convergence.PLAIN: one, "ours p=1": other}, cfg.tolerance)
+    convergence.compare(compared, "G", {convergence.PLAIN: plain, "ours p=1": other}, cfg.tolerance)
     note = convergence.losses_note(compared.rows, cfg.tolerance)
     assert note.startswith("The curves of the loss DIFFER: they differ by 1.0e-02")
-    assert compared.rows[0].cells["ours p=1"].ours is None  # ``other`` never reaches the last loss of ``one``
+    assert compared.rows[0].cells["ours p=1"].ours is None  # ``other`` never reaches the last loss of ``plain``
 
 
 def test_time_to_a_loss_ends_with_the_first_epoch_that_has_it() -> None:
-    one = TrainingCurve([], [0.5, 0.25, 0.125, 1.0], loss=[3.0, 2.0, 2.5, 1.0])
-    assert one.after_first == [0.0, 0.25, 0.375, 1.375]  # the first step warms up
-    assert [one.seconds_to_loss(loss) for loss in (2.2, 1.0, 0.9)] == [0.25, 1.375, None]
+    curve = TrainingCurve([], [0.5, 0.25, 0.125, 1.0], loss=[3.0, 2.0, 2.5, 1.0])
+    assert curve.after_first == [0.0, 0.25, 0.375, 1.375]  # the first step warms up
+    assert [curve.seconds_to_loss(loss) for loss in (2.2, 1.0, 0.9)] == [0.25, 1.375, None]
 
 
 def test_processes_without_a_device_are_left_out(tmp_path: Path) -> None:

@@ -72,25 +72,25 @@ def test_a_rank_is_as_fast_as_in_its_fastest_round() -> None:
 
 def test_the_papers_speedups_stand_beside_the_blockwise_order(result: Result) -> None:
     cells = {(*row.labels[1:], column): cell for row in result.rows for column, cell in row.cells.items()}
-    found = {labels: cell.paper_ratio for labels, cell in cells.items() if cell.paper_ratio is not None}
+    ratios = {labels: cell.paper_ratio for labels, cell in cells.items() if cell.paper_ratio is not None}
     wanted = {("1.5D p=4 r=2", "SpMM"): 2.41, ("1D p=2", "epoch"): 1.87}
-    assert found == {(*labels, "RCM blockwise"): ratio for labels, ratio in wanted.items()}
+    assert ratios == {(*labels, "RCM blockwise"): ratio for labels, ratio in wanted.items()}
 
 
 def test_all_of_the_papers_numbers_have_a_place() -> None:
     cfg = load_target("fig9")
     assert len(cfg.paper) == 7
-    for one in cfg.paper:
-        assert one["dataset"] in cfg.sizes and one["order"] in cfg.orders and one["of"] in ("SpMM", "epoch")
-        assert any((one["scheme"], one["p"]) == (layout.scheme, layout.p) for layout in cfg.layouts)
+    for entry in cfg.paper:
+        assert entry["dataset"] in cfg.sizes and entry["order"] in cfg.orders and entry["of"] in ("SpMM", "epoch")
+        assert any((entry["scheme"], entry["p"]) == (layout.scheme, layout.p) for layout in cfg.layouts)
 
 
 def test_an_order_of_the_whole_graph_is_applied_before_the_cut(cfg: OrdersKeys) -> None:
     made = case(cfg, "reddit-like")
     graphs = [prepare_job(cfg, made, JobShape("1d", p, 1), WHOLE_RCM) for p in (2, 4)]
-    one, other = (np.concatenate([part.node_id for part in graph.parts()]) for graph in graphs)
-    assert np.array_equal(one, other)
-    assert np.array_equal(one, rcm(made.graph.adjacency(np.float32), cfg.seed))
+    halves, quarters = (np.concatenate([part.node_id for part in graph.parts()]) for graph in graphs)
+    assert np.array_equal(halves, quarters)
+    assert np.array_equal(halves, rcm(made.graph.adjacency(np.float32), cfg.seed))
 
 
 def test_without_metis_its_columns_say_so(cfg: OrdersKeys, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_without_metis_its_columns_say_so(cfg: OrdersKeys, monkeypatch: pytest.M
 
     monkeypatch.setattr(import_module("fullgnn.reorder.metis"), "kway", fail)
     wanted = replace(cfg, orders=["metis"], layouts=[JobShape("1d", 2, 1)])
-    times = epochs.time_case(wanted, case(cfg, "reddit-like"), load_links(cfg, cfg.links, cfg.layouts))["1D p=2"]
+    times = epochs.time_case(wanted, case(cfg, "reddit-like"))["1D p=2"]
     assert isinstance(times["none"], JobTimes)
     reason = "reorder=metis is not available here, rcm took its place: pip install pymetis"
     assert times["METIS whole"] == times["METIS blockwise"] == reason
@@ -107,6 +107,6 @@ def test_without_metis_its_columns_say_so(cfg: OrdersKeys, monkeypatch: pytest.M
 
 def test_one_gpu_has_no_links_to_measure(cfg: OrdersKeys) -> None:
     alone = load_target("fig9")
-    alone.device, alone.nproc = "cuda", 1
+    alone.device, alone.nproc, alone.links = "cuda", 1, "auto"
     with pytest.raises(ConfigError, match="^links=auto: one GPU has none to measure"):
-        load_links(alone, "auto", alone.layouts)
+        load_links(alone, alone.layouts)

@@ -43,9 +43,9 @@ def cells(result: Result, *labels: str) -> TableRow:
 
 def test_a_matrix_is_cut_into_its_blocks() -> None:
     dense = np.arange(1, 50).reshape(7, 7)
-    found = hetu.blocks_of(sparse.csr_array(dense), Partition(np.array([0, 3, 7])))
+    blocks = hetu.blocks_of(sparse.csr_array(dense), Partition(np.array([0, 3, 7])))
     expected = [dense[:3, :3], dense[:3, 3:], dense[3:, :3], dense[3:, 3:]]
-    assert all(np.array_equal(block.toarray(), part) for block, part in zip(found, expected, strict=True))
+    assert all(np.array_equal(block.toarray(), part) for block, part in zip(blocks, expected, strict=True))
 
 
 def test_a_block_is_multiplied() -> None:
@@ -53,8 +53,8 @@ def test_a_block_is_multiplied() -> None:
     block.data[:] = 1
     x = torch.randn(20, 16)
     for kernel in ("torch", "auto"):
-        found = product(kernel, block, x)()
-        torch.testing.assert_close(found.double(), torch.from_numpy(block.toarray()) @ x.double(), atol=1e-5, rtol=0)
+        made = product(kernel, block, x)()
+        torch.testing.assert_close(made.double(), torch.from_numpy(block.toarray()) @ x.double(), atol=1e-5, rtol=0)
 
 
 def test_fig5_shows_what_the_orders_do_to_the_blocks(blocks: Result) -> None:
@@ -121,14 +121,14 @@ def test_a_profilers_rates_are_those_of_each_matrix(tmp_path: Path, monkeypatch:
     lines = [head, *(f'"{number}","{kernel}","{METRIC}","{value}"' for number, kernel, value in table)]
     fake_ncu(tmp_path, monkeypatch, "cat <<END", *lines, "END", """echo 'cases: [["a", 128], ["b", 128]]' >&2""")
     matrices = dict.fromkeys("abc", sparse.csr_array(np.eye(3)))
-    found = l2_hit_rates(matrices, 128, torch.device("cuda"))
-    assert found == {"a": 57.5, "b": 75, "c": "not measured"}
+    rates = l2_hit_rates(matrices, 128, torch.device("cuda"))
+    assert rates == {"a": 57.5, "b": 75, "c": "not measured"}
 
 
 def test_a_profiler_that_may_not_count_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_ncu(tmp_path, monkeypatch, "echo '==ERROR== ERR_NVGPUCTRPERM'")
-    found = l2_hit_rates({"a": sparse.csr_array(np.eye(3))}, 128, torch.device("cuda"))
-    assert found == {"a": "not measured: ==ERROR== ERR_NVGPUCTRPERM"}
+    rates = l2_hit_rates({"a": sparse.csr_array(np.eye(3))}, 128, torch.device("cuda"))
+    assert rates == {"a": "not measured: ==ERROR== ERR_NVGPUCTRPERM"}
 
 
 @pytest.mark.sample(0)

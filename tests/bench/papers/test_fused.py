@@ -21,13 +21,11 @@ def test_the_pipelines_are_those_of_the_paper(n: int) -> None:
     assert (serial, overlapped) == (3 * n + 1, 2 * n + 4)
 
 
-@pytest.mark.parametrize("slots", [0, 1, 3])
-def test_a_station_waits_for_a_free_slot(slots: int) -> None:
-    """With constant times the last station decides, however many may wait; the first one gets no further ahead."""
-    assert makespan([1, 5], 10, slots) == 1 + 5 * 10
-    assert makespan([5, 1], 10, slots) == 5 * 10 + 1
-    assert makespan([2, 3, 1], 4, slots) == 2 + 3 * 4 + 1
-    assert makespan([4], 3, slots) == 12
+def test_the_slowest_station_decides() -> None:
+    assert makespan([1, 5], 10) == 1 + 5 * 10
+    assert makespan([5, 1], 10) == 5 * 10 + 1
+    assert makespan([2, 3, 1], 4) == 2 + 3 * 4 + 1
+    assert makespan([4], 3) == 12
 
 
 def fused(target: str, *own: str) -> Result:
@@ -42,17 +40,17 @@ def test_fig6_and_breakdown_compare_operators() -> None:
     base = "DGL" if number(row.cells["DGL"].ours) is not None else "separate operators"
     assert fused_cell.ratio == pytest.approx(row.cells[base].ours / fused_cell.ours)  # type: ignore[operator]
     shares = fused("fused_breakdown").rows
-    assert [one.cells["DGL"].paper for one in shares] == [76, 80, "58 to 76"]
-    for one in shares[:2]:
-        assert 0 < one.cells["separate operators"].ours < 100  # type: ignore[operator]
+    assert [row.cells["DGL"].paper for row in shares] == [76, 80, "58 to 76"]
+    for row in shares[:2]:
+        assert 0 < row.cells["separate operators"].ours < 100  # type: ignore[operator]
     assert shares[2].cells["ours"].ours == "not measured: no GPU"
 
 
 def test_epochs_are_measured_up_to_nproc_and_simulated_beyond() -> None:
     figure = fused("fused_fig7", "processes=[1,4]", "links=titanrtx8")
-    one, four, *largest = figure.rows
-    assert one.cells["ours"].origin == "measured" and four.cells["ours"].origin == "simulated"
-    assert 0 < four.cells["ours"].ours < one.cells["ours"].ours  # type: ignore[operator]
+    alone, four, *largest = figure.rows
+    assert alone.cells["ours"].origin == "measured" and four.cells["ours"].origin == "simulated"
+    assert 0 < four.cells["ours"].ours < alone.cells["ours"].ours  # type: ignore[operator]
     assert [(row.labels[1], row.cells["ours"].paper) for row in largest] == [("largest speed-up", 1.06)] * 2
     table = fused("fused_table2", "processes=[1,4]", "links=titanrtx8")
     assert [row.cells["over DGL"].origin for row in table.rows] == ["measured", "simulated"]
@@ -91,16 +89,16 @@ def test_table4_says_how_far_accuracies_are_apart() -> None:
     keys = ["device=cpu", "chosen_runs=[PubMed]", "seeds=[0]", "processes=[1,2]", "fanouts=[3,2]"]
     result = run("fused_table4", load_target("fused_table4", *keys, *(f"runs.PubMed.{key}" for key in digits)))
     accuracies = result.details["PubMed"]
-    one, two = (row.cells for row in with_label(result.rows, "PubMed"))
-    assert one["ours"].ours == pytest.approx(np.mean(accuracies["ours p=1"]))
+    first, second = (row.cells for row in with_label(result.rows, "PubMed"))
+    assert first["ours"].ours == pytest.approx(np.mean(accuracies["ours p=1"]))
     assert accuracies["ours p=1"] == pytest.approx(accuracies["ours p=2"], abs=1e-4)  # the same batches
-    assert two["full batch"].ours == "as above" and one["full batch"].ours == pytest.approx(
+    assert second["full batch"].ours == "as above" and first["full batch"].ours == pytest.approx(
         np.mean(accuracies["full batch"])
     )
     assert any("points apart" in note for note in result.notes)
 
 
 def test_accuracies_are_compared_with_the_spread_of_the_seeds() -> None:
-    found = compared("PubMed", "DGL", [79.0, 80.0, 81.0], [78.0, 79.0, 80.0])
-    assert found == "PubMed: ours and DGL are 1.00 points apart, within the 2.00 points of the seeds."
+    note = compared("PubMed", "DGL", [79.0, 80.0, 81.0], [78.0, 79.0, 80.0])
+    assert note == "PubMed: ours and DGL are 1.00 points apart, within the 2.00 points of the seeds."
     assert "2.00 points apart, NOT within the 0.50" in compared("PubMed", "DGL", [80, 80.5], [78, 78.5])

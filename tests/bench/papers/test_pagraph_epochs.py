@@ -9,13 +9,12 @@ import pytest
 from fullgnn.bench.papers import batches
 from fullgnn.bench.papers.batches import BatchSeconds
 from fullgnn.bench.papers.config import load_target, published, run
-from fullgnn.bench.papers.curves import TrainingCurve
 from fullgnn.bench.papers.graphs import cases
 from fullgnn.bench.papers.pagraph import epochs
 from fullgnn.bench.papers.pagraph.counts import PagraphJob, PagraphKeys
 from fullgnn.bench.papers.pagraph.epochs import BOTH, CACHED, PLAIN, PP, STAGES, reached
 from fullgnn.bench.papers.result import Result, number
-from fullgnn.bench.papers.trainings import epoch_s
+from fullgnn.bench.papers.trainings import TrainingCurve, epoch_s
 
 TINY = ["device=cpu", "threads=1", "data_root=null", "cache_dir=null", "scale=0.0002", "batch_size=300000"]
 TINY += ["batches=2", "rounds=4"]
@@ -49,27 +48,27 @@ def details(**others: Any) -> dict[str, Any]:
 
 
 def test_a_simulated_batch_is_what_its_counts_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = job()
+    own = job()
     monkeypatch.setattr(batches, "draw_s", lambda *about: 3e-8)
     monkeypatch.setattr(epochs, "gather_s", lambda case: 2e-10)
-    found, up = epochs.simulated(one, details()), 5000
-    assert one.case.scale == pytest.approx(1 / up)
-    assert found.sample == pytest.approx(20 * up * 3e-8)
-    assert found.gather == pytest.approx(19 * 2400 * up * 2e-10)
-    assert found.transfer == pytest.approx(14e-6 + 19 * 2400 * up / 12e9)  # conf/hardware/titanrtx8.yaml
+    batch, up = epochs.simulated(own, details()), 5000
+    assert own.case.scale == pytest.approx(1 / up)
+    assert batch.sample == pytest.approx(20 * up * 3e-8)
+    assert batch.gather == pytest.approx(19 * 2400 * up * 2e-10)
+    assert batch.transfer == pytest.approx(14e-6 + 19 * 2400 * up / 12e9)  # conf/hardware/titanrtx8.yaml
     flops = 2 * 7 * 600 * 32 * 2 + 2 * 3 * 32 * 60 * 3  # the features have no gradient
     edge_bytes = 4 * 14 * 600 + 4 * 6 * 32 * 2
     table = 4 * 19 * 600 * up
     expected = 10 * 5e-6 + 1000 * up / 538e9 + flops * up / 11.4e12 + edge_bytes * up / batches.modelled(
         "titanrtx8"
     ).gather_rate(table)  # fmt: skip
-    assert found.compute == pytest.approx(expected) and found.waiting == 0
-    assert found.in_turn == pytest.approx(found.sample + found.gather + found.transfer + found.compute)
-    hit = epochs.simulated(one, details(counts={"fetched_bytes": 0.0, "sampled_edges": 20.0}))
-    assert hit.loading == 0 and hit.compute == found.compute
-    layered = epochs.simulated(replace(one, sampler="layer"), details())
+    assert batch.compute == pytest.approx(expected) and batch.waiting == 0
+    assert batch.in_turn == pytest.approx(batch.sample + batch.gather + batch.transfer + batch.compute)
+    hit = epochs.simulated(own, details(counts={"fetched_bytes": 0.0, "sampled_edges": 20.0}))
+    assert hit.loading == 0 and hit.compute == batch.compute
+    layered = epochs.simulated(replace(own, sampler="layer"), details())
     assert layered.sample == pytest.approx(0.5e-3 * up)
-    both = epochs.simulated(replace(one, ranks=2), details())
+    both = epochs.simulated(replace(own, ranks=2), details())
     assert both.waiting == pytest.approx(18e-6 + 4 * (600 * 32 + 32 * 60) / 12e9)
 
 
@@ -79,13 +78,13 @@ def test_steps_that_overlap_take_as_long_as_the_longer_ones() -> None:
 
 
 def test_the_share_that_fits_the_device() -> None:
-    one, row = job(), 2400
-    papers = replace(one, cfg=replace(one.cfg, batch_size=6000))
+    own, row = job(), 2400
+    papers = replace(own, cfg=replace(own.cfg, batch_size=6000))
     assert papers.cached_share() == 1 and papers.most_inputs() == 54_000
     assert replace(papers, sampler="layer", draws=(2400, 2400)).most_inputs() == 10_800
-    small = replace(one, cfg=replace(papers.cfg, device_gigabytes=2.0))
-    assert small.cached_share() == pytest.approx((1e9 - 54_000 * row) / (one.case.full.num_nodes * row))
-    assert replace(one, cfg=replace(papers.cfg, device_gigabytes=0.5)).cached_share() == 0
+    small = replace(own, cfg=replace(papers.cfg, device_gigabytes=2.0))
+    assert small.cached_share() == pytest.approx((1e9 - 54_000 * row) / (own.case.full.num_nodes * row))
+    assert replace(own, cfg=replace(papers.cfg, device_gigabytes=0.5)).cached_share() == 0
 
 
 def test_rows_of_the_paper_are_found_by_what_they_name() -> None:
@@ -107,9 +106,9 @@ def test_epochs_and_steps_of_every_way() -> None:
         assert simulated.cells[CACHED].paper_ratio == 3.9 and here.cells[PLAIN].ratio == 1
         times = {way: number(cell.ours) for way, cell in simulated.cells.items()}
         assert times[PLAIN] > times[CACHED] and times[PP] > times[BOTH]  # type: ignore[operator]
-    found = result("fig12", "device_gigabytes=1000")  # the same benchmark, of which one model is shown
-    assert "GraphSAGE" not in {row.labels[1] for row in found.rows}
-    by_way = {row.labels[3]: row.cells for row in found.rows if row.cells["loading"].origin == "simulated"}
+    steps_of = result("fig12", "device_gigabytes=1000")  # the same benchmark, of which one model is shown
+    assert "GraphSAGE" not in {row.labels[1] for row in steps_of.rows}
+    by_way = {row.labels[3]: row.cells for row in steps_of.rows if row.cells["loading"].origin == "simulated"}
     assert by_way[CACHED]["loading saved"].ours == pytest.approx(100) == by_way[BOTH]["loading saved"].ours
     assert by_way[PLAIN]["compute"].ours == pytest.approx(by_way[CACHED]["compute"].ours)  # of the same batches
     steps = [number(by_way[PLAIN][step].ours) or 0 for step in epochs.STEPS[:4]]
@@ -118,10 +117,10 @@ def test_epochs_and_steps_of_every_way() -> None:
 
 
 def test_losses_with_and_without_a_cache_are_equal_on_any_ranks() -> None:
-    found = result("fig18", "ranks=[2]", "chosen_models=[gcn]", "scale=0.00002", graph="friendster-like")
-    assert [row.labels[2] for row in found.rows] == ["2-2, p=2", "2-2, p=2"]
-    assert found.notes[-1].endswith("are equal to the bit in 2 of 2 pairs.")
-    measured, simulated = (row.cells for row in found.rows)
+    ablation = result("fig18", "ranks=[2]", "chosen_models=[gcn]", "scale=0.00002", graph="friendster-like")
+    assert [row.labels[2] for row in ablation.rows] == ["2-2, p=2", "2-2, p=2"]
+    assert ablation.notes[-1].endswith("are equal to the bit in 2 of 2 pairs.")
+    measured, simulated = (row.cells for row in ablation.rows)
     assert {cell.origin for cell in measured.values()} == {"measured"} and set(measured) == set(STAGES)
     plain, cached, _, piped = (number(simulated[stage].ours) or 0 for stage in STAGES)
     assert plain > cached and plain > piped > 0
@@ -141,13 +140,17 @@ def test_the_larger_the_cache_the_shorter_the_epoch() -> None:
 
 
 def test_convergence_counts_epochs_until_the_accuracy() -> None:
-    one, other = TrainingCurve([10, 60, 59, 70], [9, 1, 3, 2]), TrainingCurve([61, 10, 10, 10], [9, 1, 1, 1])
-    arrivals = [one.reaching(least) for least in (60, 70, 71)]
-    assert [arrival and arrival.epoch for arrival in arrivals] == [2, 4, None] and epoch_s(one.seconds) == 2
-    assert reached([one, other], 60) == (1.5, (2 * 2 + 1 * 1) / 2)
-    assert reached([one, other], 65) == ("1 of 2 runs", "not reached")
+    late, early = TrainingCurve([10, 60, 59, 70], [9, 1, 3, 2]), TrainingCurve([61, 10, 10, 10], [9, 1, 1, 1])
+    arrivals = [late.reaching(least) for least in (60, 70, 71)]
+    assert [arrival and arrival.epoch for arrival in arrivals] == [2, 4, None] and epoch_s(late.seconds) == 2
+    assert reached([late, early], 60) == (1.5, (2 * 2 + 1 * 1) / 2)
+    assert reached([late, early], 65) == ("1 of 2 runs", "not reached")
     keys = ["seeds=[3]", "epochs=2", "samplers=[neighbor]", "ranks=[1]", "scale=0.02", "batch_size=40000"]
-    found = result("fig21", *keys, graph="reddit-like")
-    assert [row.labels[2] for row in found.rows] == ["plain, together", "cached + PP, together", "cached + PP, locally"]
-    assert all(0 < (number(row.cells["accuracy"].ours) or 0) <= 100 for row in found.rows)
-    assert found.rows[2].cells["time"].paper_ratio == 7.4 and found.rows[0].cells["time"].paper_ratio is None
+    trained = result("fig21", *keys, graph="reddit-like")
+    assert [row.labels[2] for row in trained.rows] == [
+        "plain, together",
+        "cached + PP, together",
+        "cached + PP, locally",
+    ]
+    assert all(0 < (number(row.cells["accuracy"].ours) or 0) <= 100 for row in trained.rows)
+    assert trained.rows[2].cells["time"].paper_ratio == 7.4 and trained.rows[0].cells["time"].paper_ratio is None

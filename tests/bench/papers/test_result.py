@@ -27,9 +27,9 @@ def test_a_published_ratio_needs_no_published_times() -> None:
 
 @pytest.fixture
 def result() -> Result:
-    one = speedups({"base": Cell(8.0, 0.4, "ms"), "new": Cell(2.0, 0.1, "ms", "simulated")}, "base")
-    two = {"base": Cell(1.5, None, "ms"), "new": Cell("not installed")}
-    return Result(("graph",), ("base", "new"), [TableRow(("G",), one), TableRow(("K|L",), two)], [])
+    sped_up = speedups({"base": Cell(8.0, 0.4, "ms"), "new": Cell(2.0, 0.1, "ms", "simulated")}, "base")
+    plain = {"base": Cell(1.5, None, "ms"), "new": Cell("not installed")}
+    return Result(("graph",), ("base", "new"), [TableRow(("G",), sped_up), TableRow(("K|L",), plain)], [])
 
 
 def test_the_table_says_where_each_number_is_from(result: Result) -> None:

@@ -3,6 +3,7 @@ of a GPU by hand."""
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,13 @@ import numpy as np
 import pytest
 
 from fullgnn.bench.papers import batches
-from fullgnn.bench.papers.batches import BatchSeconds, SampledJob
+from fullgnn.bench.papers.batches import BatchSeconds
 from fullgnn.bench.papers.config import load_target, published, run
 from fullgnn.bench.papers.result import Result, number
 from fullgnn.bench.papers.sparsification import epochs, processes
-from fullgnn.bench.papers.sparsification.epochs import BatchCounts
-from fullgnn.bench.papers.sparsification.fresh import FreshCall, call_fresh
-from fullgnn.bench.papers.sparsification.keys import SparsificationKeys
-from fullgnn.bench.papers.sparsification.processes import compressed
-from fullgnn.bench.papers.sparsification.sizes import sparse_cases
+from fullgnn.bench.papers.sparsification.epochs import BatchCounts, SampledJob
+from fullgnn.bench.papers.sparsification.processes import FreshCall, call_fresh, compressed
+from fullgnn.bench.papers.sparsification.sizes import SparsificationKeys, sparse_cases
 from fullgnn.codecs import Features
 from fullgnn.codecs.topk import TopK
 from fullgnn.errors import ConfigError, UnsupportedError
@@ -115,7 +114,7 @@ def test_an_exact_cache_fetches_the_rows_that_change() -> None:
     assert ours(exact, "hits, sparse") >= ours(presample, "hits, sparse")
     (reads, _), (before, _) = counted(2), counted(1)
     kept, first = (
-        {node for node, _ in sorted(one.items(), key=lambda x: (-x[1], x[0]))[:24]} for one in (reads, before)
+        {node for node, _ in sorted(counts.items(), key=lambda x: (-x[1], x[0]))[:24]} for counts in (reads, before)
     )
     missed = reads.total() - sum(reads[node] for node in kept) + len(kept - first)
     assert ours(exact, "fetched, full") == pytest.approx(missed * 3072 / 0.00002 / GB)
@@ -131,10 +130,10 @@ def test_codes_of_a_file_are_those_of_its_features(tmp_path: Path) -> None:
 
 
 def test_compressing_is_timed_and_estimated_at_full_size() -> None:
-    found = result("compress", "file_megabytes=8")
-    (row,) = found.rows
-    assert found.columns == ["file", "time", "rate", "peak memory", "compressed", "full size"]
-    file, seconds, rate, memory, codes, full = ours(row.cells, *found.columns)
+    made = result("compress", "file_megabytes=8")
+    (row,) = made.rows
+    assert made.columns == ["file", "time", "rate", "peak memory", "compressed", "full size"]
+    file, seconds, rate, memory, codes, full = ours(row.cells, *made.columns)
     assert file == pytest.approx(0.008, rel=1e-3) and codes == pytest.approx(0.008 / 64, rel=1e-3)
     assert rate == pytest.approx(file / seconds) and full == pytest.approx(FEATURES / GB / rate)
     assert row.cells["full size"].origin == "simulated" and row.cells["full size"].paper == "under 300"
@@ -146,8 +145,8 @@ def written(num_bytes: int) -> int:
 
 
 def test_a_process_of_its_own_tells_its_memory_and_has_a_limit() -> None:
-    found = call_fresh(written, 200_000_000)
-    assert found.value == 200_000_000 and 170e6 < found.own_bytes < 300e6
+    call = call_fresh(written, 200_000_000)
+    assert call.value == 200_000_000 and 170e6 < call.own_bytes < 300e6
     with pytest.raises(UnsupportedError, match="written: .*MemoryError"):
         call_fresh(written, 2_000_000_000, limit_bytes=1_000_000_000)
 
@@ -198,9 +197,9 @@ COPY, FLOPS = 538e9, 11.4e12  # conf/hardware/titanrtx8.yaml
 
 
 @cache
-def setting(model: str = "sage") -> tuple[SparsificationKeys, SampledJob]:
+def sampled_job(model: str = "sage") -> SampledJob:
     cfg = target("table3_time")
-    return cfg, SampledJob(sparse_cases(cfg)[0], model)
+    return SampledJob(cfg, sparse_cases(cfg)[0], model)
 
 
 @pytest.fixture
@@ -211,10 +210,9 @@ def rates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("rates")
 def test_a_simulated_batch_is_what_its_counts_say() -> None:
-    cfg, one = setting()
-    up = 1024 / 8
-    full, sparse = (epochs.simulated(cfg, one, COUNTED, k) for k in (None, 8))
-    assert epochs.batch_counts(cfg, one) == BatchCounts(None, 1087, up)
+    job, up = sampled_job(), 1024 / 8
+    full, sparse = (epochs.simulated(job, COUNTED, k) for k in (None, 8))
+    assert epochs.batch_counts(job) == BatchCounts(None, 1087, up)
     assert full.sample == pytest.approx(20 * up * 3e-8) and full.gather == pytest.approx(19 * up * 3072 * 2e-10)
     assert full.transfer == pytest.approx(14e-6 + (19 * 3072 + 20 * 8) * up / 12e9) and full.decode == 0
     assert sparse.gather == pytest.approx(full.gather / 64) and sparse.sample == full.sample
@@ -225,13 +223,12 @@ def test_a_simulated_batch_is_what_its_counts_say() -> None:
     reads = 4 * 14 * 768 / rate(4 * 19 * 768 * up) + 4 * 6 * 256 * 2 / rate(4 * 7 * 256 * up)
     expected = 10 * 5e-6 + 9 * PARAMETERS / COPY + up * (1000 / COPY + flops / FLOPS + reads)
     assert full.compute == pytest.approx(expected) == sparse.compute and full.waiting == 0
-    several = epochs.simulated(cfg, SampledJob(one.case, "sage", 4), COUNTED)
+    several = epochs.simulated(replace(job, ranks=4), COUNTED)
     assert several.waiting == pytest.approx(18e-6 + PARAMETERS / 12e9)
 
 
 @pytest.mark.usefixtures("rates")
 def test_attention_transforms_the_rows_before_it_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    cfg, one = setting("gat")
     monkeypatch.setattr(epochs, "drawn_by_layer", lambda cfg, case: [14, 6])
     layers = [layer | {"edges": 0} for layer in COUNTED["layers"]]  # type: ignore[union-attr]
     operations = {"count": 10, "bytes": 1000 + 9 * PARAMETERS // 2}
@@ -240,19 +237,18 @@ def test_attention_transforms_the_rows_before_it_reads_them(monkeypatch: pytest.
     rate, up = batches.modelled("titanrtx8").gather_rate, 128
     reads = 4 * 14 * 256 * 2 / rate(4 * 19 * 256 * up) + 4 * 6 * 153 * 2 / rate(4 * 7 * 153 * up)
     expected = 10 * 5e-6 + 4.5 * PARAMETERS / COPY + up * (1000 / COPY + flops / FLOPS + reads)
-    assert epochs.simulated(cfg, one, own).compute == pytest.approx(expected)
+    assert epochs.simulated(sampled_job("gat"), own).compute == pytest.approx(expected)
 
 
 def test_groups_of_clusters_have_the_nodes_of_the_key() -> None:
-    cfg, one = setting("cluster")
-    counts = epochs.batch_counts(cfg, one)  # ten of 98 clusters have about 500 of 4883 nodes
+    counts = epochs.batch_counts(sampled_job("cluster"))  # ten of 98 clusters have about 500 of 4883 nodes
     assert "sampler.num_clusters=98" in counts.keys and counts.here == pytest.approx(98 / 10)
     assert (counts.grows, counts.whole) == pytest.approx((100000 / (4883 * 10 / 98), NODES / 100000))
 
 
 def test_edges_by_layer_are_those_of_the_batches() -> None:
-    cfg, one = setting()
-    first, second, last = epochs.drawn_by_layer(cfg, one.case)
+    job = sampled_job()
+    first, second, last = epochs.drawn_by_layer(job.cfg, job.case)
     assert 0 < last <= 8 * 15 and last < second < first
 
 
@@ -289,9 +285,9 @@ def test_table4_has_epochs_by_true_ratio() -> None:
 
 
 def test_fig7_and_fig3_have_the_steps_of_an_iteration() -> None:
-    found = result("fig7")
-    assert [row.labels[2] for row in found.rows] == ["full", "full", "sparse", "sparse"]
-    here, full, _, sparse = (row.cells for row in found.rows)
+    fig7 = result("fig7")
+    assert [row.labels[2] for row in fig7.rows] == ["full", "full", "sparse", "sparse"]
+    here, full, _, sparse = (row.cells for row in fig7.rows)
     assert ours(here, "transfer") == "none" and ours(here, "features") > 0 and ours(full, "decode") == 0
     features = ours(full, "features")
     assert features == pytest.approx(64 * ours(sparse, "features"))
@@ -300,7 +296,7 @@ def test_fig7_and_fig3_have_the_steps_of_an_iteration() -> None:
     saved = sparse["gather and transfer saved"]
     assert saved.ours == pytest.approx(100 * (1 - spent[1] / spent[0])) and saved.paper == 90
     assert papers(full, "features", "structure") + papers(sparse, "features") == [1280, 3.8, 20]
-    (panel,) = found.panels  # of the simulated rows alone
+    (panel,) = fig7.panels  # of the simulated rows alone
     assert panel.groups == ["full", "sparse"] and panel.title == "MAG240M, GraphSAGE: simulated"  # type: ignore[union-attr]
     (_, row) = result("fig3").rows  # the same benchmark
     steps = ours(full, *epochs.STEPS[:5])

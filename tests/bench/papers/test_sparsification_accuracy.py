@@ -10,14 +10,12 @@ import torch
 from scipy.sparse import csr_array
 
 from fullgnn.bench.papers.config import cases_of, load_target, run
-from fullgnn.bench.papers.curves import mean_curve, reaching
-from fullgnn.bench.papers.page import csv_text, table_text
-from fullgnn.bench.papers.plot import draw
+from fullgnn.bench.papers.page import csv_text, draw, table_text
 from fullgnn.bench.papers.result import Bars, Curves, Result, number
 from fullgnn.bench.papers.sparsification import accuracy, training
 from fullgnn.bench.papers.sparsification.accuracy import TOO_EASY, outputs, paired, similarity
-from fullgnn.bench.papers.sparsification.keys import AccuracyKeys, check_split
-from fullgnn.bench.papers.sparsification.training import FULL, CodecSetting, KnownTraining, TrainingJob, graph_case
+from fullgnn.bench.papers.sparsification.training import FULL, AccuracyKeys, CodecSetting, KnownTraining, TrainingJob
+from fullgnn.bench.papers.trainings import mean_curve
 from fullgnn.codecs import Features
 from fullgnn.codecs.topk import TopK
 from fullgnn.config.overrides import quote
@@ -48,7 +46,7 @@ def result(name: str, *own: str) -> Result:
 
 
 def job_of(cfg: AccuracyKeys, model: str = "sage") -> TrainingJob:
-    return TrainingJob(cfg, graph_case(cfg, "reddit"), model)
+    return TrainingJob(cfg, training.graph_case(cfg, "reddit"), model)
 
 
 def topk(*keys: str) -> CodecSetting:
@@ -77,7 +75,7 @@ def test_similarity_is_the_mean_cosine() -> None:
     full, kept = np.random.default_rng(0).normal(size=(2, 9, 5)).astype(np.float32)
     full[3], kept[4] = 0, 0  # without a direction
     pairs = [(full[i], kept[i]) for i in range(9) if i not in (3, 4)]
-    wanted = [one @ other / (np.linalg.norm(one) * np.linalg.norm(other)) for one, other in pairs]
+    wanted = [before @ after / (np.linalg.norm(before) * np.linalg.norm(after)) for before, after in pairs]
     assert similarity(full, kept) == pytest.approx(np.mean(wanted), rel=1e-5)
     assert similarity(kept, 3 * kept) == pytest.approx(1)
 
@@ -85,16 +83,16 @@ def test_similarity_is_the_mean_cosine() -> None:
 def test_a_projection_keeps_what_the_first_singular_vectors_keep() -> None:
     random = np.random.default_rng(0)
     words = (random.random((60, 8)) @ random.random((8, 30)) + 1e-3 * random.random((60, 30))).astype(np.float32)
-    found = training.projected(words, 8, seed=0)
-    assert found.dtype == np.float32 and found.shape == (60, 8)
-    assert np.mean(np.square(found)) == pytest.approx(1, rel=1e-5)
+    projection = training.projected(words, 8, seed=0)
+    assert projection.dtype == np.float32 and projection.shape == (60, 8)
+    assert np.mean(np.square(projection)) == pytest.approx(1, rel=1e-5)
     left, values, _ = np.linalg.svd(words, full_matrices=False)
     exact = (left * values)[:, :8]
     exact /= np.sqrt(np.mean(np.square(exact)))
-    np.testing.assert_allclose(found @ found.T, exact @ exact.T, atol=1e-3)
-    spread = np.linalg.norm(found, axis=0)
+    np.testing.assert_allclose(projection @ projection.T, exact @ exact.T, atol=1e-3)
+    spread = np.linalg.norm(projection, axis=0)
     assert (spread[:-1] > spread[1:]).all() and spread[0] > 2 * spread[-1]  # not whitened
-    np.testing.assert_array_equal(found, training.projected(words, 8, seed=0))
+    np.testing.assert_array_equal(projection, training.projected(words, 8, seed=0))
     with pytest.raises(ConfigError, match=r"columns=31 is more than 30, what \(60, 30\) features hold"):
         training.projected(words, 31, seed=0)
 
@@ -108,16 +106,16 @@ def test_words_of_a_file_are_projected(tmp_path: Path) -> None:
     overrides = quoted("dataset=npz", f"dataset.path={quote(str(path))}")
     keys = [f"data.computers.overrides={overrides}", "data.computers.columns=6"]
     cfg = load_target("sp_codecs", *TINY[:2], "datasets=[computers]", *keys)
-    found = graph_case(cfg, "computers")
-    np.testing.assert_array_equal(found.graph.features, training.projected(words, 6, seed=0))
-    assert found.real and found.graph.is_symmetric and found.title == "Computers"
+    case = training.graph_case(cfg, "computers")
+    np.testing.assert_array_equal(case.graph.features, training.projected(words, 6, seed=0))
+    assert case.real and case.graph.is_symmetric and case.title == "Computers"
 
 
 def test_splits_have_their_sizes_and_differ_by_seed() -> None:
     splits = [job_of(target("sp_codecs")).graph(seed) for seed in (0, 1)]
-    for one in splits:
-        assert [int(mask.sum()) for mask in (one.train_mask, one.val_mask, one.test_mask)] == [280, 93, 93]
-        assert (one.train_mask.astype(int) + one.val_mask + one.test_mask == 1).all()
+    for split in splits:
+        assert [int(mask.sum()) for mask in (split.train_mask, split.val_mask, split.test_mask)] == [280, 93, 93]
+        assert (split.train_mask.astype(int) + split.val_mask + split.test_mask == 1).all()
     assert (splits[0].train_mask != splits[1].train_mask).any()
 
 
@@ -157,26 +155,26 @@ def test_losses_of_every_codec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(TrainingJob, "train", known)
     keys = "chosen_codecs=[topk,bfloat16]", "chosen_models=[sage,mlp]", "ratios=[2,16]"
-    found = result("sp_codecs", *keys, "aims=[{graph:reddit,model:sage,ratio:16,loss:1}]")
-    assert [row.labels[1:] for row in found.rows] == [
+    table = result("sp_codecs", *keys, "aims=[{graph:reddit,model:sage,ratio:16,loss:1}]")
+    assert [row.labels[1:] for row in table.rows] == [
         (model, label) for model in ("GraphSAGE", "MLP") for label in ("full", "topk 16 x", "bfloat16 2 x")
     ]
-    full, topk, bfloat16 = (row.cells for row in found.rows[:3])
+    full, topk, bfloat16 = (row.cells for row in table.rows[:3])
     assert full["accuracy"].ours == 85 and "loss" not in full and full["bytes of a node"].ours == 160
     assert (topk["loss"].ours, topk["standard error"].ours) == (2, pytest.approx(1))
     assert (topk["bytes of a node"].ours, topk["ratio"].ours) == (10, 16)
     assert topk["learnt"].ours == pytest.approx((4 * 10 + 8) / 466)  # a codebook, and the number of columns
     assert (bfloat16["loss"].ours, bfloat16["ratio"].ours, bfloat16["learnt"].ours) == (0, 2, 0)
-    assert found.notes[0] == (
+    assert table.notes[0] == (
         "Reddit, GraphSAGE: near 16 x topk loses least, 2.00 points, standard error 1.00, beyond the aim of 1."
     )
-    assert found.notes[1] == "Reddit, MLP: near 16 x topk loses least, 2.00 points, standard error 1.00."
-    (panel,) = found.panels
+    assert table.notes[1] == "Reddit, MLP: near 16 x topk loses least, 2.00 points, standard error 1.00."
+    (panel,) = table.panels
     assert isinstance(panel, Bars) and (panel.title, panel.groups) == ("Reddit", ["GraphSAGE", "MLP"])
-    assert [(one.name, one.values) for one in panel.series] == [("topk 16 x", [2, 2]), ("bfloat16 2 x", [0, 0])]
-    draw(found.panels, "title", tmp_path / "figure.png")
+    assert [(bars.name, bars.values) for bars in panel.series] == [("topk 16 x", [2, 2]), ("bfloat16 2 x", [0, 0])]
+    draw(table.panels, "title", tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 1000
-    assert "topk 16 x" in table_text(found) and "points" in csv_text(found)
+    assert "topk 16 x" in table_text(table) and "points" in csv_text(table)
     easy = result("sp_codecs", *keys, "ceiling=85")
     assert easy.rows[1].cells["loss"].ours == TOO_EASY and easy.rows[1].cells["standard error"].ours is None
     assert easy.notes[0].startswith("Reddit, GraphSAGE: with full features the accuracy is 85.0 %.")
@@ -252,9 +250,9 @@ def test_table4_samples_and_has_the_paper_s_numbers() -> None:
 def test_outputs_of_layers_with_the_first_weights() -> None:
     """Against dense products: relu(H W_root + D^-1 A H W + b), with the weights of the same seed."""
     job = job_of(target("sp_table2"), "sage3")
-    graph, found = job.graph(0), outputs(job, FULL, 0, None)
-    assert [each.shape[1] for each in found] == [40, 128, 128, 4]
-    np.testing.assert_array_equal(found[0], graph.features)
+    graph, rows = job.graph(0), outputs(job, FULL, 0, None)
+    assert [each.shape[1] for each in rows] == [40, 128, 128, 4]
+    np.testing.assert_array_equal(rows[0], graph.features)
     model = SAGE(40, 4, hidden_channels=128, num_layers=3, seed=0)
     adj = torch.tensor(graph.adjacency(np.float32).toarray())
     adj /= adj.sum(1, keepdim=True).clamp(min=1)
@@ -264,20 +262,20 @@ def test_outputs_of_layers_with_the_first_weights() -> None:
         neighbors = conv.neighbors
         h = h @ conv.root.weight + adj @ h @ neighbors.linear.weight + neighbors.bias
         h = h if depth == 2 else h.relu()
-        np.testing.assert_allclose(found[depth + 1], h.detach().numpy(), atol=1e-4)
+        np.testing.assert_allclose(rows[depth + 1], h.detach().numpy(), atol=1e-4)
 
 
 def test_table2_compares_every_layer() -> None:
-    found = result("sp_table2", "seeds=[0]", "ratios=[8,64]", "max_epochs=3")
-    assert [row.labels[1:] for row in found.rows] == [
+    table = result("sp_table2", "seeds=[0]", "ratios=[8,64]", "max_epochs=3")
+    assert [row.labels[1:] for row in table.rows] == [
         ("GraphSAGE", f"topk {ratio} x", weights) for weights in ("first", "full's", "own") for ratio in (8, 64)
     ]
-    assert list(found.columns) == ["ratio", "input", "layer 1", "layer 2", "layer 3", "same prediction"]
-    fine, coarse = (row.cells for row in found.rows[:2])
+    assert list(table.columns) == ["ratio", "input", "layer 1", "layer 2", "layer 3", "same prediction"]
+    fine, coarse = (row.cells for row in table.rows[:2])
     assert fine["input"].ours > coarse["input"].ours > 0  # type: ignore[operator]
-    graph = graph_case(target("sp_table2"), "reddit").graph
+    graph = training.graph_case(target("sp_table2"), "reddit").graph
     assert coarse["input"].ours == pytest.approx(similarity(graph.features, coded(graph.features, 8)), rel=1e-5)
-    panel = found.panels[0]
+    panel = table.panels[0]
     assert isinstance(panel, Bars)
     assert panel.series[0].values == [number(fine[name].ours) for name in panel.groups] and len(panel.groups) == 4
 
@@ -296,12 +294,11 @@ def test_fig6_has_a_curve_for_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
         return KnownTraining(80.0, 1, curves[codec.name][seed], 0.5)
 
     monkeypatch.setattr(TrainingJob, "train", trained)
-    found = result("sp_fig6", "ratios=[50]")
-    full, topk = (row.cells for row in found.rows)
+    figure = result("sp_fig6", "ratios=[50]")
+    full, topk = (row.cells for row in figure.rows)
     assert (full["best accuracy"].ours, topk["best accuracy"].ours) == (90, 89.5)
     assert (full["epochs"].ours, topk["epochs"].ours, full["all epochs"].ours) == (2.5, 2.5, 3)
-    assert found.panels[0].curves[1].y == [42, 79.75, 74.75]  # type: ignore[union-attr]
-    assert reaching([1.0, 3.0, 2.0], 2.0) == 2
+    assert figure.panels[0].curves[1].y == [42, 79.75, 74.75]  # type: ignore[union-attr]
     assert mean_curve("a", [[1.0, 2.0], [3.0]]).y == [2]
 
 
@@ -310,7 +307,7 @@ def test_every_target_says_what_it_has(name: str) -> None:
     cfg = load_target(name)
     assert cases_of(name) is accuracy.CASES and cfg.case in accuracy.CASES
     assert set(cfg.chosen) <= set(cfg.data) and cfg.title and len(cfg.notes) > 2
-    check_split(cfg)
+    training.check_split(cfg)
     known = {kept for codec in cfg.codecs.values() for kept in codec.at}
     assert set(cfg.ratios) <= known
 

@@ -8,7 +8,7 @@ import pytest
 from fullgnn.bench.papers import trainings
 from fullgnn.bench.papers.batches import why_missing
 from fullgnn.bench.papers.config import load_target, published, run
-from fullgnn.bench.papers.plot import _bars
+from fullgnn.bench.papers.page import _bars
 from fullgnn.bench.papers.result import Bars, Result
 from fullgnn.errors import ConfigError
 
@@ -95,6 +95,6 @@ def test_without_ranks_no_profile_is_asked_for(tmp_path: Path, monkeypatch: pyte
         raise AssertionError
 
     monkeypatch.setattr(trainings, "load_hardware", refuse)
-    one = ("layouts=[{scheme:1d,p:1,r:1}]", "methods=[{title:ours base,overrides:['experiment=hetu']}]")
-    cfg = load_target("table4", *TINY, *one, f"data_root={tmp_path}")
+    keys = ("layouts=[{scheme:1d,p:1,r:1}]", "methods=[{title:ours base,overrides:['experiment=hetu']}]")
+    cfg = load_target("table4", *TINY, *keys, f"data_root={tmp_path}")
     assert [row.labels[1] for row in run("table4", cfg).rows] == ["1D p=1"]

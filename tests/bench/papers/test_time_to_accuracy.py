@@ -10,9 +10,9 @@ import pytest
 from fullgnn import reproduce as command
 from fullgnn.bench.papers import time_to_accuracy as target
 from fullgnn.bench.papers.config import load_target, run
-from fullgnn.bench.papers.curves import Evaluation, TrainingCurve
 from fullgnn.bench.papers.result import Result, TableRow, number
 from fullgnn.bench.papers.time_to_accuracy import TrainedRuns, add_rows, compared, targets
+from fullgnn.bench.papers.trainings import Evaluation, TrainingCurve
 from fullgnn.errors import ConfigError
 
 
@@ -28,10 +28,10 @@ def rows_of(trained: TrainedRuns) -> list[TableRow]:
 
 
 def test_seconds_are_those_of_all_epochs_up_to_the_evaluation() -> None:
-    one = training(None, 0.5, None, None, 0.8, 0.7)
-    found = [Evaluation(2, 1.0, 1.0, 0.5), Evaluation(5, 2.5, 1.5, 0.8), Evaluation(6, 3.0, 0.5, 0.7)]
-    assert one.evaluations == found
-    assert one.reaching(0.8) == one.reaching(0.51) == found[1]  # not the last one, which also has it
+    curve = training(None, 0.5, None, None, 0.8, 0.7)
+    evaluations = [Evaluation(2, 1.0, 1.0, 0.5), Evaluation(5, 2.5, 1.5, 0.8), Evaluation(6, 3.0, 0.5, 0.7)]
+    assert curve.evaluations == evaluations
+    assert curve.reaching(0.8) == curve.reaching(0.51) == evaluations[1]  # not the last one, which also has it
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_seconds_are_those_of_all_epochs_up_to_the_evaluation() -> None:
 def test_the_first_evaluation_with_the_target_counts(
     accuracies: tuple[Any, ...], goal: float, epoch: int | None
 ) -> None:
-    found = training(*accuracies).reaching(goal)
-    assert (None if found is None else found.epoch) == epoch
-    assert found is None or found.seconds == 0.5 * found.epoch
+    arrival = training(*accuracies).reaching(goal)
+    assert (None if arrival is None else arrival.epoch) == epoch
+    assert arrival is None or arrival.seconds == 0.5 * arrival.epoch
 
 
 def test_the_target_of_a_seed_is_a_fraction_of_the_best_of_all_ways() -> None:
@@ -98,7 +98,7 @@ def test_a_sentence_says_which_way_is_sooner(full: list[float], sampled: list[fl
     """9 seconds stand for a training that never arrives."""
 
     def trainings(seconds: list[float]) -> list[TrainingCurve]:
-        return [training(0.1 if one == 9 else 0.8, ms=1e3 * one) for one in seconds]
+        return [training(0.1 if second == 9 else 0.8, ms=1e3 * second) for second in seconds]
 
     trained = {("full", 2): trainings(full), ("sampled", 2): trainings(sampled)}
     assert compared(rows_of(trained)) == [f"G, p=2: {said}."]
@@ -126,16 +126,14 @@ def test_the_command_leaves_a_page_with_a_panel_for_each_graph(tmp_path: Path) -
     assert [row["labels"] for row in record["rows"]] == [
         ["PubMed", f"p={p}", way] for p in (1, 2) for way in ("full", "sampled")
     ]
-    found = record["details"]["PubMed"]
-    best = [
-        max(one["accuracy"] for way in found if way != "targets" for one in found[way][seed]["evaluations"])
-        for seed in range(2)
-    ]
-    assert found["targets"] == pytest.approx([0.99 * one for one in best])
-    assert [one["epoch"] for one in found["full p=2"][1]["evaluations"]] == [2, 4, 6]
-    assert [one["epoch"] for one in found["sampled p=1"][0]["evaluations"]] == [1, 2, 3]
-    for one, other in zip(found["sampled p=1"], found["sampled p=2"], strict=True):  # the same batches
-        accuracies = [[two["accuracy"] for two in run["evaluations"]] for run in (one, other)]
+    details = record["details"]["PubMed"]
+    of_ways = [seeds for way, seeds in details.items() if way != "targets"]
+    best = [max(each["accuracy"] for seeds in of_ways for each in seeds[seed]["evaluations"]) for seed in range(2)]
+    assert details["targets"] == pytest.approx([0.99 * accuracy for accuracy in best])
+    assert [evaluation["epoch"] for evaluation in details["full p=2"][1]["evaluations"]] == [2, 4, 6]
+    assert [evaluation["epoch"] for evaluation in details["sampled p=1"][0]["evaluations"]] == [1, 2, 3]
+    for alone, both in zip(details["sampled p=1"], details["sampled p=2"], strict=True):  # the same batches
+        accuracies = [[evaluation["accuracy"] for evaluation in run["evaluations"]] for run in (alone, both)]
         assert accuracies[0] == pytest.approx(accuracies[1], abs=0.05)
     ways = [f"{way}, p={p}" for p in (1, 2) for way in ("full", "sampled")]
     assert [curve["name"] for curve in record["panels"][0]["curves"]] == [*ways, "target"]
@@ -164,8 +162,8 @@ def test_ranks_without_a_gpu_are_left_out(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_generated_graph_has_the_sizes_of_the_one_it_imitates() -> None:
     cfg = load_target("time_to_accuracy", *TINY)
-    one = cfg.runs["Reddit-like"]
-    one.dataset = ["dataset=reddit-like", "dataset.scale=0.002", "dataset.degree_scale=0.1"]
+    generated = cfg.runs["Reddit-like"]
+    generated.dataset = ["dataset=reddit-like", "dataset.scale=0.002", "dataset.degree_scale=0.1"]
     made, real = (target.graph_of(cfg, name) for name in ("Reddit-like", "PubMed"))
     assert (made.real, made.dataset, made.scale, made.full.num_nodes) == (False, "reddit-like", 0.002, 232965)
     assert made.graph.num_nodes == 466

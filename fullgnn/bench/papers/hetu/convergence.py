@@ -7,10 +7,9 @@ import numpy as np
 import torch
 
 from fullgnn.bench.papers.config import Keys
-from fullgnn.bench.papers.curves import TrainingCurve
 from fullgnn.bench.papers.graphs import load
 from fullgnn.bench.papers.result import Cell, Curve, Curves, Result, TableRow, Value, cells, numbers, over, with_label
-from fullgnn.bench.papers.trainings import num_epochs, run_config, train_ranks
+from fullgnn.bench.papers.trainings import TrainingCurve, num_epochs, overrides, run_config, train
 from fullgnn.bench.peers.torch_sparse import gcn
 from fullgnn.bench.peers.training import trainer
 from fullgnn.bench.problem import make_problem
@@ -21,9 +20,6 @@ from fullgnn.telemetry.timing import wall_ms
 PLAIN = "PyTorch"
 TIME, LOSS_DIFFERENCE = "time to the same loss", "largest difference of the loss"
 _RECORDED = ("loss", "accuracy", "seconds", "setup_s")
-
-Runs = dict[str, TrainingCurve]
-"""By column: the plain GCN, then ours by number of processes, with the accuracy of the test nodes."""
 
 
 def convergence(result: Result, cfg: Keys) -> None:
@@ -60,8 +56,8 @@ def train_plain(cfg: Keys, graph: Graph, hidden: int, epochs: int) -> TrainingCu
 
 def train_ours(cfg: Keys, graph: Graph, hidden: int, epochs: int, num_ranks: int) -> TrainingCurve:
     """Train ours on real processes of this machine. The times of a step are rank 0's, which waits for the others."""
-    own = [*cfg.overrides, f"train.epochs={epochs}", "train.eval_every=1"]
-    return train_ranks(cfg, graph, hidden, num_ranks, *own).curve("test_accuracy")
+    own = [*cfg.overrides, f"train.epochs={epochs}", "train.eval_every=1", f"runtime.nproc={num_ranks}"]
+    return train(overrides(cfg, hidden, *own), sampled=False, graph=graph).curve("test_accuracy")
 
 
 def processes(cfg: Keys) -> list[int]:
@@ -70,8 +66,12 @@ def processes(cfg: Keys) -> list[int]:
     return [p for p in cfg.processes if p <= most]
 
 
-def compare(result: Result, title: str, runs: Runs, tolerance: float) -> None:
-    """Add the rows of a graph, and draw loss and accuracy, each by epoch and by time."""
+def compare(result: Result, title: str, runs: dict[str, TrainingCurve], tolerance: float) -> None:
+    """Add the rows of a graph, and draw loss and accuracy, each by epoch and by time.
+
+    Args:
+        runs: by column: the plain GCN, then ours by number of processes, with the accuracy of the test nodes.
+    """
     plain = runs[PLAIN]
     quantities: list[tuple[str, str, Callable[[TrainingCurve], Value]]] = [
         (TIME, "s", lambda run: run.seconds_to_loss(plain.loss[-1] + tolerance)),

@@ -8,6 +8,7 @@ import itertools
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Optional
 
+import numpy as np
 import torch
 
 from fullgnn.bench.epoch import Epochs
@@ -21,7 +22,6 @@ from fullgnn.bench.papers.result import Bars, Cell, Result, TableRow, Value, bar
 from fullgnn.bench.peers import EPOCH
 from fullgnn.bench.problem import first_weights, make_problem
 from fullgnn.config.keys import check_choices
-from fullgnn.costs.hardware import Hardware
 from fullgnn.distributed import world_of_one
 from fullgnn.engine.cuda_graph import EAGER_EPOCHS
 from fullgnn.errors import UnsupportedError
@@ -32,13 +32,19 @@ from fullgnn.prepare.statistics import whole_matrix
 
 
 def thin_cases(cfg: Keys) -> list[GraphCase]:
-    """The graphs, with as many features as keep their share of an epoch."""
-    return list(map(trainings.thin, cases(cfg)))
+    """The graphs, with as many of their first features as keep their share of an epoch: times ``degree_scale``."""
+    thin = []
+    for case in cases(cfg):
+        features = case.graph.features[:, : max(1, round(case.graph.num_features * case.degree_scale))]
+        if isinstance(features, np.ndarray):
+            features = np.ascontiguousarray(features)  # no copy if these are all
+        thin.append(replace(case, graph=replace(case.graph, features=features)))
+    return thin
 
 
 def say_links(result: Result, cfg: Keys) -> None:
     """Say below the table how the epochs of simulated layouts come about, if there are any."""
-    links = trainings.load_links(cfg, cfg.links, cfg.layouts)
+    links = trainings.load_links(cfg, cfg.layouts)
     result.notes += [] if links is None else [cfg.texts["simulated"].format(nproc=cfg.nproc, links=links)]
 
 
@@ -60,7 +66,7 @@ class HetuTable4Keys(Keys):
 
 def libraries(result: Result, cfg: HetuTable4Keys, case: GraphCase) -> None:
     """Fill a row for each layout. On several ranks ours run alone, one by one: a peer has one process."""
-    links = trainings.load_links(cfg, cfg.links, cfg.layouts)
+    trainings.load_links(cfg, cfg.layouts)  # fails here, before anything is timed
     result.columns = tuple(method.title for method in cfg.methods)
     for shape in cfg.layouts:
         names = {}
@@ -71,7 +77,7 @@ def libraries(result: Result, cfg: HetuTable4Keys, case: GraphCase) -> None:
             row = {}
             for method in cfg.methods:
                 if method.peer is None:
-                    times = trainings.time_job(cfg, case, shape, method.overrides, links)
+                    times = trainings.time_job(cfg, case, shape, method.overrides)
                     row[method.title] = Cell(max(times.epoch_ms) / 1e3, unit="s", origin=times.origin)
         result.add((case.title, shape.name), row, cfg.base, **names)
 
@@ -126,7 +132,7 @@ def thresholds(result: Result, cfg: Keys, case: GraphCase) -> None:
     times, shares = dict[str, trainings.JobTimes](), dict[str, Value]()
     for threshold in cfg.thresholds:
         own, column = [*cfg.choices, f"kernel.density_threshold={threshold}"], f"{100 * threshold:g} %"
-        times[column] = trainings.time_job(cfg, case, trainings.ONE_RANK, own, None, prepared)
+        times[column] = trainings.time_job(cfg, case, trainings.ONE_RANK, own, prepared)
         shares[column] = 100 * dense_share(prepared, threshold)
     rows = {
         SECONDS: cells({column: job.epoch_ms[0] / 1e3 for column, job in times.items()}, "s"),
@@ -165,8 +171,8 @@ def orders_by_column(cfg: OrdersKeys) -> dict[str, tuple[str, str]]:
 
 def orders_by_scheme(result: Result, cfg: OrdersKeys) -> None:
     """Train each configuration a few epochs a round; its rounds are minutes apart."""
-    links, columns = trainings.load_links(cfg, cfg.links, cfg.layouts), orders_by_column(cfg)
-    rounds = [{case.title: time_case(cfg, case, links) for case in result.cases} for _ in range(cfg.rounds)]
+    links, columns = trainings.load_links(cfg, cfg.layouts), orders_by_column(cfg)
+    rounds = [{case.title: time_case(cfg, case) for case in result.cases} for _ in range(cfg.rounds)]
     result.details = {"hardware": links and asdict(links), "times_ms": {case.title: {} for case in result.cases}}
     result.columns = tuple(columns)
     for case, shape in itertools.product(result.cases, cfg.layouts):
@@ -181,7 +187,7 @@ def orders_by_scheme(result: Result, cfg: OrdersKeys) -> None:
     say_links(result, cfg)
 
 
-def time_case(cfg: OrdersKeys, case: GraphCase, links: Hardware | None) -> dict[str, dict[str, trainings.Timed]]:
+def time_case(cfg: OrdersKeys, case: GraphCase) -> dict[str, dict[str, trainings.Timed]]:
     """Time one round, by layout and column; a text says why a column has no times.
 
     Layouts with as many block rows share the prepared graphs.
@@ -197,7 +203,7 @@ def time_case(cfg: OrdersKeys, case: GraphCase, links: Hardware | None) -> dict[
             except UnsupportedError as error:
                 times[shape.name][column] = str(error)
             else:
-                times[shape.name][column] = trainings.time_job(cfg, case, shape, own, links, prepared[shape.num_parts])
+                times[shape.name][column] = trainings.time_job(cfg, case, shape, own, prepared[shape.num_parts])
     return times
 
 
@@ -214,11 +220,11 @@ OFF, ON = "off", "on"
 
 def block_sparse(result: Result, cfg: Keys, case: GraphCase) -> None:
     """Time the products, the computation and the whole of an epoch for each layout, with dense tiles and without."""
-    links = trainings.load_links(cfg, cfg.links, cfg.layouts)
+    trainings.load_links(cfg, cfg.layouts)  # fails here, before anything is timed
     for shape in cfg.layouts:
         prepared = trainings.prepare_job(cfg, case, shape, cfg.choices)
         times = {
-            column: trainings.time_job(cfg, case, shape, [*cfg.choices, *own], links, prepared)
+            column: trainings.time_job(cfg, case, shape, [*cfg.choices, *own], prepared)
             for column, own in ((OFF, cfg.plain), (ON, cfg.block_sparse))
         }
         for of in (trainings.SPMM, trainings.COMPUTATION, trainings.EPOCH):

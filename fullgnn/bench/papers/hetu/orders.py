@@ -12,10 +12,9 @@ from scipy.sparse import csr_array
 from fullgnn.bench.harness import interleaved
 from fullgnn.bench.papers import trainings
 from fullgnn.bench.papers.config import JobShape, Keys, published
-from fullgnn.bench.papers.graphs import GraphCase, GraphSize
+from fullgnn.bench.papers.graphs import GraphCase, GraphSize, configured
 from fullgnn.bench.papers.products import kernel_label, l2_hit_rates, product
 from fullgnn.bench.papers.result import OURS_AND_PAPER, Cell, Result, TableRow, Value, bars, cells, over, with_label
-from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import dry_world
 from fullgnn.engine import make_scheme
 from fullgnn.errors import UnsupportedError
@@ -42,7 +41,7 @@ def blocks(shape: JobShape) -> dict[str, int]:
     Rank 0 of the job builds the scheme, in a world that moves nothing.
     """
     runtime = ["runtime.device=cpu", f"runtime.threads={torch.get_num_threads()}"]  # as many as there were
-    cfg = load_config(compose(*shape.overrides(), *runtime))
+    cfg = configured(*shape.overrides(), *runtime)
     with dry_world(cfg.runtime, 0, shape.p) as world:
         scheme = make_scheme(cfg, world, Meter(world.device))
     b = scheme.num_parts
@@ -131,14 +130,14 @@ def _shares(names: list[str], nnz: np.ndarray) -> dict[str, float]:
     return dict(zip(names, shares.tolist())) | {BALANCE: imbalance(shares)}
 
 
-def _extremes(rows: list[TableRow]) -> list[TableRow]:
+def _extremes(of_kernel: list[TableRow]) -> list[TableRow]:
     """Divide the times of the fastest and the slowest block of a kernel by the original's slowest."""
-    fastest, slowest = (with_label(rows, name)[0] for name in (FASTEST, SLOWEST))
-    unit, found = slowest.cells[ORIGINAL], list[TableRow]()
+    fastest, slowest = (with_label(of_kernel, name)[0] for name in (FASTEST, SLOWEST))
+    rows, unit = [], slowest.cells[ORIGINAL]
     for row in (fastest, slowest):
         own = {name: Cell(over(cell.ours, unit.ours), over(cell.paper, unit.paper)) for name, cell in row.cells.items()}
-        found.append(TableRow((row.labels[0], f"{row.labels[1]} block"), own))
-    return found
+        rows.append(TableRow((row.labels[0], f"{row.labels[1]} block"), own))
+    return rows
 
 
 def _facts(cfg: Keys, nnz: Mapping[str, np.ndarray], times: Mapping[str, BlockTimes]) -> dict[str, bool]:

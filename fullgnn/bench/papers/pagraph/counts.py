@@ -3,15 +3,15 @@ targets of PaGraph."""
 
 import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
+from fullgnn.bench.papers.batches import Draws
 from fullgnn.bench.papers.config import LAYER, NEIGHBOR, Keys
-from fullgnn.bench.papers.draws import Draws
 from fullgnn.bench.papers.graphs import GraphCase, cases
 from fullgnn.bench.papers.result import Cell, Curve, Result, Value, cells, numbers, with_label
 from fullgnn.errors import ConfigError
@@ -132,34 +132,29 @@ def batch_size(cfg: PagraphKeys, case: GraphCase) -> int:
 
 
 class PagraphDraws(Draws):
-    """The structure of a graph, its training nodes, and how often epochs read each row."""
+    """The draws on a graph of which a part trains, and its partition."""
 
-    def __init__(self, cfg: PagraphKeys, case: GraphCase, fanouts: list[int] | None = None):
+    @classmethod
+    def of(cls, cfg: PagraphKeys, case: GraphCase, fanouts: Sequence[int] = ()) -> "PagraphDraws":
+        """Choose the training nodes at random; ``fanouts``: empty: those of ``cfg``."""
         graph = case.graph.symmetrized() if cfg.symmetrize else case.graph
         random = np.random.default_rng(cfg.seed)
         count = max(1, round(cfg.train_fraction * graph.num_nodes))
         train = np.sort(random.choice(graph.num_nodes, count, replace=False))
-        super().__init__(graph, train, fanouts or cfg.fanouts, batch_size(cfg, case), cfg.seed)
-        self.is_symmetric, self.num_hops = graph.is_symmetric, len(cfg.fanouts)
+        return cls(graph, train, list(fanouts or cfg.fanouts), batch_size(cfg, case), cfg.seed)
 
-    @property
-    def num_readers(self) -> np.ndarray:
-        """(num_nodes,) out-degrees."""
-        return num_readers(self.indptr, self.indices)
-
-    def readers_in(self, nodes: np.ndarray) -> np.ndarray:
-        """(num_nodes,) how many of ``nodes`` read each of them; -1 for other nodes."""
-        held = np.zeros(self.num_nodes, bool)
-        held[nodes] = True
-        return num_readers(self.indptr, self.indices, held)
+    def num_readers(self, nodes: np.ndarray | None = None) -> np.ndarray:
+        """(num_nodes,) out-degrees; or how many of ``nodes`` read each of them, and -1 for other nodes."""
+        held = None if nodes is None else np.isin(np.arange(self.graph.num_nodes), nodes)
+        return num_readers(self.indptr, self.graph.indices, held)
 
     def split(self, num_parts: int) -> CrossFreeParts:
         """PaGraph's parts."""
-        return cross_partition_free(self.indptr, self.indices, self.train, num_parts, self.num_hops)
+        return cross_partition_free(self.indptr, self.graph.indices, self.train, num_parts, len(self.fanouts))
 
     def rows(self, share: float) -> int:
         """How many rows are ``share`` per cent of all nodes'."""
-        return int(self.num_nodes * share / 100)
+        return int(self.graph.num_nodes * share / 100)
 
 
 def graphs(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
@@ -172,24 +167,24 @@ def graphs(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
 
 def accesses(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
     """How often batches of an epoch read the same row."""
-    structure = PagraphDraws(cfg, case)
+    structure = PagraphDraws.of(cfg, case)
     by_epoch = [structure.reads([epoch]) for epoch in range(1, cfg.epochs + 1)]
     often = [(100 * float((reads > 1).mean()), reads.max(), reads.mean()) for reads in by_epoch]
     again, largest, mean = np.mean(often, axis=0).tolist()
     result.add((case.title,), {"read again": again, "most often": largest, "reads": mean}, graph=case.dataset)
     reads = np.sort(by_epoch[0])[::-1]
-    x = np.unique(np.geomspace(1, structure.num_nodes, 60).astype(np.int64))
+    x = np.unique(np.geomspace(1, structure.graph.num_nodes, 60).astype(np.int64))
     heights = 100 * np.cumsum(reads)[x - 1] / max(1, reads.sum())
-    curve = Curve(case.title, (100 * x / structure.num_nodes).tolist(), heights.tolist())
+    curve = Curve(case.title, (100 * x / structure.graph.num_nodes).tolist(), heights.tolist())
     result.draw("reads of the rows that are read most often", "rows, %", "reads of an epoch, %", [curve])
 
 
 def saved(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
     """The bytes of an epoch that a rank need not fetch, with the cache that fits the device of the paper."""
-    structure, row_bytes = PagraphDraws(cfg, case), 4 * case.full.num_features
+    structure, row_bytes = PagraphDraws.of(cfg, case), 4 * case.full.num_features
     share = PagraphJob(cfg, case, "", 1, NEIGHBOR, tuple(cfg.fanouts)).cached_share()
     for num_parts in cfg.parts:
-        _, reads, rate = _of_parts(cfg, structure, num_parts, int(share * structure.num_nodes))
+        _, reads, rate = _of_parts(cfg, structure, num_parts, int(share * structure.graph.num_nodes))
         all_bytes = float(np.mean([counts.sum() for counts in reads])) / cfg.epochs * row_bytes
         row: dict[str, Cell | Value] = {"rows on the device": Cell(100 * share, unit="%", origin="derived")}
         row |= {"all reads": all_bytes / 1e9, "saved": rate}
@@ -199,31 +194,31 @@ def saved(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
 def rules(cfg: PagraphKeys, structure: PagraphDraws) -> dict[str, tuple[np.ndarray, ...]]:
     """Rule -> (num_nodes,) scores, by which rows stay; those that ask for no draws."""
     return {
-        "degree": (structure.num_readers,),
-        "random": (np.random.default_rng(cfg.seed + 1).permutation(structure.num_nodes),),
-        "AliGraph": (np.diff(structure.indptr) / np.maximum(1, structure.num_readers),),
+        "degree": (structure.num_readers(),),
+        "random": (np.random.default_rng(cfg.seed + 1).permutation(structure.graph.num_nodes),),
+        "AliGraph": (np.diff(structure.indptr) / np.maximum(1, structure.num_readers()),),
     }
 
 
 def hits(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
     """The share of rows that are on the device when they are read, by the rule that chooses them."""
-    structure = PagraphDraws(cfg, case)
+    structure = PagraphDraws.of(cfg, case)
     reads = structure.reads(range(1, cfg.epochs + 1))
-    presampled = structure.reads([0]), structure.num_readers
+    presampled = structure.reads([0]), structure.num_readers()
     chosen = rules(cfg, structure) | {"presample": presampled, "optimal": (reads,)}
     for share in cfg.shares:
         rates = {name: _rate(reads, most(structure.rows(share), *scores)) for name, scores in chosen.items()}
-        ties = {"AliGraph": "ties"} if structure.is_symmetric else {}
+        ties = {"AliGraph": "ties"} if structure.graph.is_symmetric else {}
         result.add((case.title, f"{share:g} % of the rows"), cells({**rates, **ties}, "%"))
     own = with_label(result.rows, case.title)
-    drawn = [name for name in chosen if name != "AliGraph" or not structure.is_symmetric]
+    drawn = [name for name in chosen if name != "AliGraph" or not structure.graph.is_symmetric]
     curves = [Curve(name, list(cfg.shares), numbers(own, name)) for name in drawn]
     result.draw(case.title, "rows on the device, %", "hits, %", curves)
 
 
 def parts(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
     """Copies, balance and hits of PaGraph's parts, and whether one reads what it does not hold."""
-    structure = PagraphDraws(cfg, case)
+    structure = PagraphDraws.of(cfg, case)
     for num_parts in cfg.parts:
         split, reads, rate = _of_parts(cfg, structure, num_parts, structure.rows(cfg.shares[0]))
         outside = sum(int(counts.sum() - counts[split.nodes(part)].sum()) for part, counts in enumerate(reads))
@@ -238,7 +233,7 @@ def partition_time(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
     """Seconds of the partition."""
     tiny = np.array([0, 1, 2]), np.array([1, 0], np.int32), np.array([0, 1])
     cross_partition_free(*tiny, 2, 1)  # compiles
-    structure = PagraphDraws(cfg, case)
+    structure = PagraphDraws.of(cfg, case)
     for num_parts in cfg.parts:
         begin = time.perf_counter()
         split = structure.split(num_parts)
@@ -263,11 +258,11 @@ def _of_parts(
     """
     split = structure.split(num_parts)
     reads = [_of_part(cfg, structure, split, part) for part in range(num_parts)]
-    kept = [most(room, structure.readers_in(split.nodes(part))) for part in range(num_parts)]
+    kept = [most(room, structure.num_readers(split.nodes(part))) for part in range(num_parts)]
     return split, reads, float(np.mean(list(map(_rate, reads, kept))))
 
 
 def _of_part(cfg: PagraphKeys, structure: PagraphDraws, split: CrossFreeParts, part: int) -> np.ndarray:
     """How often the batches of a part read each row; a batch is divided among the parts."""
     own, size = split.train[split.part == part], -(-structure.batch_size // split.num_parts)
-    return structure.reads(range(1, cfg.epochs + 1), own, size)
+    return replace(structure, train=own, batch_size=size).reads(range(1, cfg.epochs + 1))

@@ -13,11 +13,10 @@ import numpy as np
 from fullgnn.bench.papers import batches
 from fullgnn.bench.papers.batches import BatchSeconds, Comparison, MeasuredBatches
 from fullgnn.bench.papers.config import BOTH, CACHED, LAYER, PLAIN, PP, WAYS, published
-from fullgnn.bench.papers.curves import NEARLY, TrainingCurve, mean_curve
 from fullgnn.bench.papers.graphs import GraphCase
 from fullgnn.bench.papers.pagraph.counts import PagraphDraws, PagraphJob, PagraphKeys, batch_size, rules, sampled_jobs
 from fullgnn.bench.papers.result import Cell, Curve, Curves, Origin, Result, Value, bars, cells, numbers, over
-from fullgnn.bench.papers.trainings import epoch_s, fan_outs, place, train
+from fullgnn.bench.papers.trainings import NEARLY, TrainingCurve, epoch_s, fan_outs, mean_curve, place, train
 from fullgnn.sampling.caches import most
 
 Presets = Callable[[PagraphJob], dict[str, str]]
@@ -102,7 +101,7 @@ def compare(job: PagraphJob, presets: dict[str, str]) -> Comparison:
     """Measure ``presets``, on as many ranks as ``job`` has, or on one rank where these are too many; and simulate."""
     runs_here, size = job.ranks <= job.cfg.most_ranks, batch_size(job.cfg, job.case)
     ranks = job.ranks if runs_here else 1
-    times = batches.measure(job.cfg, job.case, "minibatch", ranks, size, presets=tuple(presets.values()))
+    times = batches.measure(job.cfg, job.case, "minibatch", tuple(presets.values()), nproc=ranks, batch_size=size)
     whole = {
         way: simulated(job, counted(times, presets, way)) if name in times.ms else None for way, name in presets.items()
     }
@@ -126,10 +125,8 @@ def say_same(result: Result, cfg: PagraphKeys, presets_of: Presets, *pairs: Sequ
                 first, second = (of_way[:count] for of_way in losses)
                 same.append(count > 0 and np.array_equal(first, second, equal_nan=True))
     if same:
-        result.notes.append(
-            "The losses of a cached training and of the same one without are equal to the bit in"
-            f" {sum(same)} of {len(same)} pairs."
-        )
+        what = "The losses of a cached training and of the same one without are equal to the bit"
+        result.notes.append(f"{what} in {sum(same)} of {len(same)} pairs.")
 
 
 def ways(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
@@ -223,7 +220,7 @@ RULES = ("degree", "random", "AliGraph")
 def shares(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
     """The epoch by the share of the rows that the cache holds, and by the rule that chooses them."""
     for job in sampled_jobs(cfg, case):
-        structure, compared = PagraphDraws(cfg, case, list(job.draws)), compare(job, presets_of(job))
+        structure, compared = PagraphDraws.of(cfg, case, job.draws), compare(job, presets_of(job))
         batch = compared.whole[PLAIN]
         assert batch is not None
         reads, scores = structure.reads(range(1, cfg.epochs + 1)), rules(cfg, structure)
@@ -236,7 +233,7 @@ def shares(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
                 misses = 1 - reads[kept].sum() / max(1, reads.sum())
                 seconds[name] = float((batch.in_turn - batch.loading * (1 - misses)) * compared.num_whole)
             row = cells(seconds, "s", batches.SIMULATED)
-            if structure.is_symmetric:
+            if structure.graph.is_symmetric:
                 row["AliGraph"] = Cell("ties", unit="s")
             about, label = compared.names | {"share": share}, f"{share:g} % of the rows"
             result.add((*labels, label), row, "AliGraph", by="rule", value="seconds", **about)
@@ -282,13 +279,8 @@ def reached(runs: list[TrainingCurve], wanted: float) -> tuple[Value, Value]:
 
 def _train(job: PagraphJob, keys: dict[str, Any], seed: int) -> TrainingCurve:
     """Train a job once; accuracies are in per cent."""
-    overrides = [
-        f"model.num_layers={len(job.draws)}",
-        f"model.hidden_channels={job.case.hidden}",
-        "optimizer.weight_decay=0",
-        f"loader.batch_size={batch_size(job.cfg, job.case) * job.ranks}",
-        f"train.epochs={job.cfg.epochs}",
-        *place(job.cfg, job.ranks, seed, job.cfg.threads),
-        *preset(job, **keys).split()[1:],
-    ]
+    overrides = [f"model.num_layers={len(job.draws)}", f"model.hidden_channels={job.case.hidden}"]
+    overrides += [f"train.epochs={job.cfg.epochs}", "optimizer.weight_decay=0"]
+    overrides += [f"loader.batch_size={batch_size(job.cfg, job.case) * job.ranks}"]
+    overrides += [*place(job.cfg, job.ranks, seed, job.cfg.threads), *preset(job, **keys).split()[1:]]
     return train(overrides, sampled=True, graph=job.case.graph).curve("val_accuracy", scale=100)

@@ -8,12 +8,10 @@ Those of ``CASES`` are about bytes and time.
     epochs.py       epochs and their steps: measured here, and simulated on GPUs like the paper's
     processes.py    training in processes of its own, also from a folder whose features are prepared, and the
                     compressing of a file: memory, bytes that are read, hits of caches, time
-    fresh.py        a process of its own, which tells its peak memory
     accuracy.py     the targets of accuracy: what codecs cost, accuracy by epoch, and how much the outputs of the layers
                     resemble those of full features
     training.py     graphs on which an accuracy can fall, what codecs keep of their features, one training with them,
                     and what is kept of it for later commands
-    keys.py         the keys of all these targets
 """
 
 from functools import partial
@@ -21,12 +19,11 @@ from functools import partial
 from fullgnn.bench.papers.batches import bars_by_origin
 from fullgnn.bench.papers.result import OURS_AND_PAPER, bars
 from fullgnn.bench.papers.sparsification import epochs, processes, sizes
-from fullgnn.bench.papers.sparsification.keys import SparsificationKeys, check_ratios
 from fullgnn.bench.papers.target import Target, no_graphs
 
 __all__ = ["CASES"]
 
-_target = partial(Target, keys=SparsificationKeys, check=check_ratios, cases=sizes.sparse_cases)
+_target = partial(Target, keys=sizes.SparsificationKeys, check=sizes.check_ratios, cases=sizes.sparse_cases)
 _counted = partial(_target, cases=partial(sizes.sparse_cases, features=False))
 _LABELS = ("graph", "model")
 _LOADING = partial(bars_by_origin, "{1}", "loading, % of an iteration", heights=OURS_AND_PAPER)

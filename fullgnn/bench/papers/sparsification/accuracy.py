@@ -9,22 +9,21 @@ import functools
 import itertools
 import logging
 import math
-import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean, median, stdev
 
 import numpy as np
 from torch import Tensor
 
 from fullgnn.bench.papers import result as results
 from fullgnn.bench.papers.config import published
-from fullgnn.bench.papers.curves import NEARLY, mean_curve, reaching
 from fullgnn.bench.papers.graphs import GraphCase
 from fullgnn.bench.papers.result import OURS_AND_PAPER, Cell, Curve, Curves, Result, TableRow, cells, number
-from fullgnn.bench.papers.sparsification.keys import AccuracyKeys, check_split
-from fullgnn.bench.papers.sparsification.training import FULL, CodecSetting, KnownTraining, TrainingJob, cases
+from fullgnn.bench.papers.sparsification import training
+from fullgnn.bench.papers.sparsification.training import FULL, AccuracyKeys, CodecSetting, KnownTraining, TrainingJob
 from fullgnn.bench.papers.target import Target
-from fullgnn.bench.papers.trainings import run_here
+from fullgnn.bench.papers.trainings import NEARLY, mean_curve, run_here
 from fullgnn.engine.passes import predict
 from fullgnn.models.stack import Stack
 
@@ -53,7 +52,7 @@ def _runs(result: Result, job: TrainingJob) -> Iterator[tuple[CodecSetting, list
         begin, title = time.perf_counter(), f"{job.title}, {codec.label}"
         own = [job.train(codec, seed) for seed in job.cfg.seeds]
         result.details[title] = [vars(run) for run in own]
-        accuracy = statistics.fmean(run.accuracy for run in own)
+        accuracy = fmean(run.accuracy for run in own)
         log.info("%s: %.1f %%, %.0f s", title, accuracy, time.perf_counter() - begin)
         yield codec, own
 
@@ -67,7 +66,7 @@ def losses(result: Result, cfg: AccuracyKeys, case: GraphCase) -> None:
             full = full or [run.accuracy for run in own]
             rows[codec] = job.add(result, codec, _cells(job, codec, own, full))
         del rows[FULL]
-        result.notes += _sentences(job, rows, statistics.fmean(full))
+        result.notes += _sentences(job, rows, fmean(full))
         tables[job] = rows
     panels = [_curves(job.title, rows) for job, rows in tables.items()]
     several = any(len(curve.x) > 1 for panel in panels for curve in panel.curves)
@@ -77,10 +76,10 @@ def losses(result: Result, cfg: AccuracyKeys, case: GraphCase) -> None:
 def _cells(job: TrainingJob, codec: CodecSetting, own: list[KnownTraining], full: list[float]) -> dict[str, Cell]:
     accuracies, encoded = [run.accuracy for run in own], job.encoded(codec)
     row = cells({RATIO: job.ratio(codec), BYTES: encoded.row_bytes}, origin="derived")
-    row |= cells({ACCURACY: statistics.fmean(accuracies)}, "%")
-    row |= cells({EPOCH: statistics.median(run.epoch_s for run in own)}, "s")
+    row |= cells({ACCURACY: fmean(accuracies)}, "%")
+    row |= cells({EPOCH: median(run.epoch_s for run in own)}, "s")
     if codec is not FULL:
-        loss, error = paired(full, accuracies) if statistics.fmean(full) < job.cfg.ceiling else (TOO_EASY, None)
+        loss, error = paired(full, accuracies) if fmean(full) < job.cfg.ceiling else (TOO_EASY, None)
         row |= cells({LEARNT: encoded.learnt_bytes / job.case.graph.num_nodes}, origin="derived")
         row |= cells({LOSS: loss, ERROR: error}, "points") | cells({ENCODING: encoded.seconds}, "s")
     return row
@@ -96,8 +95,8 @@ def paired(full: Sequence[float], kept: Sequence[float]) -> tuple[float, float |
         of one pair alone, there is no standard error: None.
     """
     differences = [round(before - after, DIGITS) for before, after in zip(full, kept, strict=True)]
-    error = statistics.stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else None
-    return statistics.fmean(differences), error
+    error = stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else None
+    return fmean(differences), error
 
 
 def _sentences(job: TrainingJob, rows: ByCodec, accuracy: float) -> Iterator[str]:
@@ -110,7 +109,7 @@ def _sentences(job: TrainingJob, rows: ByCodec, accuracy: float) -> Iterator[str
         near = [(codec, row.cells) for codec, row in rows.items() if codec.ratio == ratio]
         losses = [(loss, codec, own) for codec, own in near if (loss := number(own[LOSS].ours)) is not None]
         if losses:
-            loss, codec, own = min(losses, key=lambda one: one[0])
+            loss, codec, own = min(losses, key=lambda cost: cost[0])
             error = number(own[ERROR].ours)
             aim = published(job.cfg.aims, "loss", graph=job.case.dataset, model=job.name, ratio=ratio)
             spread = "" if error is None else f", standard error {error:.2f}"
@@ -149,9 +148,9 @@ def curves(result: Result, cfg: AccuracyKeys, case: GraphCase) -> None:
         by_codec = {codec: [run.curve for run in own] for codec, own in _runs(result, job)}
         wanted = NEARLY * min(max(curve) for own in by_codec.values() for curve in own)
         for codec, own in by_codec.items():
-            epochs = statistics.fmean(reaching(curve, wanted) or math.inf for curve in own)
-            row = cells({"best accuracy": statistics.fmean(map(max, own))}, "%")
-            job.add(result, codec, row | cells({"epochs": epochs, "all epochs": statistics.fmean(map(len, own))}))
+            first = [next((k for k, reached in enumerate(curve, 1) if reached >= wanted), math.inf) for curve in own]
+            row = cells({"best accuracy": fmean(map(max, own))}, "%")
+            job.add(result, codec, row | cells({"epochs": fmean(first), "all epochs": fmean(map(len, own))}))
         means = [mean_curve(codec.label, own) for codec, own in by_codec.items()]
         result.panels.append(Curves(job.title, "epochs", "accuracy of validation nodes, %", means))
 
@@ -168,7 +167,7 @@ def similarities(result: Result, cfg: AccuracyKeys, case: GraphCase) -> None:
     for job, weights in itertools.product(_jobs(cfg, case), WEIGHTS if case.dataset in cfg.trained_on else (FIRST,)):
         begin, title, rows = time.perf_counter(), f"{job.title}, {weights} weights", dict[str, TableRow]()
         for codec in job.codecs:
-            *means, same = (statistics.fmean(of_seeds) for of_seeds in zip(*_similarities(job, codec, weights)))
+            *means, same = (fmean(of_seeds) for of_seeds in zip(*_similarities(job, codec, weights)))
             layers = {f"layer {layer}" if layer else INPUT: mean for layer, mean in enumerate(means)}
             row = cells({RATIO: job.ratio(codec)}, origin="derived") | cells(layers) | cells({SAME: same}, "%")
             rows[codec.label] = job.add(result, codec, row, weights=weights)
@@ -232,7 +231,7 @@ def _weights(job: TrainingJob, codec: CodecSetting, seed: int) -> Mapping[str, T
     return best.model
 
 
-_target = functools.partial(Target, cases=cases, keys=AccuracyKeys, check=check_split)
+_target = functools.partial(Target, cases=training.cases, keys=AccuracyKeys, check=training.check_split)
 CASES = {
     "losses": _target(("graph", "model", "features"), losses, COLUMNS),
     "similarity": _target(("graph", "model", "features", "weights"), similarities),

@@ -14,13 +14,12 @@ import numpy as np
 
 from fullgnn.bench.papers import batches
 from fullgnn.bench.papers import result as results
-from fullgnn.bench.papers.batches import MEASURED, SIMULATED, BatchSeconds, Comparison, SampledJob
+from fullgnn.bench.papers.batches import MEASURED, SIMULATED, BatchSeconds, Comparison
 from fullgnn.bench.papers.config import CLUSTER
 from fullgnn.bench.papers.graphs import GraphCase
 from fullgnn.bench.papers.result import Cell, Curve, Curves, Origin, Result, TableRow, cells, number, over
 from fullgnn.bench.papers.sparsification import sizes
-from fullgnn.bench.papers.sparsification.keys import SparsificationKeys
-from fullgnn.bench.papers.sparsification.sizes import FULL, ID_BYTES, SPARSE, WAYS
+from fullgnn.bench.papers.sparsification.sizes import FULL, ID_BYTES, SPARSE, WAYS, SparsificationKeys
 from fullgnn.codecs.topk import GROUP
 
 UPDATE_PASSES = 9
@@ -35,6 +34,16 @@ _MOST_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
+class SampledJob:
+    """What is trained by batches."""
+
+    cfg: SparsificationKeys
+    case: GraphCase
+    model: str
+    ranks: int = 1
+
+
+@dataclass(frozen=True)
 class BatchCounts:
     """How many batches an epoch of a job has, and how large they are."""
 
@@ -44,13 +53,14 @@ class BatchCounts:
     keys: tuple[str, ...] = ()  # overrides that choose batches so large
 
 
-def batch_counts(cfg: SparsificationKeys, job: SampledJob) -> BatchCounts:
+def batch_counts(job: SampledJob) -> BatchCounts:
     """The batches of ``job``: so many training nodes with their neighbours, or groups of clusters."""
-    nodes, full_nodes, group = job.case.graph.num_nodes, job.case.full.num_nodes, cfg.group_size
+    cfg, nodes, full_nodes = job.cfg, job.case.graph.num_nodes, job.case.full.num_nodes
     if cfg.models[job.model].sampler != CLUSTER:
         num_batches = -(-cfg.kinds[job.case.dataset].train_nodes // (cfg.batch_size * job.ranks))
         return BatchCounts(None, num_batches, cfg.batch_size / sizes.batch_size(cfg, job.case))
     wanted = min(nodes, max(cfg.least_cluster_nodes, cfg.cluster_nodes * job.case.scale))
+    group = cfg.group_size
     clusters = max(group, round(group * nodes / wanted))
     keys = f"sampler=cluster sampler.num_clusters={clusters} sampler.group_size={group} loader.batch_size={job.ranks}"
     grows = min(cfg.cluster_nodes, full_nodes) / (nodes * group / clusters)
@@ -58,15 +68,15 @@ def batch_counts(cfg: SparsificationKeys, job: SampledJob) -> BatchCounts:
     return BatchCounts(here, max(1.0, whole), grows, tuple(keys.split()))
 
 
-def simulated(cfg: SparsificationKeys, job: SampledJob, details: dict[str, Any], k: int | None = None) -> BatchSeconds:
+def simulated(job: SampledJob, details: dict[str, Any], k: int | None = None) -> BatchSeconds:
     """A batch of the whole graph on the modelled machine.
 
     Args:
         details: what the benchmark has counted and measured of a batch here.
         k: of the codec; None: the features are as they are.
     """
-    hardware, case, model = batches.modelled(cfg.hardware), job.case, cfg.models[job.model]
-    is_cluster, up = model.sampler == CLUSTER, batch_counts(cfg, job).grows
+    cfg, case, model, up = job.cfg, job.case, job.cfg.models[job.model], batch_counts(job).grows
+    hardware, is_cluster = batches.modelled(cfg.hardware), model.sampler == CLUSTER
     full_row, row = (sizes.row_bytes(case.full.num_features, of_way) for of_way in (None, k))
     inputs, edges = details["counts"]["input_rows"] * up, details["counts"]["sampled_edges"] * up
     decode = 0.0 if k is None else hardware.op_s + inputs * (row + full_row + SECTOR * row) / hardware.copy_bytes_per_s
@@ -104,11 +114,7 @@ def drawn_by_layer(cfg: SparsificationKeys, case: GraphCase) -> list[float]:
 
 
 def compare(
-    cfg: SparsificationKeys,
-    job: SampledJob,
-    ks: Mapping[str, int | None] | None = None,
-    gathered: bool = False,
-    alone: Comparison | None = None,
+    job: SampledJob, ks: Mapping[str, int | None] | None = None, gathered: bool = False, alone: Comparison | None = None
 ) -> Comparison:
     """Measure ``job`` by way, and simulate it; the simulated batches of all ways are those with full features.
 
@@ -117,15 +123,15 @@ def compare(
         gathered: whether full features are gathered, as for a GPU, and not read where they lie.
         alone: of one rank, from whose batches more ranks are simulated than run here; None: these ranks run here.
     """
-    case, model, counts = job.case, cfg.models[job.model], batch_counts(cfg, job)
+    cfg, case, model, counts = job.cfg, job.case, job.cfg.models[job.model], batch_counts(job)
     ks = sizes.k_by_way(cfg, case) if ks is None else ks
     plain = ["default", *model.keys, *counts.keys]
     full = " ".join([*plain, "cache=degree", "cache.megabytes=0"] if gathered else plain)
     presets = {way: full if k is None else " ".join([*plain, f"codec=topk codec.k={k}"]) for way, k in ks.items()}
     own, size = tuple(dict.fromkeys([full, *presets.values()])), sizes.batch_size(cfg, case)
-    times = alone.times if alone else batches.measure(cfg, case, "minibatch", job.ranks, size, presets=own)
+    times = alone.times if alone else batches.measure(cfg, case, "minibatch", own, nproc=job.ranks, batch_size=size)
     details = times.details.get(full)
-    whole = {way: None if details is None else simulated(cfg, job, details, k) for way, k in ks.items()}
+    whole = {way: None if details is None else simulated(job, details, k) for way, k in ks.items()}
     here = times.num_batches if counts.here is None else counts.here
     names = {"graph": case.dataset, "model": job.model}
     return Comparison((case.title, model.title), names, presets, times, whole, here, counts.whole)
@@ -134,7 +140,7 @@ def compare(
 def epochs(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
     """The epoch, with full and with compressed features."""
     for model in cfg.chosen_models:
-        compare(cfg, SampledJob(case, model)).add_epochs(result, WAYS, "way")
+        compare(SampledJob(cfg, case, model)).add_epochs(result, WAYS, "way")
 
 
 def ratios(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
@@ -143,7 +149,7 @@ def ratios(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
     first, width = f"{cfg.ratios[0]} x", case.full.num_features
     true = {name: sizes.row_bytes(width, None) / sizes.row_bytes(width, k) for name, k in ks.items()}
     for model in cfg.chosen_models:
-        compared = compare(cfg, SampledJob(case, model), ks)
+        compared = compare(SampledJob(cfg, case, model), ks)
         result.add((*compared.labels, "true ratio"), cells(true, "x", "derived"))
         compared.add_epochs(result, ks, "compression", "epoch")
         for line in result.rows[-2:]:
@@ -157,14 +163,13 @@ STEPS = ("sample", "gather", "transfer", "decode", "compute", "gather and transf
 def steps(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
     """An iteration by step."""
     for job, compared in _gathering(result, cfg, case):
-        drawn, title = list[TableRow](), f"{', '.join(compared.labels)}: {SIMULATED}"
-        times, full, up = compared.times, compared.whole[FULL], batch_counts(cfg, job).grows
+        times, full, up = compared.times, compared.whole[FULL], batch_counts(job).grows
         for (way, batch), row in zip(compared.whole.items(), sizes.row_sizes(cfg, case)):
             name, labels = compared.presets[way], (*compared.labels, way)
             if batch is None or full is None or name not in times.ms:
                 result.add(labels, {STEPS[0]: times.cell(name)})
                 continue
-            of_way, of_full = (times.details[compared.presets[one]]["counts"] for one in (way, FULL))
+            of_way, of_full = (times.details[compared.presets[kept]]["counts"] for kept in (way, FULL))
             here = batches.batch_here(times, name), of_way["fetched_bytes"], of_way["sampled_edges"]
             result.add(labels, _step_cells(MEASURED, *here) | {"transfer": Cell("none", unit="ms")})
             whole = _step_cells(SIMULATED, batch, of_full["input_rows"] * up * row, of_full["sampled_edges"] * up)
@@ -172,15 +177,15 @@ def steps(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
                 saved = 1 - (batch.gather + batch.transfer) / (full.gather + full.transfer)
                 whole |= cells({"gather and transfer saved": 100 * saved}, "%", SIMULATED)
             result.add(labels, whole, graph=case.dataset, way=way)
-            drawn.append(result.rows[-1])
-        result.panels += results.bars(title, "ms of an iteration", drawn, STEPS[:5], ["ours"], group=2)
+        title, rows = ", ".join(compared.labels), results.with_label(result.rows, *compared.labels)
+        result.panels += results.bars(title, "ms of an iteration", rows, STEPS[:5], ["ours"], 2, origins=[SIMULATED])
 
 
 def _gathering(result: Result, cfg: SparsificationKeys, case: GraphCase) -> Iterator[tuple[SampledJob, Comparison]]:
     """What a target compares whose full features are gathered, too."""
     for model in cfg.chosen_models:
-        job = SampledJob(case, model)
-        compared = compare(cfg, job, gathered=True)
+        job = SampledJob(cfg, case, model)
+        compared = compare(job, gathered=True)
         result.details[", ".join(compared.labels)] = compared.times.records(compared.presets)
         yield job, compared
 
@@ -208,30 +213,29 @@ OWN, SHARED, THIS = "one a rank", "shared", "this one"
 def throughput(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
     """Training nodes a second by the number of ranks."""
     for model in cfg.chosen_models:
-        alone = compare(cfg, SampledJob(case, model))
+        alone = compare(SampledJob(cfg, case, model))
         for host in (THIS, OWN, SHARED):
             rows, origin = dict[int, TableRow](), MEASURED if host == THIS else SIMULATED
-            jobs = [SampledJob(case, model, ranks) for ranks in cfg.ranks if host != THIS or ranks <= cfg.most_ranks]
-            speeds = {job.ranks: _speeds(result, cfg, job, alone, host) for job in jobs}
+            jobs = [
+                SampledJob(cfg, case, model, ranks) for ranks in cfg.ranks if host != THIS or ranks <= cfg.most_ranks
+            ]
+            speeds = {job.ranks: _speeds(result, job, alone, host) for job in jobs}
             for ranks, own in speeds.items():
                 ratios = {f"{way}, scaling": over(own[way], speeds[min(speeds)][way]) for way in WAYS}
                 ratios["sparse over full"] = over(own[SPARSE], own[FULL])
                 row = cells(own, "nodes/s", origin) | cells(ratios, "x", origin)
-                result.add((*alone.labels, f"p={ranks}", host), row, ranks=ranks, **alone.names)
-                rows[ranks] = result.rows[-1]
+                rows[ranks] = result.add((*alone.labels, f"p={ranks}", host), row, ranks=ranks, **alone.names)
             result.panels.append(_scaling(f"{', '.join(alone.labels)}, host: {host}", rows))
 
 
-def _speeds(
-    result: Result, cfg: SparsificationKeys, job: SampledJob, alone: Comparison, host: str
-) -> dict[str, float | None]:
+def _speeds(result: Result, job: SampledJob, alone: Comparison, host: str) -> dict[str, float | None]:
     """Training nodes a second of all ranks, by way."""
     if host == THIS:
-        here, nodes = compare(cfg, job), job.ranks * sizes.batch_size(cfg, job.case)
+        here, nodes = compare(job), job.ranks * sizes.batch_size(job.cfg, job.case)
         result.details[", ".join((*alone.labels, f"p={job.ranks}"))] = here.times.records(here.presets)
         return {way: over(1e3 * nodes, here.times.ms.get(name)) for way, name in here.presets.items()}
-    nodes, turns = job.ranks * cfg.batch_size, job.ranks if host == SHARED else 1
-    whole = compare(cfg, job, alone=alone).whole  # the last rank gathers after ``turns`` - 1 other ones
+    nodes, turns = job.ranks * job.cfg.batch_size, job.ranks if host == SHARED else 1
+    whole = compare(job, alone=alone).whole  # the last rank gathers after ``turns`` - 1 other ones
     seconds = {way: batch and replace(batch, gather=turns * batch.gather) for way, batch in whole.items()}
     return {way: nodes / batch.in_turn if batch else None for way, batch in seconds.items()}
 

@@ -9,38 +9,111 @@ time and writes the codes to another file, as ``loader.map_features`` does."""
 import itertools
 import logging
 import math
+import re
+import resource
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from fullgnn.bench.papers import result as results
 from fullgnn.bench.papers.config import published
-from fullgnn.bench.papers.graphs import GraphCase, full_size
+from fullgnn.bench.papers.graphs import GraphCase, configured, full_size
 from fullgnn.bench.papers.result import Bars, Cell, Origin, Result, Series, cells
 from fullgnn.bench.papers.sparsification import sizes
-from fullgnn.bench.papers.sparsification.fresh import FreshCall, call_fresh
-from fullgnn.bench.papers.sparsification.keys import SparsificationKeys
-from fullgnn.bench.papers.sparsification.sizes import EPOCH, ID_BYTES, WAYS
+from fullgnn.bench.papers.sparsification.sizes import EPOCH, ID_BYTES, WAYS, SparsificationKeys
 from fullgnn.bench.papers.trainings import fan_outs, fit_here, place
 from fullgnn.codecs import EncodedRows, Features
 from fullgnn.codecs.topk import TopK
-from fullgnn.config import MinibatchConfig
-from fullgnn.config.compose import compose, load_config
 from fullgnn.distributed import world_of_one
+from fullgnn.distributed.launch import environment
+from fullgnn.distributed.worker import Worker, answer_calls
+from fullgnn.errors import UnsupportedError, reason_of
 from fullgnn.graph import Graph
 from fullgnn.partition.folder import open_folder
 from fullgnn.prepare.source import Preparation
 from fullgnn.sampling.setup import set_up_sampled
 from fullgnn.storage.arrays import map_npy, row_blocks, write_npy
 from fullgnn.storage.folder import temporary_folder
+from fullgnn.telemetry.log import setup_logging
 from fullgnn.telemetry.meter import Cost, Meter
 
 log = logging.getLogger(__name__)
+
+_POLL_S = 0.005
+
+
+@dataclass(frozen=True)
+class FreshCall:
+    """What a call in a process of its own has returned."""
+
+    value: Any
+    before_bytes: int  # what the libraries take before the call
+    peak_bytes: int
+
+    @property
+    def own_bytes(self) -> int:
+        """What the call itself takes."""
+        return self.peak_bytes - self.before_bytes
+
+
+def call_fresh(function: Callable[..., Any], *args: Any, threads: int = 1, limit_bytes: int | None = None) -> FreshCall:
+    """Return ``function(*args)`` of a new Python, and its peak memory.
+
+    Memory is what the process has written itself. Pages of files that it has mapped do not count: the system takes them
+    away when it is short of memory.
+
+    Args:
+        function: of a module.
+        threads: that it may use.
+        limit_bytes: of memory that it may write; None: there is no limit.
+
+    Raises:
+        UnsupportedError: the function failed, or its process ended.
+    """
+    with environment({f"{library}_NUM_THREADS": str(threads) for library in ("OMP", "NUMBA", "MKL")}):
+        worker = Worker.started(answer_calls)
+    try:
+        return worker.call(_watched, function, args, limit_bytes)
+    except Exception as error:
+        raise UnsupportedError(f"{function.__name__}: {reason_of(error)}") from error
+    finally:
+        worker.close()
+
+
+def _watched(function: Callable[..., Any], args: tuple[Any, ...], limit_bytes: int | None) -> FreshCall:
+    setup_logging(0)
+    if limit_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
+    before, done = _written_bytes(), threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        peak = threads.submit(_peak_bytes, done)
+        try:
+            value = function(*args)
+        finally:
+            done.set()
+        return FreshCall(value, before, max(before, peak.result()))
+
+
+def _peak_bytes(done: threading.Event) -> int:
+    """The most memory that the process has written, every few milliseconds until ``done``, and then."""
+    peak = 0
+    while not done.wait(_POLL_S):
+        peak = max(peak, _written_bytes())
+    return max(peak, _written_bytes())
+
+
+def _written_bytes() -> int:
+    """Bytes of memory that belong to no file."""
+    written = re.search(r"RssAnon:\s*(\d+) kB", Path("/proc/self/status").read_text())
+    return 1024 * int(written[1]) if written else 0
+
 
 GIB = 1 << 30
 """Bytes of what the paper calls a GB: it says that the features of MAG240M are 698 of them."""
@@ -82,7 +155,7 @@ def _train(keys: list[str], graph: Graph, num_epochs: int, num_batches: int | No
     Args:
         num_batches: of an epoch; None: all.
     """
-    run = cast(MinibatchConfig, load_config(compose(*keys, name="minibatch")))
+    run = configured(*keys, name="minibatch")
     with world_of_one(run.runtime) as world:
         meter = Meter(world.device)
         steps = set_up_sampled(run, world, meter, graph)
@@ -181,7 +254,7 @@ def _trainings(cfg: SparsificationKeys, case: GraphCase, keys: tuple[list[str], 
 
 def prepare(folder: Path, keys: list[str]) -> None:
     """Write the prepared graph of full-batch training, in one part, to ``folder``."""
-    Preparation(load_config(compose(*keys)), 1, map_graph(folder)).in_folder(folder / "prepared")
+    Preparation(configured(*keys), 1, map_graph(folder)).in_folder(folder / "prepared")
 
 
 def train_full_batch(folder: Path, keys: list[str]) -> FeatureReads:

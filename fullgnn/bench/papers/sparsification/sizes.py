@@ -1,20 +1,78 @@
 """The graphs, the share of their features in all bytes, and hits of a cache of the same bytes, which holds rows of
-features as they are, or their codes: counted on the structure alone, without features."""
+features as they are, or their codes: counted on the structure alone, without features. First, the keys of all targets
+about bytes and time."""
 
 import functools
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from fullgnn.bench.papers.config import published
-from fullgnn.bench.papers.draws import Draws
+from fullgnn.bench.papers.batches import Draws
+from fullgnn.bench.papers.config import NEIGHBOR, Keys, published
 from fullgnn.bench.papers.graphs import GraphCase, GraphSize, case, full_size
 from fullgnn.bench.papers.result import OURS_AND_PAPER, Cell, Result, RowLabels, bars, cells, rows_of
-from fullgnn.bench.papers.sparsification.keys import GraphKind, SparsificationKeys
-from fullgnn.codecs.topk import TopK
+from fullgnn.codecs.topk import GROUP, TopK
+from fullgnn.errors import ConfigError
 from fullgnn.sampling.caches import Accesses, CacheByDegree, CacheByPresampling, CacheExactly
 from fullgnn.sampling.host_graph import HostGraph
+
+
+@dataclass
+class GraphKind:
+    """What a target must know of a graph beside its sizes."""
+
+    k: int
+    """The paper's k."""
+    train_nodes: int
+    """At full size."""
+    arcs_of_an_edge: int
+    """How many stored arcs the paper counts as one edge."""
+    counts_loops: bool
+    """Whether the paper counts a self-loop of each node too."""
+
+
+@dataclass
+class SparsificationModel:
+    """A model of the paper."""
+
+    title: str
+    keys: list[str]
+    """Overrides that choose it."""
+    sampler: str = NEIGHBOR
+    transforms_first: bool = False
+    """Whether a layer multiplies its input by the weights before it reads neighbours."""
+
+
+@dataclass
+class SparsificationKeys(Keys):
+    """The keys of ``conf/reproduce_sparsification.yaml``, which explains them."""
+
+    kinds: dict[str, GraphKind]
+    least_batch_size: int
+    models: dict[str, SparsificationModel]
+    cluster_nodes: int
+    least_cluster_nodes: int
+    group_size: int
+    gather_megabytes: float
+    file_megabytes: float
+    limit_megabytes: float
+    cache_shares: list[float]
+    caches: list[str]
+    subgraph_share: float
+
+
+def check_ratios(cfg: SparsificationKeys) -> None:
+    """Refuse ratios that the codec cannot have.
+
+    Raises:
+        ConfigError: one line that names the key.
+    """
+    for ratio in cfg.ratios:
+        if ratio != 1 and (2 * GROUP % ratio or not 4 <= ratio <= 2 * GROUP):
+            raise ConfigError(f"ratios has {ratio}: give 1, or powers of two from 4 to {2 * GROUP}, which are 512 / k")
+
 
 FULL, SPARSE = "full", "sparse"
 WAYS = (FULL, SPARSE)
@@ -27,13 +85,12 @@ def sparse_cases(cfg: SparsificationKeys, features: bool = True) -> list[GraphCa
     Args:
         features: see ``graphs.cases``.
     """
-    return [case(cfg, name, features, split_of(cfg, name)) for name in cfg.chosen]
-
-
-def split_of(cfg: SparsificationKeys, name: str) -> list[str]:
-    """Overrides of a look-alike with the real share of training nodes."""
-    share = cfg.kinds[name].train_nodes / full_size(name).num_nodes
-    return [f"dataset.train_fraction={share!r}", f"dataset.val_fraction={min(0.1, 1 - share)!r}"]
+    made = []
+    for name in cfg.chosen:
+        share = cfg.kinds[name].train_nodes / full_size(name).num_nodes
+        split = [f"dataset.train_fraction={share!r}", f"dataset.val_fraction={min(0.1, 1 - share)!r}"]
+        made.append(case(cfg, name, features, split))
+    return made
 
 
 def batch_size(cfg: SparsificationKeys, case: GraphCase) -> int:
@@ -125,8 +182,8 @@ def hits(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
     that change before it."""
     draws, drawn = draws_of(cfg, case), dict[str, dict[RowLabels, Cell]]()
     reads = {epoch: draws.reads([epoch]) for epoch in range(EPOCH + 1)}
-    num_reads, empty = int(reads[EPOCH].sum()), np.empty((draws.num_nodes, 0), np.float32)
-    host = HostGraph(draws.indptr, draws.indices, None, empty, case.graph.labels, draws.train)
+    num_reads, empty = int(reads[EPOCH].sum()), np.empty((case.graph.num_nodes, 0), np.float32)
+    host = HostGraph(draws.indptr, case.graph.indices, None, empty, case.graph.labels, draws.train)
     for share, name, megabytes in caches_of(cfg, case):
         counted, label = dict[str, Cell](), f"{share:g} %"
         for way, size in zip(WAYS, row_sizes(cfg, case)):
@@ -135,7 +192,7 @@ def hits(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
             num_hits, num_changed = int(reads[EPOCH][kept].sum()), len(np.setdiff1d(kept, before, assume_unique=True))
             fetched = (num_reads - num_hits + num_changed) * size / case.scale
             paper = published(cfg.paper, "hits", graph=case.dataset, share=share, way=way)
-            counted[f"rows, {way}"] = Cell(100 * (len(kept) / draws.num_nodes), unit="%")
+            counted[f"rows, {way}"] = Cell(100 * (len(kept) / case.graph.num_nodes), unit="%")
             counted[f"hits, {way}"] = Cell(100 * (num_hits / max(1, num_reads)), paper, "%")
             counted[f"fetched, {way}"] = Cell(fetched / 1e9, unit="GB")
             drawn.setdefault(f"{name}, {way}", {})[(label,)] = counted[f"hits, {way}"]

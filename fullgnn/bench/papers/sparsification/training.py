@@ -1,5 +1,5 @@
 """Graphs on which an accuracy can fall, what codecs keep of their features, and trainings of a model, in this process,
-with such features; the evaluation reads what the training reads.
+with such features; the evaluation reads what the training reads. First, the keys of the targets of accuracy.
 
     graph_case        features of real words, projected to dense ones, or a look-alike that is not too easy
     CodecSetting      a codec with its keys at a ratio, or features as they are
@@ -21,20 +21,20 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Optional, cast
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array
 
-from fullgnn.bench.papers.graphs import GraphCase, given_case, load
+from fullgnn.bench.papers.config import Keys
+from fullgnn.bench.papers.graphs import GraphCase, configured, given_case, load
 from fullgnn.bench.papers.result import Cell, Result, TableRow
-from fullgnn.bench.papers.sparsification.keys import AccuracyKeys, AccuracyModel, CodecRows
 from fullgnn.bench.papers.sparsification.sizes import row_bytes
 from fullgnn.bench.papers.trainings import epoch_s, fit_here, place, quiet
 from fullgnn.codecs import Codec, CodecContext, Features, State, build_codec, encoded, num_bytes
 from fullgnn.codecs.topk import GROUP
-from fullgnn.config.compose import compose, load_config
+from fullgnn.config.compose import compose
 from fullgnn.engine.fit import FitResult
 from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
@@ -43,6 +43,76 @@ from fullgnn.graph.splits import random_split
 from fullgnn.prepare.source import codec_context
 from fullgnn.storage.cache import Cache
 from fullgnn.telemetry.machine import git_commit
+
+
+@dataclass
+class GraphSource:
+    """Where the graph of a dataset comes from, and what its features become."""
+
+    overrides: list[str]
+    """Overrides of a run that choose the graph."""
+    columns: Optional[int]
+    """Its features are projected to so many columns; null: they stay as they are."""
+    symmetrize: bool = False
+
+
+@dataclass
+class AccuracyModel:
+    """A model, and the way in which it is trained."""
+
+    title: str
+    keys: list[str]
+    """Overrides that choose it."""
+    sampled: bool = False
+    """Whether it is trained by batches; false: full-batch."""
+
+
+@dataclass
+class CodecRows:
+    """A codec at several ratios."""
+
+    title: str
+    keys: list[str]
+    """Overrides at every ratio."""
+    at: dict[int, list[str]] = field(default_factory=dict)
+    """Further overrides, by the ratio that they come nearest. ``{k}`` stands for the k of topk that comes nearest with
+    these features, ``{dimensions}`` for their columns over the ratio and ``{bytes}`` for their bytes over the ratio."""
+    datasets: Optional[list[str]] = None
+    """Those to which it is applied; null: all."""
+
+
+@dataclass
+class AccuracyKeys(Keys):
+    """The keys of ``conf/reproduce_sparsification_accuracy.yaml``, which explains them."""
+
+    data: dict[str, GraphSource]
+    data_seed: int
+    val_fraction: float
+    models: dict[str, AccuracyModel]
+    sampled_training: list[str]
+    max_epochs: int
+    patience: int
+    sampled_max_epochs: int
+    sampled_patience: int
+    codecs: dict[str, CodecRows]
+    chosen_codecs: list[str]
+    trained_on: list[str]
+    ceiling: float
+    best_at: list[int]
+    aims: list[dict[str, Any]]
+
+
+def check_split(cfg: AccuracyKeys) -> None:
+    """Refuse parts of the nodes that leave no test nodes.
+
+    Raises:
+        ConfigError: one line that names the keys.
+    """
+    train, val = cfg.train_fraction, cfg.val_fraction
+    if not (train > 0 and val > 0 and train + val < 1):
+        why = "both must be above 0, and their sum below 1, since the other nodes test"
+        raise ConfigError(f"train_fraction={train:g} and val_fraction={val:g} are out of range: {why}")
+
 
 COMPILING_S = 5.0
 """A codec that takes less than so many seconds is timed again, since the first time may have compiled its loops."""
@@ -130,7 +200,7 @@ def codec_settings(cfg: AccuracyKeys, case: GraphCase) -> list[CodecSetting]:
         codec = cfg.codecs[name]
         if ratio in codec.at and (codec.datasets is None or case.dataset in codec.datasets):
             keys = codec_keys(codec, ratio, case.graph.num_features)
-            build_codec(load_config(compose(*keys)).codec)
+            build_codec(configured(*keys).codec)
             settings.append(CodecSetting(name, codec.title, ratio, tuple(keys)))
     return settings
 
@@ -181,9 +251,6 @@ _ENCODED: dict[tuple[object, ...], EncodedFeatures] = {}
 _KNOWN: dict[tuple[object, ...], KnownTraining] = {}
 """What this process has trained: targets of one command share it, and codecs that decode to the same features."""
 
-DIRTY = "-dirty"
-"""At the end of ``git_commit`` where files have changed since."""
-
 _commit = functools.cache(git_commit)
 """The commit when this process trains for the first time: a later one is not what the process runs."""
 
@@ -207,8 +274,7 @@ class TrainingJob:
     def add(self, result: Result, codec: CodecSetting, cells: dict[str, Cell], **weights: Any) -> TableRow:
         """Add a row with a codec; ``weights``: of the model, where rows differ in them."""
         names = {"graph": self.case.dataset, "model": self.name, "codec": codec.name, "ratio": codec.ratio, **weights}
-        result.add((self.case.title, self.model.title, codec.label, *weights.values()), cells, **names)
-        return result.rows[-1]
+        return result.add((self.case.title, self.model.title, codec.label, *weights.values()), cells, **names)
 
     def overrides(self, codec: CodecSetting, seed: int) -> list[str]:
         """The overrides of a training."""
@@ -232,7 +298,7 @@ class TrainingJob:
     def encoded(self, codec: CodecSetting) -> EncodedFeatures:
         """Let a codec learn and encode all features, once a process."""
         name = "minibatch" if self.model.sampled else "config"
-        config = load_config(compose(*self.overrides(codec, self.cfg.seeds[0]), name=name))
+        config = configured(*self.overrides(codec, self.cfg.seeds[0]), name=name)
         context = codec_context(config)
         known = (*self._graph_identity, codec.keys, str(context.identity(config.codec)))
         if known not in _ENCODED:
@@ -266,8 +332,8 @@ class TrainingJob:
         known = (*self._graph_identity, *about)
         if known not in _KNOWN:
             commit = None if self.cfg.cache_dir is None else _commit()
-            # A training that is kept is of one commit: other code may train to another accuracy.
-            cache = Cache(None if commit is None or commit.endswith(DIRTY) else self.cfg.cache_dir)
+            # A training that is kept is of one commit without changes: other code may train to another accuracy.
+            cache = Cache(None if commit is None or commit.endswith("-dirty") else self.cfg.cache_dir)
             key = cache.key(commit=commit, torch=torch.__version__, training=list(map(str, known)))
             training = cache.load(TRAINED, key, lambda kept: KnownTraining(**{k: v.tolist() for k, v in kept.items()}))
             if training is None:
