@@ -50,26 +50,15 @@ from fullgnn.telemetry.meter import Meter
 class RankRun:
     """One rank, alone on the device."""
 
-    time_ms: dict[str, float]  # epoch, spmm: medians over the epochs after the first, without collectives
+    time_ms: dict[str, float]
+    """``epoch`` and ``spmm``: medians over the epochs after the first, without collectives; ``comm``: predicted waiting
+    for data, 0 if no profile was given."""
     peak_tensor_bytes: int
-
-
-@dataclass(frozen=True)
-class Simulation:
-    """A job, rank by rank."""
-
-    ranks: list[RankRun]
-    comm_ms: list[float] | None  # predicted waiting of each rank; None: no profile was given
-
-    @property
-    def simulated(self) -> bool:
-        """Whether there is more than one rank."""
-        return len(self.ranks) > 1
 
 
 def simulate(
     cfg: Config, world_size: int, prepared: PreparedGraph, epochs: int = 5, hardware: Hardware | None = None
-) -> Simulation:
+) -> list[RankRun]:
     """Run every rank of a job of ``world_size`` in this process, which is in no job itself.
 
     Args:
@@ -90,8 +79,8 @@ def simulate(
         with dry_world(cfg.runtime, rank, world_size) as world:
             ranks.append(_run(cfg, world, prepared, epochs))
         gc.collect()  # a rank's blocks are large, and it is gone
-    comm_ms = None if hardware is None else _waiting_ms(cfg, prepared, ranks, hardware)
-    return Simulation(ranks, comm_ms)
+    waiting_ms = [0.0] * world_size if hardware is None else _waiting_ms(cfg, prepared, ranks, hardware)
+    return [replace(rank, time_ms=rank.time_ms | {"comm": ms}) for rank, ms in zip(ranks, waiting_ms)]
 
 
 def prepare_for(cfg: Config, world_size: int, graph: Graph | None = None) -> PreparedGraph:
