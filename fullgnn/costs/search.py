@@ -1,6 +1,5 @@
 """Every way to run one graph on so many ranks, predicted."""
 
-import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ from fullgnn.config import Config
 from fullgnn.costs.hardware import Hardware
 from fullgnn.costs.predict import Prediction, predict
 from fullgnn.costs.simulate import predict_own_scheme
-from fullgnn.costs.statistics import GraphStatistics, estimated_job, kept_or_counted_job
+from fullgnn.costs.statistics import GraphStatistics, counted_job, estimated_job, keep_job, kept_job, key_of_job
 from fullgnn.graph import Graph
 from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.prepare.source import Preparation
@@ -79,20 +78,26 @@ class Search:
             replicas, exchanges = [scheme.get("replication", 1)], [""]
         grids = [(size, r) for size in world_sizes for r in replicas or replications(size) if size % r == 0]
         grids.sort(key=lambda grid: grid[0] // grid[1])  # few block rows first
-        wanted = [
-            (order, kernel, size, r, exchange)
-            for (order, kernel), (size, r) in itertools.product(self.runs, grids)
-            for exchange in (exchanges if size > 1 else exchanges[:1])
-        ]
-        return [self._option(*choice) for choice in counted(wanted, "options")]
+        of_grids = [(size, r, choice) for size, r in grids for choice in (exchanges if size > 1 else exchanges[:1])]
+        wanted = list(itertools.product(self.runs, of_grids))
+        return [self._option(run, *grid) for run, grid in counted(wanted, "options")]
 
-    def _option(self, order: str, kernel: str, size: int, replication: int, exchange: str) -> Option:
-        cfg, name = self.runs[order, kernel], "1d" if replication == 1 else "1.5d"
+    def _option(self, run: tuple[str, str], size: int, replication: int, exchange: str) -> Option:
+        cfg, hardware = self.runs[run], self.hardware_for(size)
         if is_own(cfg.scheme):
-            name = cfg.scheme["name"]
+            prediction = predict_own_scheme(cfg, size, *self._arranged(cfg, size), hardware)
+            return Option(size, cfg.scheme["name"], replication, exchange, *run, prediction)
+        cfg = replace(cfg, scheme=dict(cfg.scheme) | {"exchange": exchange, "replication": replication})
+        if isinstance(self.graph, GraphStatistics):
+            job = estimated_job(cfg, size, self.graph)
         else:
-            cfg = replace(cfg, scheme=dict(cfg.scheme) | {"exchange": exchange, "replication": replication})
-        return Option(size, name, replication, exchange, order, kernel, self._prediction(cfg, size))
+            key = key_of_job(cfg, size, hardware.near_bytes, self.cache)
+            if (kept := kept_job(cfg, size, key, self.cache)) is None:
+                kept = counted_job(cfg, size, *self._arranged(cfg, size))
+                keep_job(kept, key, self.cache)
+            job = kept
+        prediction = predict(replace(job, local=size <= hardware.ranks_per_node), hardware)
+        return Option(size, "1d" if replication == 1 else "1.5d", replication, exchange, *run, prediction)
 
     def scaling(self) -> list[Option]:
         """The exchange that the run asks for on 1 to 1024 ranks, with each replication that leaves every replica a
@@ -118,18 +123,6 @@ class Search:
                 return smallest
             size *= 2
         return None
-
-    def _prediction(self, cfg: Config, size: int) -> Prediction:
-        """What a run costs on ``size`` ranks."""
-        hardware = self.hardware_for(size)
-        if is_own(cfg.scheme):
-            return predict_own_scheme(cfg, size, *self._arranged(cfg, size), hardware)
-        if isinstance(self.graph, GraphStatistics):
-            job = estimated_job(cfg, size, self.graph)
-        else:
-            arrange = functools.partial(self._arranged, cfg, size)
-            job = kept_or_counted_job(cfg, size, hardware.near_bytes, self.cache, arrange)
-        return predict(replace(job, local=size <= hardware.ranks_per_node), hardware)
 
     def _arranged(self, cfg: Config, world_size: int) -> tuple[PreparedGraph, float]:
         """The graph in the order of a run, and its ``locality``. It is prepared once for each order and number of block
