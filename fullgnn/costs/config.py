@@ -121,9 +121,8 @@ def _check_run(plan: PlanConfig, run: Config) -> None:
     needed = [key for key in _NUMBERS if not (finds_links and key == "num_classes")]  # task.channels, in its place
     missing = [key for key in needed if key not in given]
     if given and missing:
-        raise ConfigError(
-            f"{given[0]} describes a graph by its numbers, and {missing[0]} is missing: give {missing[0]}=..."
-        )
+        problem = f"{given[0]} describes a graph by its numbers, and {missing[0]} is missing"
+        raise ConfigError(f"{problem}: give {missing[0]}=...")
     if finds_links and plan.num_classes is not None:
         raise ConfigError(f"num_classes is not read by task={run.task['name']}, whose output has task.channels columns")
     if plan.num_users is not None and not finds_links:
