@@ -97,10 +97,12 @@ def test_one_rank_receives_nothing_and_holds_what_a_step_needs(ranks) -> None:
 
 
 def test_each_step_passes_over_the_whole_graph() -> None:
-    one, six = (predict(counted(case(1, [*RANKING, *more]), 2), wire()) for more in ([], ["task.batch_size=10000"]))
+    whole, batched = (
+        predict(counted(case(1, [*RANKING, *more]), 2), wire()) for more in ([], ["task.batch_size=10000"])
+    )
     assert counted(case(1, [*RANKING, "task.batch_size=10000"]), 2).num_steps == 6
-    assert six.time_ms["spmm"] == pytest.approx(6 * one.time_ms["spmm"])
-    assert six.time_ms["comm"] > 3 * one.time_ms["comm"]
+    assert batched.time_ms["spmm"] == pytest.approx(6 * whole.time_ms["spmm"])
+    assert batched.time_ms["comm"] > 3 * whole.time_ms["comm"]
 
 
 def test_time_follows_the_rates() -> None:
