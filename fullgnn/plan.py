@@ -45,7 +45,7 @@ def run(arguments: list[str]) -> None:
     command = shlex.join(["python", "-m", "fullgnn.plan", *arguments])
     folders, arguments = config_folders(arguments)
     plan, runs, graph = load_plan(arguments, folders)
-    cfg = next(iter(runs.values()))
+    cfg = runs[0]
     check_tasks(cfg.runtime, one_process=True)
     folder, of_run = make_folder(plan.out), run_keys(arguments)
     check_plannable(cfg)

@@ -144,8 +144,7 @@ def _choose(cfg: Config, world_size: int, hardware: Hardware) -> int:
         ranks = "one rank" if world_size == 1 else f"{world_size} ranks"
         log.info("scheme=auto: scheme=1d, the only choice of %s: r replicas of a block row need r^2 ranks", ranks)
         return candidates[0]
-    runs = {(cfg.reorder.name, cfg.kernel["name"]): with_supported_optimizations(_with_replication(cfg, 1))}
-    cache = Cache(cfg.runtime.cache_dir)
+    runs, cache = [with_supported_optimizations(_with_replication(cfg, 1))], Cache(cfg.runtime.cache_dir)
     search = Search(runs, lambda: loaded_dataset(cfg.dataset), lambda _: hardware, cache)
     options = search.options([world_size], [cfg.scheme["exchange"]], candidates)
     chosen = choose(options)

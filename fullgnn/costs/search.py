@@ -61,7 +61,7 @@ class Option:
 class Search:
     """What is searched: runs of one graph, on one kind of machine."""
 
-    runs: dict[tuple[str, str], Config]  # by order and kernel
+    runs: list[Config]  # of several orders and kernels, and otherwise equal
     graph: Callable[[], Graph] | GraphStatistics  # only its numbers: it is taken to be random
     hardware_for: Callable[[int], Hardware]  # the profile for a number of ranks
     cache: Cache = Cache(None)  # keeps planned jobs of datasets
@@ -73,20 +73,20 @@ class Search:
         Args:
             replicas: of a block row; None: every number that leaves each replica a stage.
         """
-        scheme = next(iter(self.runs.values())).scheme
+        scheme = self.runs[0].scheme
         if is_own(scheme):
             replicas, exchanges = [scheme.get("replication", 1)], [""]
         grids = [(size, r) for size in world_sizes for r in replicas or replications(size) if size % r == 0]
         grids.sort(key=lambda grid: grid[0] // grid[1])  # few block rows first
         of_grids = [(size, r, choice) for size, r in grids for choice in (exchanges if size > 1 else exchanges[:1])]
         wanted = list(itertools.product(self.runs, of_grids))
-        return [self._option(run, *grid) for run, grid in counted(wanted, "options")]
+        return [self._option(cfg, *grid) for cfg, grid in counted(wanted, "options")]
 
-    def _option(self, run: tuple[str, str], size: int, replication: int, exchange: str) -> Option:
-        cfg, hardware = self.runs[run], self.hardware_for(size)
+    def _option(self, cfg: Config, size: int, replication: int, exchange: str) -> Option:
+        hardware, order_and_kernel = self.hardware_for(size), (cfg.reorder.name, cfg.kernel["name"])
         if is_own(cfg.scheme):
             prediction = predict_own_scheme(cfg, size, *self._arranged(cfg, size), hardware)
-            return Option(size, cfg.scheme["name"], replication, exchange, *run, prediction)
+            return Option(size, cfg.scheme["name"], replication, exchange, *order_and_kernel, prediction)
         cfg = replace(cfg, scheme=dict(cfg.scheme) | {"exchange": exchange, "replication": replication})
         if isinstance(self.graph, GraphStatistics):
             job = estimated_job(cfg, size, self.graph)
@@ -97,12 +97,12 @@ class Search:
                 keep_job(kept, key, self.cache)
             job = kept
         prediction = predict(replace(job, local=size <= hardware.ranks_per_node), hardware)
-        return Option(size, "1d" if replication == 1 else "1.5d", replication, exchange, *run, prediction)
+        return Option(size, "1d" if replication == 1 else "1.5d", replication, exchange, *order_and_kernel, prediction)
 
     def scaling(self) -> list[Option]:
         """The exchange that the run asks for on 1 to 1024 ranks, with each replication that leaves every replica a
         stage."""
-        exchanges = [next(iter(self.runs.values())).scheme["exchange"]]
+        exchanges = [self.runs[0].scheme["exchange"]]
         grids = (([size], [r for r in SCALING_REPLICATIONS if r * r <= size]) for size in SCALING_SIZES)
         return [option for sizes, wanted in grids for option in self.options(sizes, exchanges, wanted)]
 
@@ -112,7 +112,7 @@ class Search:
         None: no option fits on the largest machine of this kind, or on ``MAX_RANKS``; or the scheme is the user's own,
         whose program would run once for each rank.
         """
-        if is_own(next(iter(self.runs.values())).scheme):
+        if is_own(self.runs[0].scheme):
             return None
         size = 2 * beyond
         while size <= MAX_RANKS:

@@ -116,8 +116,7 @@ def test_a_graph_of_numbers_is_one_with_random_pairs() -> None:
     numbers = [f"num_nodes={NUM_USERS + NUM_ITEMS}", f"num_edges={2 * NUM_PAIRS}", "num_features=0"]
     numbers += [f"num_users={NUM_USERS}"]
     keys = ["model=lightgcn", "task=link_ranking", "task.channels=32", "task.batch_size=10000"]
-    _, runs, graph = load_plan([*numbers, *keys])
-    (cfg,) = runs.values()
+    _, (cfg,), graph = load_plan([*numbers, *keys])
     job = estimated_job(cfg, 4, graph)
     assert job.num_steps == 6 and job.graph.num_classes == 32 and job.links.draws.sum() == NUM_PAIRS
     rng = np.random.default_rng(0)  # each block row has a quarter of the users, and of the items

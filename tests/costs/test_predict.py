@@ -45,7 +45,7 @@ def options(hardware: Hardware, sizes: list[int], *overrides: str, graph: GraphS
 
 def search(hardware: Hardware, *overrides: str, graph: GraphStatistics = GRAPH) -> Search:
     cfg = with_supported_optimizations(config("model.hidden_channels=64", *overrides))
-    return Search({(cfg.reorder.name, cfg.kernel["name"]): cfg}, graph, lambda _: hardware)
+    return Search([cfg], graph, lambda _: hardware)
 
 
 @pytest.mark.parametrize(
