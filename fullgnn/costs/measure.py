@@ -115,9 +115,8 @@ def needed_part(cfg: Config, graph: Graph | GraphStatistics | None = None) -> st
     row_bytes = max(1, cfg.model.get("hidden_channels", 1)) * getattr(torch, cfg.runtime.dtype).itemsize
     if nnz > MOST_NNZ or graph.num_nodes * row_bytes > SMALL_SIZES.tables[-1]:  # of the hidden features
         return WHOLE
-    reads_edges = block_request(trial_model(cfg), cfg.optimizations).edges
-    parts = [SMALL, *([EDGES] if reads_edges else []), *([DRAWS] if takes_links(cfg.task) else [])]
-    return "-".join(parts)
+    parts = {SMALL: True, EDGES: block_request(trial_model(cfg), cfg.optimizations).edges, DRAWS: takes_links(cfg.task)}
+    return "-".join(part for part, is_needed in parts.items() if is_needed)
 
 
 def sizes_of(part: str) -> Sizes:
