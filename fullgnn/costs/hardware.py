@@ -129,8 +129,8 @@ class Hardware:
         """
         if world_size > self.ranks_per_node:
             if self.network is None:
-                machine = f"hardware={self.name} is one machine of {self.ranks_per_node} ranks"
-                raise ConfigError(f"{machine}, not {world_size}: give a profile with a network")
+                limit = f"hardware={self.name} is one machine of {self.ranks_per_node} ranks"
+                raise ConfigError(f"{limit}, not {world_size}: give a profile with a network")
             return self.network
         link = self.links.get(collective) or self.links.get(_MESSAGES.get(collective, ""))
         if link is None:
