@@ -45,7 +45,7 @@ def run(arguments: list[str]) -> None:
     command = shlex.join(["python", "-m", "fullgnn.plan", *arguments])
     folders, arguments = config_folders(arguments)
     plan, runs, graph = load_plan(arguments, folders)
-    cfg = next(iter(runs.values()))
+    cfg = runs[0]
     check_tasks(cfg.runtime, one_process=True)
     folder, of_run = make_folder(plan.out), run_keys(arguments)
     check_plannable(cfg)
@@ -60,10 +60,9 @@ def run(arguments: list[str]) -> None:
         options = search.options(plan.nproc, plan.exchanges, plan.replications)
         if not options:
             raise ConfigError(f"replications={plan.replications} divide none of nproc={plan.nproc}")
-        chosen = best(options)
-        fallback = None if chosen else search.smallest_that_fits(max(plan.nproc))
+        named = best(options) or search.smallest_that_fits(max(plan.nproc))
         keys = [*(f"--config-dir={own}" for own in folders), *of_run]
-        page_of = functools.partial(page, options, chosen, fallback, hardware_for(max(plan.nproc)), command, keys)
+        page_of = functools.partial(page, options, named, hardware_for(max(plan.nproc)), command, keys)
     note = SPARSE_FEATURES if may_multiply_sparse(load_config(compose(*of_run, folders=folders))) else ""
     rows = [asdict(option) | {"epoch_time_ms": option.prediction.epoch_time_ms} for option in options]
     log.info("\n%s", page_of(screen=screen_width(), note=note))

@@ -58,15 +58,8 @@ def test_a_value_of_another_type_is_one_line() -> None:
 
 
 def test_orders_and_kernels_of_a_dataset(tmp_path: Path) -> None:
-    arguments = [
-        "dataset=karate",
-        "hardware=h200x8",
-        "nproc=2",
-        "orders=none,rcm",
-        "kernels=torch,csr",
-        "exchanges=auto",
-    ]
-    _text, options = planned(tmp_path, *arguments)
+    varied = ["nproc=2", "orders=none,rcm", "kernels=torch,csr", "exchanges=auto"]
+    _text, options = planned(tmp_path, "dataset=karate", "hardware=h200x8", *varied)
     pairs = {(option["order"], option["kernel"]) for option in options}
     assert pairs == {("none", "torch"), ("none", "csr"), ("rcm", "torch"), ("rcm", "csr")}
 

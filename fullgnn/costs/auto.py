@@ -1,7 +1,7 @@
 """``scheme=auto``: the planner chooses the scheme of a run, and predicts what the run costs."""
 
 import logging
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -121,23 +121,19 @@ class CostPlanner(Planner):
             cfg, local = replace(run.cfg, optimizations=run.optimizations), world.size == world.local_size
             counted = counted_job(cfg, world.size, prepared, locality(prepared, cfg, hardware.near_bytes))
             prediction = predict(replace(counted, local=local), hardware)
-            kept = ("hardware", "time_ms", "comm_bytes_per_epoch", "peak_tensor_bytes")
-            return {key: asdict(prediction)[key] for key in kept} | {"epoch_time_ms": prediction.epoch_time_ms}
+            kept = ("hardware", "time_ms", "comm_bytes_per_epoch", "peak_tensor_bytes", "epoch_time_ms")
+            return {key: getattr(prediction, key) for key in kept}
 
         return broadcast_object(from_rank0(predicted))
 
 
 def choose(options: list[Option]) -> Option:
     """The lowest predicted time among those that fit, else the smallest, with a warning."""
-    chosen = best(options)
-    if chosen is not None:
+    if (chosen := best(options)) is not None:
         return chosen
     smallest = min(options, key=lambda option: option.prediction.peak_tensor_bytes)
-    log.warning(
-        "scheme=auto: nothing fits %s of memory by prediction; the smallest is tried, of %s",
-        num_bytes(smallest.prediction.memory_bytes),
-        num_bytes(smallest.prediction.peak_tensor_bytes),
-    )
+    has, needs = num_bytes(smallest.prediction.memory_bytes), num_bytes(smallest.prediction.peak_tensor_bytes)
+    log.warning("scheme=auto: nothing fits %s of memory by prediction; the smallest is tried, of %s", has, needs)
     return smallest
 
 
@@ -148,8 +144,7 @@ def _choose(cfg: Config, world_size: int, hardware: Hardware) -> int:
         ranks = "one rank" if world_size == 1 else f"{world_size} ranks"
         log.info("scheme=auto: scheme=1d, the only choice of %s: r replicas of a block row need r^2 ranks", ranks)
         return candidates[0]
-    runs = {(cfg.reorder.name, cfg.kernel["name"]): with_supported_optimizations(_with_replication(cfg, 1))}
-    cache = Cache(cfg.runtime.cache_dir)
+    runs, cache = [with_supported_optimizations(_with_replication(cfg, 1))], Cache(cfg.runtime.cache_dir)
     search = Search(runs, lambda: loaded_dataset(cfg.dataset), lambda _: hardware, cache)
     options = search.options([world_size], [cfg.scheme["exchange"]], candidates)
     chosen = choose(options)

@@ -48,14 +48,14 @@ _NUMBERS = ("num_nodes", "num_edges", "num_features", "num_classes")
 
 def load_plan(
     arguments: list[str], folders: Sequence[str] = ()
-) -> tuple[PlanConfig, dict[tuple[str, str], Config], GraphStatistics | None]:
+) -> tuple[PlanConfig, list[Config], GraphStatistics | None]:
     """Read the ``arguments`` of the command line.
 
     Args:
         folders: with YAML files of the user.
 
     Returns:
-        The plan; the runs by order and kernel; and the graph if it is given by its numbers, else None.
+        The plan; its runs, one for each order and kernel; and the graph if it is given by its numbers, else None.
 
     Raises:
         ConfigError: one line that names the key, what is wrong with it and what it may be.
@@ -67,18 +67,17 @@ def load_plan(
     if named:
         plan.hardware = named[-1].partition("=")[2]
     _check(plan, folders)
-    groups = {group: names for group, names in (("reorder", plan.orders), ("kernel", plan.kernels)) if names}
-    others = [argument for argument in run_keys(arguments) if _key(argument) not in groups]
-    runs = {}
-    for chosen in itertools.product(*([f"{group}={name}" for name in names] for group, names in groups.items())):
-        run = with_supported_optimizations(load_config(compose(*others, *chosen, folders=folders)))
-        runs[run.reorder.name, run.kernel["name"]] = run
-    _check_run(plan, run)
+    varied = {"reorder": plan.orders, "kernel": plan.kernels}
+    lists = [[f"{group}={name}" for name in dict.fromkeys(names)] for group, names in varied.items() if names]
+    others = [argument for argument in run_keys(arguments) if not varied.get(_key(argument))]
+    composed = (load_config(compose(*others, *chosen, folders=folders)) for chosen in itertools.product(*lists))
+    runs = list(map(with_supported_optimizations, composed))
+    _check_run(plan, runs[0])
     if plan.num_nodes is None:
         return plan, runs, None
     if "dataset" in map(_key, others):
         raise ConfigError("dataset=... and num_nodes=... both describe a graph: leave out one of them")
-    return plan, runs, _graph(plan, run)
+    return plan, runs, _graph(plan, runs[0])
 
 
 def run_keys(arguments: list[str]) -> list[str]:
@@ -121,9 +120,8 @@ def _check_run(plan: PlanConfig, run: Config) -> None:
     needed = [key for key in _NUMBERS if not (finds_links and key == "num_classes")]  # task.channels, in its place
     missing = [key for key in needed if key not in given]
     if given and missing:
-        raise ConfigError(
-            f"{given[0]} describes a graph by its numbers, and {missing[0]} is missing: give {missing[0]}=..."
-        )
+        problem = f"{given[0]} describes a graph by its numbers, and {missing[0]} is missing"
+        raise ConfigError(f"{problem}: give {missing[0]}=...")
     if finds_links and plan.num_classes is not None:
         raise ConfigError(f"num_classes is not read by task={run.task['name']}, whose output has task.channels columns")
     if plan.num_users is not None and not finds_links:

@@ -80,11 +80,8 @@ def advise(need: MemoryNeed, cfg: Config, world: World) -> None:
         ConfigError: one line with the numbers and what would help; a warning with ``runtime.check_memory=false``.
     """
     if need.total - need.bytes_of[EVALUATION] <= need.available:  # it fits without a CUDA graph
-        log.warning(
-            "an evaluation may not fit beside the CUDA graph of a step (%s): if it does not, set"
-            " runtime.cuda_graph=never",
-            need.text(),
-        )
+        doubt = f"an evaluation may not fit beside the CUDA graph of a step ({need.text()})"
+        log.warning("%s: if it does not, set runtime.cuda_graph=never", doubt)
         return
     cures = ["more GPUs (runtime.nproc)", "a smaller model (model.hidden_channels)"]
     if world.size > 1 and cfg.partition["name"] != "metis":
@@ -95,10 +92,8 @@ def advise(need: MemoryNeed, cfg: Config, world: World) -> None:
     if not cfg.runtime.check_memory:
         log.warning("%s; it starts all the same, since runtime.check_memory=false", problem)
         return
-    raise ConfigError(
-        f"{problem}: take {', or '.join(cures)}; python -m fullgnn.plan shows what a rank needs, and"
-        " runtime.check_memory=false starts it all the same"
-    )
+    more = "python -m fullgnn.plan shows what a rank needs, and runtime.check_memory=false starts it all the same"
+    raise ConfigError(f"{problem}: take {', or '.join(cures)}; {more}")
 
 
 def memory_need(job: PlannedJob, world: World, runtime: RuntimeConfig, available: int) -> MemoryNeed:
@@ -109,7 +104,6 @@ def memory_need(job: PlannedJob, world: World, runtime: RuntimeConfig, available
 
 def _need(job: PlannedJob, world: World, runtime: RuntimeConfig, available: int) -> MemoryNeed:
     trace = heaviest_trace(job, world.device)
-    pieces = [product.pieces for product in job.products.values()]
     alone = job.grid.num_ranks == 1 or world.backend != "nccl"
     num_communicators = 0 if alone else 1 + (job.grid.replication > 1)  # of all ranks; of the replicas of a block row
     bytes_of = {
@@ -121,7 +115,7 @@ def _need(job: PlannedJob, world: World, runtime: RuntimeConfig, available: int)
         EVALUATION: _evaluation_bytes(job, trace, world, runtime),
         PARTS: max((_part_bytes(gemm, job, world) for gemm in trace.gemms), default=0),
     }
-    num_pieces = max((cut.num_exchanges for cut in pieces if cut is not None), default=1)
+    num_pieces = max((cut.num_exchanges for product in job.products.values() if (cut := product.pieces)), default=1)
     return MemoryNeed(bytes_of, available, num_pieces, job.grid.piece_rows)
 
 

@@ -129,10 +129,8 @@ class Hardware:
         """
         if world_size > self.ranks_per_node:
             if self.network is None:
-                raise ConfigError(
-                    f"hardware={self.name} is one machine of {self.ranks_per_node} ranks, not {world_size}: "
-                    "give a profile with a network"
-                )
+                limit = f"hardware={self.name} is one machine of {self.ranks_per_node} ranks"
+                raise ConfigError(f"{limit}, not {world_size}: give a profile with a network")
             return self.network
         link = self.links.get(collective) or self.links.get(_MESSAGES.get(collective, ""))
         if link is None:
@@ -209,11 +207,8 @@ def warn_if_busy(hardware: Hardware, cure: str) -> None:
         cure: the key that measures it again.
     """
     if hardware.source.endswith(BUSY):
-        log.warning(
-            "hardware=auto was measured while this machine was busy, so predicted times may be too long: on a quiet"
-            " machine, measure it again with %s",
-            cure,
-        )
+        problem = "hardware=auto was measured while this machine was busy, so predicted times may be too long"
+        log.warning("%s: on a quiet machine, measure it again with %s", problem, cure)
 
 
 def cached_hardware(runtime: RuntimeConfig, nproc: int = 1, part: str = WHOLE) -> Hardware | None:

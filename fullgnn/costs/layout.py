@@ -53,9 +53,7 @@ class PlannedLayout(ProductLayout):
     def steps(self) -> np.ndarray:
         """(r,) the number of local products of each replica: its stages, or its own rows and each of ``pieces``."""
         num_stages = np.array([len(stages) for stages in self.stages])
-        if self.pieces is None:
-            return num_stages
-        return np.minimum(num_stages, 1) * (1 + self.pieces.num_exchanges)
+        return num_stages if self.pieces is None else np.minimum(num_stages, 1) * (1 + self.pieces.num_exchanges)
 
     @property
     def own_nnz(self) -> np.ndarray:

@@ -54,7 +54,6 @@ from fullgnn.prepare.source import loaded_dataset
 from fullgnn.tasks import takes_links
 from fullgnn.tasks.draws import TRAINING, draw, stream_key
 from fullgnn.telemetry import machine
-from fullgnn.telemetry.machine import forget_peak_process_bytes
 from fullgnn.telemetry.meter import Meter
 from fullgnn.telemetry.timing import JobClock, copy_rate
 
@@ -100,8 +99,6 @@ SMALL_SIZES = Sizes(
 
 MOST_NNZ = 1_000_000
 """Non-zeros of a small graph at most: an epoch takes some 10 ms."""
-MOST_TABLE_BYTES = SMALL_SIZES.tables[-1]
-"""Bytes of the hidden features of a small graph at most."""
 
 EDGES, DRAWS = "edges", "draws"
 """The words in the name of a part that includes the work on single edges, and on pairs that are drawn."""
@@ -116,11 +113,10 @@ def needed_part(cfg: Config, graph: Graph | GraphStatistics | None = None) -> st
     graph = loaded_dataset(cfg.dataset) if graph is None else graph
     nnz = graph.nnz if isinstance(graph, GraphStatistics) else graph.num_edges
     row_bytes = max(1, cfg.model.get("hidden_channels", 1)) * getattr(torch, cfg.runtime.dtype).itemsize
-    if nnz > MOST_NNZ or graph.num_nodes * row_bytes > MOST_TABLE_BYTES:
+    if nnz > MOST_NNZ or graph.num_nodes * row_bytes > SMALL_SIZES.tables[-1]:  # of the hidden features
         return WHOLE
-    reads_edges = block_request(trial_model(cfg), cfg.optimizations).edges
-    parts = [SMALL, *([EDGES] if reads_edges else []), *([DRAWS] if takes_links(cfg.task) else [])]
-    return "-".join(parts)
+    parts = {SMALL: True, EDGES: block_request(trial_model(cfg), cfg.optimizations).edges, DRAWS: takes_links(cfg.task)}
+    return "-".join(part for part, is_needed in parts.items() if is_needed)
 
 
 def sizes_of(part: str) -> Sizes:
@@ -148,7 +144,7 @@ def measured_hardware(
         if world.rank == 0:
             profiles.keep_hardware(profile, runtime, world.size, part)
         return_freed_memory()
-        forget_peak_process_bytes()
+        machine.forget_peak_process_bytes()
     if world.rank == 0:
         profiles.warn_if_busy(profile, "scheme.remeasure=true")
     return profile

@@ -1,9 +1,10 @@
 """Plans as Markdown."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fullgnn.costs.hardware import Hardware
+from fullgnn.costs.predict import Prediction
 from fullgnn.costs.search import Option
 from fullgnn.telemetry.screen import folded, folded_command, format_narrow_table, format_table, num_bytes
 
@@ -16,12 +17,18 @@ SPARSE_FEATURES = (
 """The note on a run that may do so."""
 LEAST_IMPORTANT = ("dense", "spmm", "comm", "received", "exchange")
 """Headings of the columns that a narrow screen has no room for, in this order; the page in a file has all of them."""
+SCALING_CELLS: dict[str, Callable[[Prediction], str]] = {
+    "Epoch, ms (* does not fit)": lambda cost: f"{cost.epoch_time_ms:.1f}" + ("" if cost.fits else " *"),
+    "Waiting for data, ms": lambda cost: f"{cost.time_ms['comm']:.1f}",
+    "Memory a rank": lambda cost: num_bytes(cost.peak_tensor_bytes),
+    "Received a rank and epoch": lambda cost: num_bytes(sum(cost.comm_bytes_per_epoch.values())),
+}
+"""The tables of a scaling page: their titles, and the cell of an option."""
 
 
 def page(
     options: list[Option],
-    chosen: Option | None,
-    fallback: Option | None,
+    named: Option | None,
     hardware: Hardware,
     command: str,
     run_keys: Sequence[str] = (),
@@ -32,8 +39,7 @@ def page(
     as the exchange ``any``.
 
     Args:
-        chosen: the best option that fits; None: no option fits.
-        fallback: then, the smallest job that was found to fit.
+        named: the best option that fits; if none does, the smallest job that was found to fit; None: no job does.
         run_keys: keys of the run on the planner's command line.
         screen: columns of the screen on which the page is shown: some columns of the table may be missing there, and
             commands are folded. None: the page is that of the file.
@@ -48,9 +54,9 @@ def page(
     for same in lines.values():
         exchanges = dict.fromkeys(option.exchange for option in same)
         exchange = "any" if 1 < len(exchanges) == len(every_exchange) else ", ".join(exchanges)
-        cells.append(_cells(same[0], exchange, varied) | {"": "best" if chosen in same else ""})
-    if (named := chosen or fallback) is not None:
-        heading = "Best" if chosen else "Nothing fits. The smallest that was found to"
+        cells.append(_cells(same[0], exchange, varied) | {"": "best" if named in same else ""})
+    if named is not None:
+        heading = "Best" if named in options else "Nothing fits. The smallest that was found to"
         verdict = _with_command(heading, train_command(named, run_keys), screen)
     else:
         nothing = "Nothing fits, on any number of ranks that was tried: choose a machine with more memory."
@@ -121,28 +127,15 @@ def scaling_page(
     Args:
         screen, note: see ``page``.
     """
-    at = {(option.world_size, option.replication): option for option in options}
-    sizes, replications = (sorted(set(numbers)) for numbers in zip(*at))
+    costs = {(option.world_size, option.replication): option.prediction for option in options}
+    sizes, replications = (sorted(set(numbers)) for numbers in zip(*costs))
     header = ["p", *("1D" if r == 1 else f"1.5D r={r}" for r in replications)]
     begin = f"Planned, not measured, on {hardware.name} ({hardware.source})."
     lines = [*(_folded(sentence, screen) for sentence in (begin, note) if sentence), ""]
-    cells = {place: _scaling_cells(option) for place, option in at.items()}
-    for title in cells[1, 1]:
-        rows = [[str(p), *(cells[p, r][title] if (p, r) in at else "-" for r in replications)] for p in sizes]
+    for title, cell in SCALING_CELLS.items():
+        rows = [[str(p), *(cell(costs[p, r]) if (p, r) in costs else "-" for r in replications)] for p in sizes]
         lines += [f"### {title}", "", format_table(header, rows), ""]
-    epoch_ms = {place: option.prediction.epoch_time_ms for place, option in at.items()}
     for r in replications[1:]:
-        faster = [str(p) for p in sizes if (p, r) in at and epoch_ms[p, r] < epoch_ms[p, 1]]
+        faster = [str(p) for p in sizes if (p, r) in costs and costs[p, r].epoch_time_ms < costs[p, 1].epoch_time_ms]
         lines.append(_folded(f"1.5D r={r} is ahead of 1D at p = {', '.join(faster) or 'none of these'}.", screen))
     return "\n".join([*lines, _with_command("Command", command, screen)])
-
-
-def _scaling_cells(option: Option) -> dict[str, str]:
-    """The cell of ``option`` in each table, by the title of the table."""
-    predicted = option.prediction
-    return {
-        "Epoch, ms (* does not fit)": f"{predicted.epoch_time_ms:.1f}" + ("" if predicted.fits else " *"),
-        "Waiting for data, ms": f"{predicted.time_ms['comm']:.1f}",
-        "Memory a rank": num_bytes(predicted.peak_tensor_bytes),
-        "Received a rank and epoch": num_bytes(sum(predicted.comm_bytes_per_epoch.values())),
-    }

@@ -143,7 +143,7 @@ def prediction_of(
 
 def received_bytes(job: PlannedJob, trace: Trace) -> dict[str, np.ndarray]:
     """(b, r) int64 bytes that each rank receives in one epoch, by collective, as the meter counts them."""
-    total = {"all_reduce": np.full(job.num_own_rows.shape, summed_bytes(job, trace))}
+    total = {"all_reduce": np.full(job.num_own_rows.shape, gradient_sums(job, trace)[0])}
     passes = sorted(trace.passes, key=lambda row_pass: not row_pass.is_product)  # these name their collectives first
     of_steps = [job.products[row_pass.name].bytes_received(move) for row_pass in passes for move in row_pass.moves]
     of_links = {} if job.links is None else job.links.bytes_received(job.output_row_bytes)
@@ -202,15 +202,15 @@ def held_by_kernel(kernel: str, block: PlannedBlocks, value_bytes: int, row_byte
     return 12 * block.num_rows + block.nnz * (4 + value_bytes)
 
 
-def summed_bytes(job: PlannedJob, trace: Trace) -> int:
-    """Bytes that each rank receives in the all-reduce of the gradients and the loss, of all steps of an epoch.
+def gradient_sums(job: PlannedJob, trace: Trace) -> tuple[int, int]:
+    """Bytes that each rank receives in the all-reduces of the gradients and the loss, in an epoch, and the number of
+    these all-reduces: one a step.
 
     Where a task that finds links has no gradients to sum, the losses of all steps are one sum in float64.
     """
-    size = job.grid.num_ranks
-    if job.links is not None and not trace.num_parameters:
-        return 2 * (size - 1) * EXTRA * 8 // size
-    return job.num_steps * (2 * (size - 1) * (trace.num_parameters + EXTRA) * job.dtype.itemsize // size)
+    has_losses_alone, size = job.links is not None and not trace.num_parameters, job.grid.num_ranks
+    num_sums, itemsize = (1, 8) if has_losses_alone else (job.num_steps, job.dtype.itemsize)
+    return num_sums * (2 * (size - 1) * (trace.num_parameters + EXTRA) * itemsize // size), num_sums
 
 
 class EpochTimes:
@@ -268,8 +268,7 @@ class EpochTimes:
         """Seconds in which each rank waits for data, of which ``waiting_s`` in the passes of a step."""
         if self.size == 1:
             return waiting_s
-        num_sums = self.job.num_steps if self.trace.num_parameters else 1
-        summing_s = self._link("all_reduce").time_s(summed_bytes(self.job, self.trace), num_sums)
+        summing_s = self._link("all_reduce").time_s(*gradient_sums(self.job, self.trace))
         return self.job.num_steps * waiting_s + summing_s + self._partners_s()
 
     def _link(self, collective: str) -> Link:
@@ -326,8 +325,7 @@ class EpochTimes:
         else:
             tables.append((product.out_rows, winner_bytes))
         for rows, num_bytes in tables:
-            if num_bytes:
-                total = total + product.rank_nnz * self._row_s(rows, num_bytes)
+            total = total + product.rank_nnz * self._row_s(rows, num_bytes)
         return total + self._copy_s(steps * targets * 2 * max(source_bytes, target_bytes))
 
     def _row_s(self, rows: RowDistribution, row_bytes: int) -> float:
@@ -348,18 +346,12 @@ class EpochTimes:
         Args:
             received: bytes by collective; only those of rows of X count.
         """
-        product, total, in_place = self.job.products[name], self.nothing.copy(), self._reads_in_place(name)
-        for collective in ("broadcast", "exchange"):
-            if not received[collective].any():
-                continue
-            if in_place:  # one round; the copy is a dense pass, reading is part of the product
-                total += self._link("shared").latency_s
-            else:
-                rounds = np.maximum(product.steps, 1) if product.pieces is None else product.pieces.num_exchanges
-                total += self._link(collective).time_s(received[collective], rounds)
-            if product.pieces is not None and in_place:  # the rows are copied side by side
-                total += self._copy_s(2 * received[collective])
-        return total
+        product, moving = self.job.products[name], [name for name in ("broadcast", "exchange") if received[name].any()]
+        if self._reads_in_place(name) and moving:  # one round; the copy is a dense pass, reading is part of the product
+            side_by_side_s = self._copy_s(2 * received["exchange"] * (product.pieces is not None))
+            return self._link("shared").latency_s + side_by_side_s
+        rounds = np.maximum(product.steps, 1) if product.pieces is None else product.pieces.num_exchanges
+        return sum((self._link(name).time_s(received[name], rounds) for name in moving), start=self.nothing)
 
     def _stalled_s(self, name: str, arriving_s: np.ndarray, compute_s: np.ndarray, leaving_s: np.ndarray) -> np.ndarray:
         """Seconds in which a rank waits for transfers that travel while it computes.

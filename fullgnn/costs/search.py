@@ -1,6 +1,5 @@
 """Every way to run one graph on so many ranks, predicted."""
 
-import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ from fullgnn.config import Config
 from fullgnn.costs.hardware import Hardware
 from fullgnn.costs.predict import Prediction, predict
 from fullgnn.costs.simulate import predict_own_scheme
-from fullgnn.costs.statistics import GraphStatistics, estimated_job, kept_or_counted_job
+from fullgnn.costs.statistics import GraphStatistics, counted_job, estimated_job, keep_job, kept_job, key_of_job
 from fullgnn.graph import Graph
 from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.prepare.source import Preparation
@@ -62,7 +61,7 @@ class Option:
 class Search:
     """What is searched: runs of one graph, on one kind of machine."""
 
-    runs: dict[tuple[str, str], Config]  # by order and kernel
+    runs: list[Config]  # of several orders and kernels, and otherwise equal
     graph: Callable[[], Graph] | GraphStatistics  # only its numbers: it is taken to be random
     hardware_for: Callable[[int], Hardware]  # the profile for a number of ranks
     cache: Cache = Cache(None)  # keeps planned jobs of datasets
@@ -74,30 +73,36 @@ class Search:
         Args:
             replicas: of a block row; None: every number that leaves each replica a stage.
         """
-        scheme = next(iter(self.runs.values())).scheme
+        scheme = self.runs[0].scheme
         if is_own(scheme):
             replicas, exchanges = [scheme.get("replication", 1)], [""]
         grids = [(size, r) for size in world_sizes for r in replicas or replications(size) if size % r == 0]
         grids.sort(key=lambda grid: grid[0] // grid[1])  # few block rows first
-        wanted = [
-            (order, kernel, size, r, exchange)
-            for (order, kernel), (size, r) in itertools.product(self.runs, grids)
-            for exchange in (exchanges if size > 1 else exchanges[:1])
-        ]
-        return [self._option(*choice) for choice in counted(wanted, "options")]
+        of_grids = [(size, r, choice) for size, r in grids for choice in (exchanges if size > 1 else exchanges[:1])]
+        wanted = list(itertools.product(self.runs, of_grids))
+        return [self._option(cfg, *grid) for cfg, grid in counted(wanted, "options")]
 
-    def _option(self, order: str, kernel: str, size: int, replication: int, exchange: str) -> Option:
-        cfg, name = self.runs[order, kernel], "1d" if replication == 1 else "1.5d"
+    def _option(self, cfg: Config, size: int, replication: int, exchange: str) -> Option:
+        hardware, order_and_kernel = self.hardware_for(size), (cfg.reorder.name, cfg.kernel["name"])
         if is_own(cfg.scheme):
-            name = cfg.scheme["name"]
+            prediction = predict_own_scheme(cfg, size, *self._arranged(cfg, size), hardware)
+            return Option(size, cfg.scheme["name"], replication, exchange, *order_and_kernel, prediction)
+        cfg = replace(cfg, scheme=dict(cfg.scheme) | {"exchange": exchange, "replication": replication})
+        if isinstance(self.graph, GraphStatistics):
+            job = estimated_job(cfg, size, self.graph)
         else:
-            cfg = replace(cfg, scheme=dict(cfg.scheme) | {"exchange": exchange, "replication": replication})
-        return Option(size, name, replication, exchange, order, kernel, self._prediction(cfg, size))
+            key = key_of_job(cfg, size, hardware.near_bytes, self.cache)
+            if (kept := kept_job(cfg, size, key, self.cache)) is None:
+                kept = counted_job(cfg, size, *self._arranged(cfg, size))
+                keep_job(kept, key, self.cache)
+            job = kept
+        prediction = predict(replace(job, local=size <= hardware.ranks_per_node), hardware)
+        return Option(size, "1d" if replication == 1 else "1.5d", replication, exchange, *order_and_kernel, prediction)
 
     def scaling(self) -> list[Option]:
         """The exchange that the run asks for on 1 to 1024 ranks, with each replication that leaves every replica a
         stage."""
-        exchanges = [next(iter(self.runs.values())).scheme["exchange"]]
+        exchanges = [self.runs[0].scheme["exchange"]]
         grids = (([size], [r for r in SCALING_REPLICATIONS if r * r <= size]) for size in SCALING_SIZES)
         return [option for sizes, wanted in grids for option in self.options(sizes, exchanges, wanted)]
 
@@ -107,7 +112,7 @@ class Search:
         None: no option fits on the largest machine of this kind, or on ``MAX_RANKS``; or the scheme is the user's own,
         whose program would run once for each rank.
         """
-        if is_own(next(iter(self.runs.values())).scheme):
+        if is_own(self.runs[0].scheme):
             return None
         size = 2 * beyond
         while size <= MAX_RANKS:
@@ -118,18 +123,6 @@ class Search:
                 return smallest
             size *= 2
         return None
-
-    def _prediction(self, cfg: Config, size: int) -> Prediction:
-        """What a run costs on ``size`` ranks."""
-        hardware = self.hardware_for(size)
-        if is_own(cfg.scheme):
-            return predict_own_scheme(cfg, size, *self._arranged(cfg, size), hardware)
-        if isinstance(self.graph, GraphStatistics):
-            job = estimated_job(cfg, size, self.graph)
-        else:
-            arrange = functools.partial(self._arranged, cfg, size)
-            job = kept_or_counted_job(cfg, size, hardware.near_bytes, self.cache, arrange)
-        return predict(replace(job, local=size <= hardware.ranks_per_node), hardware)
 
     def _arranged(self, cfg: Config, world_size: int) -> tuple[PreparedGraph, float]:
         """The graph in the order of a run, and its ``locality``. It is prepared once for each order and number of block

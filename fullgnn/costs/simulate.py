@@ -50,26 +50,15 @@ from fullgnn.telemetry.meter import Meter
 class RankRun:
     """One rank, alone on the device."""
 
-    time_ms: dict[str, float]  # epoch, spmm: medians over the epochs after the first, without collectives
+    time_ms: dict[str, float]
+    """``epoch`` and ``spmm``: medians over the epochs after the first, without collectives; ``comm``: predicted waiting
+    for data, 0 if no profile was given."""
     peak_tensor_bytes: int
-
-
-@dataclass(frozen=True)
-class Simulation:
-    """A job, rank by rank."""
-
-    ranks: list[RankRun]
-    comm_ms: list[float] | None  # predicted waiting of each rank; None: no profile was given
-
-    @property
-    def simulated(self) -> bool:
-        """Whether there is more than one rank."""
-        return len(self.ranks) > 1
 
 
 def simulate(
     cfg: Config, world_size: int, prepared: PreparedGraph, epochs: int = 5, hardware: Hardware | None = None
-) -> Simulation:
+) -> list[RankRun]:
     """Run every rank of a job of ``world_size`` in this process, which is in no job itself.
 
     Args:
@@ -90,8 +79,8 @@ def simulate(
         with dry_world(cfg.runtime, rank, world_size) as world:
             ranks.append(_run(cfg, world, prepared, epochs))
         gc.collect()  # a rank's blocks are large, and it is gone
-    comm_ms = None if hardware is None else _waiting_ms(cfg, prepared, ranks, hardware)
-    return Simulation(ranks, comm_ms)
+    waiting_ms = [0.0] * world_size if hardware is None else _waiting_ms(cfg, prepared, ranks, hardware)
+    return [replace(rank, time_ms=rank.time_ms | {"comm": ms}) for rank, ms in zip(ranks, waiting_ms)]
 
 
 def prepare_for(cfg: Config, world_size: int, graph: Graph | None = None) -> PreparedGraph:
@@ -149,12 +138,16 @@ class NotingKernel(EmptyKernel):
             out.zero_()
 
 
+_Transfer = tuple[str, int]
+"""A collective, and the bytes that this rank receives in it."""
+
+
 class _NotingMeter(Meter):
     """A ``Meter`` that notes each collective."""
 
     def __init__(self, device: torch.device):
         super().__init__(device)
-        self.transfers: list[tuple[str, int]] = []  # collective, and bytes that this rank receives
+        self.transfers: list[_Transfer] = []
 
     def received(self, collective: str, num_bytes: int) -> None:
         super().received(collective, num_bytes)
@@ -196,7 +189,8 @@ def predict_own_scheme(
     spmm_s, comm_s, most_bytes = np.zeros(world_size), np.zeros(world_size), 0
     received: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(world_size, np.int64))
     for rank in range(world_size):
-        blocks, transfers, num_bytes = _second_epoch(replace(cfg, runtime=runtime), world_size, rank, prepared)
+        with dry_world(runtime, rank, world_size) as world:
+            blocks, transfers, num_bytes = _second_epoch(replace(cfg, runtime=runtime), world, prepared)
         spmm_s[rank] = sum(map(multiply_s, blocks))
         most_bytes = max(most_bytes, num_bytes + round(sum(map(held, blocks))))
         for name, num_bytes in transfers if world_size > 1 else ():
@@ -207,17 +201,14 @@ def predict_own_scheme(
     return prediction_of(by_rank, received, "stages", most_bytes, hardware)
 
 
-def _second_epoch(
-    cfg: Config, world_size: int, rank: int, prepared: PreparedGraph
-) -> tuple[list[_Block], list[tuple[str, int]], int]:
-    """The blocks, the transfers, and the peak bytes of tensors without the blocks, of ``rank`` in its second epoch."""
+def _second_epoch(cfg: Config, world: World, prepared: PreparedGraph) -> tuple[list[_Block], list[_Transfer], int]:
+    """The blocks, the transfers, and the peak bytes of tensors without the blocks, of a rank in its second epoch."""
     blocks = list[_Block]()
     cfg = replace(cfg, kernel={"_target_": f"{__name__}.NotingKernel", "name": "noting", "blocks": blocks})
-    with dry_world(cfg.runtime, rank, world_size) as world:
-        meter = _NotingMeter(world.device)
-        runner = StepRunner(set_up(cfg, world, meter, prepared=prepared))
-        runner(1)  # makes the moments of the optimizer
-        meter.transfers.clear()
-        for block in blocks:
-            block.widths.clear()
-        return blocks, meter.transfers, peak_bytes(runner, 2)
+    meter = _NotingMeter(world.device)
+    runner = StepRunner(set_up(cfg, world, meter, prepared=prepared))
+    runner(1)  # makes the moments of the optimizer
+    meter.transfers.clear()
+    for block in blocks:
+        block.widths.clear()
+    return blocks, meter.transfers, peak_bytes(runner, 2)

@@ -7,7 +7,7 @@ training nodes are spread evenly.
 
 import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -240,36 +240,28 @@ def key_of_job(cfg: Config, world_size: int, near_bytes: int, cache: Cache) -> s
     return cache.key(**counted, **run) if graph else ""
 
 
-def kept_or_counted_job(
-    cfg: Config, size: int, near_bytes: int, cache: Cache, arrange: Callable[[], tuple[PreparedGraph, float]]
-) -> PlannedJob:
-    """The job of ``size`` ranks that was kept, else the one that is counted now. It is kept unless it finds links.
+def kept_job(cfg: Config, world_size: int, key: str, cache: Cache) -> PlannedJob | None:
+    """The job that ``keep_job`` has kept; None if there is none."""
 
-    What is kept are the numbers that were counted: a table of its block rows for each product.
-
-    Args:
-        near_bytes: see ``key_of_job``.
-        arrange: returns the prepared graph and its ``locality``.
-    """
-
-    def kept(arrays: Mapping[str, Any]) -> PlannedJob:
+    def of_arrays(arrays: Mapping[str, Any]) -> PlannedJob:
         graph = GraphStatistics(**parse_json(str(arrays["graph"]), "graph"))
         bounds, nnz, halo = (
             {name.removeprefix(kind): array for name, array in arrays.items() if name.startswith(kind)}
             for kind in ("rows.", "nnz.", "halo.")
         )
         targets = {name: RowDistribution(array) for name, array in bounds.items()}
-        return job_of_counts(cfg, size, graph, targets, nnz, halo)
+        return job_of_counts(cfg, world_size, graph, targets, nnz, halo)
 
-    key = key_of_job(cfg, size, near_bytes, cache)
-    job = cache.load(KIND, key, kept) if key else None
-    if job is None:
-        job = counted_job(cfg, size, *arrange())
-        if key and job.links is None:
-            arrays = {"graph": np.array(json.dumps(asdict(job.graph)))}
-            for name, product in job.products.items():
-                arrays |= {} if product.halo is None else {f"halo.{name}": product.halo}
-                if not name.endswith("_t"):
-                    arrays |= {f"rows.{name}": product.out_rows.bounds, f"nnz.{name}": product.nnz}
-            cache.store(KIND, key, arrays)
-    return job
+    return cache.load(KIND, key, of_arrays) if key else None
+
+
+def keep_job(job: PlannedJob, key: str, cache: Cache) -> None:
+    """Keep the numbers of ``job`` that were counted, a table of its block rows for each product, unless it finds
+    links."""
+    arrays = {"graph": np.array(json.dumps(asdict(job.graph)))}
+    for name, product in job.products.items():
+        arrays |= {} if product.halo is None else {f"halo.{name}": product.halo}
+        if not name.endswith("_t"):
+            arrays |= {f"rows.{name}": product.out_rows.bounds, f"nnz.{name}": product.nnz}
+    if key and job.links is None:
+        cache.store(KIND, key, arrays)

@@ -62,10 +62,10 @@ def test_plan_dry_run_and_job_agree(ranks, world_size: int, replication: int, ch
     assert planned_bytes(cfg, world_size, kind) == [rank["bytes"] for rank in real]
     for rank, expected in enumerate(real):
         with dry_world(cfg.runtime, rank, world_size) as world:
-            found = cost(world, cfg, kind)
+            dry = cost(world, cfg, kind)
         peak = expected.pop("peak")  # gloo's threads free transferred tensors at no fixed time
-        assert found.pop("peak") == pytest.approx(peak, rel=0.1)
-        assert found == expected
+        assert dry.pop("peak") == pytest.approx(peak, rel=0.1)
+        assert dry == expected
 
 
 EDGE_MODELS = {
@@ -78,13 +78,13 @@ EDGE_MODELS = {
 
 def received_by_edges(world: World, cfgs: list[Config], kind: str) -> list[dict[str, int]]:
     """The bytes that this rank receives in an epoch of each run."""
-    found = []
+    by_run = []
     for cfg in cfgs:
         _meter, _, job = prepare(world, cfg, kind)
         result = fit(StepRunner(job))
         received = result.epochs[-1].cost.bytes_received
-        found.append({name: count for name, count in received.items() if count})
-    return found
+        by_run.append({name: count for name, count in received.items() if count})
+    return by_run
 
 
 @pytest.mark.sample(8)

@@ -65,11 +65,11 @@ def graph() -> Graph:
 def test_the_report_is_what_a_run_counts(ranks, graph: Graph, model: str) -> None:
     """Within a tenth; the run counts what the last tensors of a message happen to be freed after, too."""
     cfg = config(*layout_overrides(1), f"model={model}", *TRAINING)
-    found = ranks(2)(trained, cfg, graph, PLENTY)
-    (need,) = found[0]["needs"]
+    reports = ranks(2)(trained, cfg, graph, PLENTY)
+    (need,) = reports[0]["needs"]
     assert (need.num_pieces, need.piece_rows) == (1, None) and need.fits
     counted = sum(need.bytes_of[name] for name in COUNTED)
-    assert counted == pytest.approx(max(rank["peak"] for rank in found), rel=0.1)
+    assert counted == pytest.approx(max(rank["peak"] for rank in reports), rel=0.1)
     assert all(need.bytes_of[name] > 0 for name in COUNTED)
     assert need.bytes_of[NCCL] == need.bytes_of[EVALUATION] == 0  # gloo, and no CUDA graph
 
@@ -138,11 +138,11 @@ def test_a_run_that_does_not_fit_is_refused_unless_a_key_lets_it_start(caplog: p
 
 def test_an_input_on_the_host_is_not_counted() -> None:
     world: Any = SimpleNamespace(size=1, device=torch.device("cpu"), backend="gloo")
-    graph, found = GraphStatistics(400_000, 400_000, 400, 7, 4_000), {}
+    graph, held = GraphStatistics(400_000, 400_000, 400, 7, 4_000), {}
     for choice in ("always", "never"):
         cfg = with_supported_optimizations(
             config("model=gcn", "model.input_dropout=0", f"optimizations.offload={choice}", "model.hidden_channels=8")
         )
-        found[choice] = memory_need(estimated_job(cfg, 1, graph), world, cfg.runtime, PLENTY).bytes_of[STEP]
+        held[choice] = memory_need(estimated_job(cfg, 1, graph), world, cfg.runtime, PLENTY).bytes_of[STEP]
     chunks = 2 * (32 << 20)
-    assert found["never"] - found["always"] == pytest.approx(400_000 * 400 * 4 - chunks, rel=0.01)
+    assert held["never"] - held["always"] == pytest.approx(400_000 * 400 * 4 - chunks, rel=0.01)

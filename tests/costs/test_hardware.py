@@ -58,18 +58,18 @@ def test_a_link_that_a_profile_lacks_is_named() -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_profile_is_complete_and_says_that_it_is_not_measured(name: str) -> None:
-    found = load_hardware(name, config().runtime)
-    assert found.name == name
-    assert found.source.startswith("not measured: ") and "assumed" in found.source
+    profile = load_hardware(name, config().runtime)
+    assert profile.name == name
+    assert profile.source.startswith("not measured: ") and "assumed" in profile.source
     for collective in ("exchange", "broadcast", "all_reduce", "reduce_scatter", "gather"):
-        assert found.link(collective, found.ranks_per_node).bytes_per_s < found.copy_bytes_per_s
-    sizes = sorted(found.gather)
-    assert sizes[0] < found.cache_bytes < sizes[-1]
-    cached = found.gather[sizes[0]]
+        assert profile.link(collective, profile.ranks_per_node).bytes_per_s < profile.copy_bytes_per_s
+    sizes = sorted(profile.gather)
+    assert sizes[0] < profile.cache_bytes < sizes[-1]
+    cached = profile.gather[sizes[0]]
     for size in sizes:  # as the profile says: cached rows at the rate of the cache, other rows at that of a copy
-        hit = min(1, found.cache_bytes / size)
-        expected = 1 / (hit / cached + (1 - hit) / found.copy_bytes_per_s)
-        assert found.gather[size] == pytest.approx(expected, rel=0.01)
+        hit = min(1, profile.cache_bytes / size)
+        expected = 1 / (hit / cached + (1 - hit) / profile.copy_bytes_per_s)
+        assert profile.gather[size] == pytest.approx(expected, rel=0.01)
 
 
 def test_every_shipped_profile_is_known() -> None:
@@ -140,14 +140,14 @@ def test_auto_measures_once_for_each_number_of_ranks_and_threads(tmp_path: Path,
         write_hardware(replace(SMALL, name=f"measured-{nproc}"), Path(arguments[2]))
 
     monkeypatch.setattr(hardware, "launch_workers", launch)
-    one, two = runtime(tmp_path, "runtime.threads=1"), runtime(tmp_path, "runtime.threads=2")
-    assert cached_hardware(one, 2) is None
-    assert load_hardware("auto", one, 2).name == "measured-2"
-    assert load_hardware("auto", one, 2) == cached_hardware(one, 2) == replace(SMALL, name="measured-2")
+    of_one, of_two = runtime(tmp_path, "runtime.threads=1"), runtime(tmp_path, "runtime.threads=2")
+    assert cached_hardware(of_one, 2) is None
+    assert load_hardware("auto", of_one, 2).name == "measured-2"
+    assert load_hardware("auto", of_one, 2) == cached_hardware(of_one, 2) == replace(SMALL, name="measured-2")
     assert started == [2]
-    assert cached_hardware(two, 2) is cached_hardware(one, 1) is None
-    load_hardware("auto", two, 2)
-    load_hardware("auto", one, 1)
+    assert cached_hardware(of_two, 2) is cached_hardware(of_one, 1) is None
+    load_hardware("auto", of_two, 2)
+    load_hardware("auto", of_one, 1)
     assert started == [2, 2, 1]
 
 

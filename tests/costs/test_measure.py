@@ -34,12 +34,12 @@ def runtime(tmp_path: Path, *overrides: str) -> RuntimeConfig:
     return config("runtime.device=cpu", "runtime.threads=1", f"runtime.cache_dir={tmp_path}", *overrides).runtime
 
 
-def is_possible(found: Hardware) -> bool:
+def is_possible(profile: Hardware) -> bool:
     """Whether all numbers are finite, the latencies not negative and all other numbers positive."""
-    numbers = [getattr(found, field.name) for field in fields(found)]
+    numbers = [getattr(profile, field.name) for field in fields(profile)]
     numbers = [number for number in numbers if isinstance(number, (int, float))]
-    links = found.links.values()
-    gathers = [*found.gather.values(), *found.edge_gather.values()]
+    links = profile.links.values()
+    gathers = [*profile.gather.values(), *profile.edge_gather.values()]
     rates = [*numbers, *gathers, *(link.bytes_per_s for link in links)]
     return (
         len(numbers) == 7
@@ -50,12 +50,12 @@ def is_possible(found: Hardware) -> bool:
 
 def test_one_rank_measures_itself_without_a_job() -> None:
     torch.set_num_threads(1)
-    found = measure.measure(ALONE, TINY)
-    assert is_possible(found)
-    assert (found.name, found.device, found.ranks_per_node, found.network) == ("auto", "cpu", 1, None)
-    assert found.source.startswith("measured on ") and "1 ranks x 1 threads" in found.source
-    assert set(found.gather) == set(found.edge_gather) == set(TINY.tables)
-    assert found.links == {}
+    profile = measure.measure(ALONE, TINY)
+    assert is_possible(profile)
+    assert (profile.name, profile.device, profile.ranks_per_node, profile.network) == ("auto", "cpu", 1, None)
+    assert profile.source.startswith("measured on ") and "1 ranks x 1 threads" in profile.source
+    assert set(profile.gather) == set(profile.edge_gather) == set(TINY.tables)
+    assert profile.links == {}
 
 
 def test_tables_that_are_large_for_the_memory_are_left_out(monkeypatch) -> None:
@@ -128,8 +128,8 @@ def test_a_busy_machine_is_told_by_its_times(monkeypatch, caplog, spread: float,
     monkeypatch.setattr(measure, "num_cores", lambda: cores)
     times = iter([9.0, 1.0, 1.0, *[spread] * 8])  # warm-up, repeats, rounds
     monkeypatch.setattr(JobClock, "_round_ms", lambda self, work, repeats: next(times, 1.0))
-    found = measure.measure(ALONE, TINY)
-    assert found.source.endswith(", while it was busy") == busy
+    profile = measure.measure(ALONE, TINY)
+    assert profile.source.endswith(", while it was busy") == busy
     assert ("one work took 1.3 times as long as it can" in caplog.text) == busy
 
 
@@ -138,26 +138,26 @@ def counted(world: World) -> dict[str, tuple[float, float]]:
     bytes that the measurement assumes."""
     meter = Meter(world.device)
     axis = Axis(world.group, meter)
-    found = {}
+    received = {}
     for name, (move, num_bytes) in measure._moves(axis, torch.zeros(10 * world.size, measure.WIDTH)).items():
         for _ in range(world.size):
             move()
-        found[name] = meter.take().bytes_received[name] / world.size, num_bytes
-    return found
+        received[name] = meter.take().bytes_received[name] / world.size, num_bytes
+    return received
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_bytes_are_counted_as_the_meter_counts_them(ranks, world_size: int) -> None:
-    for found in ranks(world_size)(counted):
-        for name, (metered, taken) in found.items():
+    for received in ranks(world_size)(counted):
+        for name, (metered, taken) in received.items():
             received = (world_size - 1) / world_size if name == "broadcast" else 1  # the source receives nothing
             assert metered == pytest.approx(received * taken), name
 
 
 def test_a_line_has_the_latency_and_rate_that_two_times_have() -> None:
     link = Link(3e-5, 2e9)
-    found = line((1000, link.time_s(1000)), (8e6, link.time_s(8e6)))
-    assert (found.latency_s, found.bytes_per_s) == (pytest.approx(3e-5), pytest.approx(2e9))
+    fitted = line((1000, link.time_s(1000)), (8e6, link.time_s(8e6)))
+    assert (fitted.latency_s, fitted.bytes_per_s) == (pytest.approx(3e-5), pytest.approx(2e9))
     assert line((1000, 1e-7), (2000, 4e-7)) == Link(0, 2000 / 4e-7)  # the line begins below zero
     assert line((1000, 2e-5), (2000, 1e-5)) == Link(0, 2000 / 1e-5)  # more bytes in less time
 
@@ -204,10 +204,10 @@ def launch_tiny(arguments: list[str], nproc: int, runtime: RuntimeConfig) -> Non
 @pytest.mark.sample(4)
 def test_auto_starts_ranks_that_measure(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(hardware, "launch_workers", launch_tiny)
-    found = load_hardware("auto", runtime(tmp_path), 2)
-    assert is_possible(found)
-    assert found.ranks_per_node == 2 and set(found.gather) == set(TINY.tables)
-    assert cached_hardware(runtime(tmp_path), 2) == found
+    profile = load_hardware("auto", runtime(tmp_path), 2)
+    assert is_possible(profile)
+    assert profile.ranks_per_node == 2 and set(profile.gather) == set(TINY.tables)
+    assert cached_hardware(runtime(tmp_path), 2) == profile
 
 
 @pytest.mark.sample(4)
@@ -259,10 +259,10 @@ def test_a_small_graph_takes_a_short_measurement() -> None:
     taken = []
     while not taken or (min(taken) > LIMIT_S and len(taken) < 3):  # others may work on this machine
         begin = time.perf_counter()
-        found = measure.measure(ALONE, sizes_of(SMALL))
+        profile = measure.measure(ALONE, sizes_of(SMALL))
         taken.append(time.perf_counter() - begin)
     assert min(taken) <= LIMIT_S
-    assert set(found.gather) == set(sizes_of(SMALL).tables) and not found.edge_gather and found.draw_s == 1e-7
+    assert set(profile.gather) == set(sizes_of(SMALL).tables) and not profile.edge_gather and profile.draw_s == 1e-7
 
 
 HARDWARE = Hardware("auto", "a test", "cpu", 2, 10**9, 10**6, 1e10, 1e10, 1e-6, {1 << 19: 1e10}, {}, Link(0.0, 1e9))

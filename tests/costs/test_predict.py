@@ -39,23 +39,22 @@ def machine(bandwidth: float = float(ENDLESS), latency_s: float = 0.0, memory_by
     return Hardware("wire", "made up", "cuda", MAX_RANKS, memory_bytes, 1, rate, rate, 1e-18, {1: rate}, links, None)
 
 
-def found(hardware: Hardware, sizes: list[int], *overrides: str, graph: GraphStatistics = GRAPH) -> list[Option]:
+def options(hardware: Hardware, sizes: list[int], *overrides: str, graph: GraphStatistics = GRAPH) -> list[Option]:
     return search(hardware, *overrides, graph=graph).options(sizes, ["broadcast"])
 
 
 def search(hardware: Hardware, *overrides: str, graph: GraphStatistics = GRAPH) -> Search:
     cfg = with_supported_optimizations(config("model.hidden_channels=64", *overrides))
-    return Search({(cfg.reorder.name, cfg.kernel["name"]): cfg}, graph, lambda _: hardware)
+    return Search([cfg], graph, lambda _: hardware)
 
 
 @pytest.mark.parametrize(
     "work", ["model.input_dropout=0", "model.input_dropout=0.5", "optimizations.loss_rows_only=false"]
 )
 def test_two_replicas_are_first_on_eight_ranks_where_only_bandwidth_costs(work: str) -> None:
-    options_ = found(machine(bandwidth=1e9), [8], work)
-    ranked = sorted(options_, key=lambda option: option.prediction.epoch_time_ms)
+    ranked = sorted(options(machine(bandwidth=1e9), [8], work), key=lambda option: option.prediction.epoch_time_ms)
     assert [option.replication for option in ranked] == [2, 1]
-    for option in options_:
+    for option in ranked:
         assert option.prediction.epoch_time_ms == pytest.approx(option.prediction.time_ms["comm"], rel=1e-6)
 
 
@@ -68,7 +67,7 @@ def test_the_time_of_a_slow_wire_is_its_bytes() -> None:
 
 def test_rows_arrive_whole_where_messages_cost_more_than_they_hide() -> None:
     """With latency alone, one round a product is faster than eight; with bandwidth alone, nothing is won. On CPUs."""
-    slow, wire = (replace(one, device="cpu") for one in (machine(latency_s=1e-3), machine(bandwidth=1e9)))
+    slow, wire = (replace(hardware, device="cpu") for hardware in (machine(latency_s=1e-3), machine(bandwidth=1e9)))
     (staged,), (whole,), (free,) = (
         search(hardware, "scheme.shared_memory=false", fetch).options([8], ["auto"], [1])
         for hardware, fetch in ((slow, "scheme.fetch=stages"), (slow, "scheme.fetch=auto"), (wire, "scheme.fetch=auto"))
@@ -109,16 +108,16 @@ def test_latency_is_paid_for_every_message() -> None:
 
 
 def test_the_best_fits_and_the_smallest_job_that_fits_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    every = found(machine(1e9), [1, 2, 4, 8])
+    every = options(machine(1e9), [1, 2, 4, 8])
     sizes = {option.world_size: option.prediction.peak_tensor_bytes for option in every if option.replication == 1}
     room = (sizes[2] + sizes[4]) // 2
-    fitting = found(machine(1e9, memory_bytes=room), [1, 2, 4, 8])
+    fitting = options(machine(1e9, memory_bytes=room), [1, 2, 4, 8])
     chosen = best(fitting)
     assert chosen is not None and chosen.world_size >= 4
     quickest = min(o.prediction.epoch_time_ms for o in fitting if o.prediction.peak_tensor_bytes <= room)
     assert chosen.prediction.epoch_time_ms == quickest
     small = machine(1e9, memory_bytes=sizes[4] * 11 // 10)
-    assert best(found(small, [1, 2])) is None
+    assert best(options(small, [1, 2])) is None
     fallback = search(small).smallest_that_fits(beyond=2)
     assert fallback is not None and fallback.world_size == 4
     monkeypatch.setattr("fullgnn.costs.search.MAX_RANKS", 16)
@@ -128,7 +127,7 @@ def test_the_best_fits_and_the_smallest_job_that_fits_is_found(monkeypatch: pyte
 
 
 def test_auto_takes_the_lowest_time_that_fits_else_the_smallest(caplog: pytest.LogCaptureFixture) -> None:
-    every = found(machine(1e9), [8])
+    every = options(machine(1e9), [8])
     by_time = sorted(every, key=lambda option: option.prediction.epoch_time_ms)
     assert choose(every) is by_time[0]
     first = by_time[0].prediction
@@ -144,19 +143,18 @@ def test_compute_follows_the_rates() -> None:
     """Half the gather rate doubles the SpMM time, half the arithmetic rate doubles the dense time."""
     base = replace(machine(), gather={1: 1e9}, gemm_flops_per_s=1e6)
     slow = replace(base, gather={1: 5e8}, gemm_flops_per_s=5e5)
-    (one,), (two,) = (found(hardware, [1]) for hardware in (base, slow))
+    (quick,), (half,) = (options(hardware, [1]) for hardware in (base, slow))
     for phase in ("spmm", "dense"):
-        assert two.prediction.time_ms[phase] == pytest.approx(2 * one.prediction.time_ms[phase], rel=1e-3)
+        assert half.prediction.time_ms[phase] == pytest.approx(2 * quick.prediction.time_ms[phase], rel=1e-3)
     trained = 1e9 / GRAPH.nnz / 4  # columns per second in products with all rows
-    assert one.prediction.time_ms["spmm"] > 1e3 * 16 / trained
+    assert quick.prediction.time_ms["spmm"] > 1e3 * 16 / trained
 
 
 def test_locality_moves_reads_to_the_fast_rate() -> None:
     hardware = replace(machine(), gather={1: 4e9, 1_000: 1e9})
-    far, near = (
-        found(hardware, [1], graph=replace(GRAPH, locality=share))[0].prediction.time_ms["spmm"] for share in (0.0, 1.0)
-    )
-    assert far == pytest.approx(4 * near, rel=1e-3)
+    graphs = (replace(GRAPH, locality=share) for share in (0.0, 1.0))
+    (far,), (near,) = (options(hardware, [1], graph=graph) for graph in graphs)
+    assert far.prediction.time_ms["spmm"] == pytest.approx(4 * near.prediction.time_ms["spmm"], rel=1e-3)
 
 
 def test_the_traced_products_are_those_of_the_layers() -> None:
@@ -165,7 +163,7 @@ def test_the_traced_products_are_those_of_the_layers() -> None:
     )
     trace = trace_epoch(estimated_job(cfg, 1, GRAPH), 0)
     n = GRAPH.num_nodes
-    columns = [(one.name, one.reads.sources) for one in trace.products]
+    columns = [(product.name, product.reads.sources) for product in trace.products]
     assert columns == [("adj", 16), ("adj_t", 16)]  # A @ H0 is computed once, in the set-up
     expected = [Gemm(n, 128, 64), Gemm(n, 64, 16), Gemm(64, n, 16), Gemm(n, 16, 64), Gemm(128, n, 64)]
     assert sorted(trace.gemms, key=repr) == sorted(expected, key=repr)
@@ -195,8 +193,8 @@ def test_the_passes_over_edges_are_those_of_the_layers(model: str) -> None:
         "gatv2": [("adj", 64, 0, 0), ("loss", 41, 0, 0), ("loss", 41, 85, 0), ("adj", 64, 152, 0)],
         "maximum": [("adj", 128, 0, 0), ("loss", 32, 0, 0), ("loss", 0, 0, 32)],
     }
-    reads = [(one.name, *astuple(one.reads)) for one in trace.passes if one.reads != RowReads() and not one.is_product]
-    assert reads == expected[model]
+    over_edges = [(row_pass.name, row_pass.reads) for row_pass in trace.passes if not row_pass.is_product]
+    assert [(name, *astuple(reads)) for name, reads in over_edges if reads != RowReads()] == expected[model]
     assert sorted(trace.transposed) == ([] if model == "maximum" else ["adj", "loss"])
     if model == "gat":
         assert Gemm(n // 2, 128, 80) in trace.gemms and trace.products == []
@@ -222,7 +220,7 @@ def test_trainable_vectors_of_nodes_lie_on_their_ranks() -> None:
     more = with_vectors.peak_tensor_bytes - plain.peak_tensor_bytes
     assert more > 4 * 4 * rows * width
     of_weights = 2 * 3 * num_weights * 4 // 4  # of the first layer, which is wider
-    received = [one.comm_bytes_per_epoch["all_reduce"] for one in (plain, with_vectors)]
+    received = [prediction.comm_bytes_per_epoch["all_reduce"] for prediction in (plain, with_vectors)]
     assert received[1] - received[0] == of_weights
     updated_ms = with_vectors.time_ms["other"] - plain.time_ms["other"]
     assert updated_ms == pytest.approx(7 * 4 * (rows * width + num_weights) / 1e9 * 1e3, rel=1e-3)
@@ -233,10 +231,10 @@ def test_passes_over_edges_follow_their_own_rate() -> None:
     gat = [*EDGE_MODELS["gat"], "model.hidden_channels=8"]
     slow = replace(machine(), gather={1: 1e9})
     half = replace(slow, edge_gather={1: 5e8})
-    (one,), (two,) = (found(hardware, [1], *gat, graph=EDGE_GRAPH) for hardware in (slow, half))
-    assert two.prediction.time_ms["spmm"] == pytest.approx(2 * one.prediction.time_ms["spmm"], rel=1e-3)
+    (measured,), (halved,) = (options(hardware, [1], *gat, graph=EDGE_GRAPH) for hardware in (slow, half))
+    assert halved.prediction.time_ms["spmm"] == pytest.approx(2 * measured.prediction.time_ms["spmm"], rel=1e-3)
     trained = GRAPH.nnz * 4 * (72 + 72 + 96) / 1e9  # by the first layer
-    assert trained < one.prediction.time_ms["spmm"] / 1e3 < 2 * trained
+    assert trained < measured.prediction.time_ms["spmm"] / 1e3 < 2 * trained
 
 
 def synthetic(num_nodes: int, num_edges: int, num_features: int, *overrides: str) -> Config:
@@ -248,7 +246,7 @@ def synthetic(num_nodes: int, num_edges: int, num_features: int, *overrides: str
 def measured_and_planned(cfg: Config, world_size: int) -> tuple[int, PlannedJob]:
     """The largest peak of the ranks of a run, and its plan."""
     prepared = prepare_for(cfg, world_size)
-    ranks = simulate(cfg, world_size, prepared, epochs=2).ranks
+    ranks = simulate(cfg, world_size, prepared, epochs=2)
     return max(rank.peak_tensor_bytes for rank in ranks), counted_job(cfg, world_size, prepared)
 
 
@@ -342,7 +340,7 @@ def test_time_is_about_that_of_the_run() -> None:
     alone = World(rank=0, size=1, local_size=1, device=torch.device("cpu"), backend="gloo", timeout_s=60)
     hardware = measure(alone, Sizes(tables=(1 << 19, 1 << 24), num_edges=1_000_000, num_rows=30_000, round_s=0.01))
     prepared = prepare_for(cfg, 1)
-    measured = simulate(cfg, 1, prepared, epochs=4).ranks[0].time_ms["epoch"]
+    measured = simulate(cfg, 1, prepared, epochs=4)[0].time_ms["epoch"]
     planned = predict(counted_job(cfg, 1, prepared), hardware)
     assert measured / 10 < planned.epoch_time_ms < measured * 10
 

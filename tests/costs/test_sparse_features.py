@@ -22,7 +22,7 @@ def test_a_plan_says_that_it_takes_features_for_dense_ones(tmp_path, monkeypatch
     pages = {}
     for more in ("optimizations.sparse_features=auto", "optimizations.sparse_features=false", "model=lightgcn"):
         task = ["task=link_ranking", "num_users=400"] if more == "model=lightgcn" else []
-        keys = [one for one in numbers if not (task and one.startswith("num_classes"))]
+        keys = [number for number in numbers if not (task and number.startswith("num_classes"))]
         run([*keys, *task, more, f"scaling={scaling}", "hardware=h200x8", f"out={tmp_path}"])
         pages[more] = (tmp_path / "plan.md").read_text()
     told = ["Features are planned as dense ones" in page for page in pages.values()]

@@ -311,12 +311,12 @@ def time_job(
         record = train(overrides(cfg, case.hidden, *own), sampled=False, graph=case.graph).record
         return JobTimes("measured", [record.spmm_time_ms], [record.epoch_time_ms["median"]], [record.comm_time_ms])
     config = run_config(cfg, case.hidden, *own)
-    prepared = prepared or prepare_for(config, shape.p, case.graph)
-    run = simulate(config, shape.p, prepared, epochs, load_links(cfg, [shape]))
-    comm_ms = run.comm_ms or [0.0]
-    epoch_ms = [rank.time_ms["epoch"] + waiting for rank, waiting in zip(run.ranks, comm_ms, strict=True)]
-    origin: Origin = "simulated" if run.simulated else "measured"
-    return JobTimes(origin, [rank.time_ms["spmm"] for rank in run.ranks], epoch_ms, comm_ms)
+    prepared, links = prepared or prepare_for(config, shape.p, case.graph), load_links(cfg, [shape])
+    assert links is not None or shape.p == 1, "simulated ranks wait for data"
+    ranks = simulate(config, shape.p, prepared, epochs, links)
+    spmm_ms, comm_ms = ([rank.time_ms[of] for rank in ranks] for of in ("spmm", "comm"))
+    epoch_ms = [rank.time_ms["epoch"] + rank.time_ms["comm"] for rank in ranks]
+    return JobTimes("simulated" if shape.p > 1 else "measured", spmm_ms, epoch_ms, comm_ms)
 
 
 @contextmanager
