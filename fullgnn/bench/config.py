@@ -21,12 +21,12 @@ OPERATIONS = {
     "reorder": "spmm.run_orders",
     "sampling": "sampling.run_sampling",
     "minibatch": "sampling.run_minibatch",
-    "rates": "gpu.rates.run",
+    "rates": "gpu.products.run_rates",
     "products": "gpu.products.run",
     "sweep": "gpu.sweep.run",
     "hits": "gpu.hits.run",
     "checks": "gpu.checks.run",
-    "drill": "gpu.drill.run",
+    "drill": "gpu.checks.run_drill",
 }
 """Operation -> the function (cfg, world) -> ``Results`` that measures it, in this package."""
 
@@ -45,10 +45,6 @@ BATCH_SIZE, HIDDEN = 1024, 128
 LR = 0.01
 TASK = ("optimizer=adam", f"optimizer.lr={LR}", "optimizer.weight_decay=0")
 """Keys of a run that all methods share."""
-
-RANKS_LINKS = ["task=link_ranking"]
-PREDICTS_LINKS = ["task=link_prediction", "task.val_fraction=0", "task.test_fraction=0"]
-"""Those of a model that finds links, in a graph of users and items and in any other: every edge is a training pair."""
 
 
 COUNT, FROM_0 = {"least": 1}, {"least": 0}
@@ -104,13 +100,57 @@ class BenchConfig:
 
 
 def load_bench(*overrides: str) -> BenchConfig:
-    """The configuration that the command line ``overrides`` describe, checked.
+    """The configuration that the command line ``overrides`` describe, without values that no key can have and
+    combinations that measure nothing.
 
     Raises:
         ConfigError: one line naming the key, what is wrong with it and what it may be.
     """
     cfg = load_keys("bench", BenchConfig, list(overrides))
-    _check(cfg)
+    known: dict[str, Iterable[str]] = {
+        "op": OPERATIONS,
+        "gnn": MODELS,
+        "graph": (*LOOKALIKES, *TOYS) if cfg.made or cfg.op in ON_MADE else (*WORKLOADS, *choices("dataset")),
+        "order": choices("reorder"),
+        "malloc": ("tuned", "default"),
+        "device": ("cpu", "cuda", "auto"),
+        "backend": ("gloo", "nccl", "auto"),
+        "kernels": choices("kernel"),
+        "orders": choices("reorder"),
+        "peers": ("torch", "pyg", "dgl"),
+    }
+    for key, choosable in known.items():
+        value = getattr(cfg, key)
+        check_choices(key, [value] if isinstance(value, str) else value or (), choosable)
+    for key in ("presets", "alone"):
+        names = [[*preset.split(), ""][0] for preset in getattr(cfg, key) or ()]
+        check_choices(key, names, [*presets(), DEFAULT_PRESET])
+    check_choices("alone", cfg.alone or (), cfg.presets or presets())
+    check_minima(cfg, {key.name: key.metadata["least"] for key in fields(cfg) if key.metadata})
+    check_fanouts(cfg.fanouts)
+    check_choices("launches", [cfg.launches] if cfg.launches else (), cfg.presets or [*presets(), DEFAULT_PRESET])
+    for key in "fanouts widths sizes_mb presets kernels orders alone_threads dropouts methods".split():
+        if getattr(cfg, key) == []:
+            raise ConfigError(f"{key}=[] leaves nothing to measure: give one or more")
+    for key, value in vars(cfg).items():
+        if isinstance(value, list) and key != "fanouts" and len(set(value)) < len(value):
+            raise ConfigError(f"{key} names something twice: leave one out")
+    if cfg.op == "epoch" and cfg.epochs <= cfg.warmup:
+        raise ConfigError(f"epochs={cfg.epochs} are all warm-up: give more than warmup={cfg.warmup}")
+    if cfg.gnn in ATTENTION and (cfg.hidden or HEADS) % HEADS:
+        raise ConfigError(f"hidden={cfg.hidden} columns are not those of {HEADS} heads: give a multiple of {HEADS}")
+    if cfg.batch_size is not None and not MODELS[cfg.gnn].finds_links and cfg.op not in ("sampling", "minibatch"):
+        raise ConfigError(f"batch_size is for gnn=lightgcn, and gnn={cfg.gnn} has one step an epoch: leave it out")
+    if cfg.op == "collectives" and cfg.nproc < 2:
+        raise ConfigError("op=collectives moves data between processes: give nproc=2 or more")
+    if cfg.op not in OF_JOBS and cfg.nproc > 1:
+        raise ConfigError(f"op={cfg.op} runs in one process: leave out nproc={cfg.nproc}")
+    if cfg.made and (cfg.op != "epoch" or cfg.gnn != "gcn" or cfg.nproc > 1 or cfg.separate):
+        raise ConfigError("made=true is for op=epoch gnn=gcn in one process: leave it out")
+    if any(cfg.dropouts) and (cfg.gnn != "gcn" or max(cfg.dropouts) >= 1):
+        raise ConfigError("dropouts are rates below 1, and for gnn=gcn: leave them out")
+    if cfg.nproc == 1 and (cfg.alone or cfg.alone_threads):
+        raise ConfigError("alone and alone_threads are for nproc of 2 or more: leave them out, or give nproc=2")
     return cfg
 
 
@@ -144,8 +184,9 @@ def preset_config(cfg: BenchConfig, preset: str, hidden: int, bipartite: bool = 
     """
     model, task = MODELS[cfg.gnn], [f"model.dropout={dropout}"] if dropout else []
     if model.finds_links:
-        size = "null" if cfg.batch_size is None else cfg.batch_size
-        task = [*(RANKS_LINKS if bipartite else PREDICTS_LINKS), f"task.batch_size={size}"]
+        every_edge = "task=link_prediction task.val_fraction=0 task.test_fraction=0"  # is a training pair
+        task = ("task=link_ranking" if bipartite else every_edge).split()
+        task.append(f"task.batch_size={'null' if cfg.batch_size is None else cfg.batch_size}")
     return run_config(cfg, *model.keys(hidden), *task, *TASK, preset=preset)
 
 
@@ -164,52 +205,3 @@ def minibatch_config(cfg: BenchConfig, num_ranks: int, preset: str = DEFAULT_PRE
 def hidden_of(cfg: BenchConfig) -> int:
     """The columns between the layers."""
     return cfg.hidden or (WORKLOADS[cfg.graph].hidden if cfg.graph in WORKLOADS else HIDDEN)
-
-
-def _check(cfg: BenchConfig) -> None:
-    """Refuse values that no key can have, and combinations that measure nothing."""
-    known: dict[str, Iterable[str]] = {
-        "op": OPERATIONS,
-        "gnn": MODELS,
-        "graph": (*LOOKALIKES, *TOYS) if cfg.made or cfg.op in ON_MADE else (*WORKLOADS, *choices("dataset")),
-        "order": choices("reorder"),
-        "malloc": ("tuned", "default"),
-        "device": ("cpu", "cuda", "auto"),
-        "backend": ("gloo", "nccl", "auto"),
-        "kernels": choices("kernel"),
-        "orders": choices("reorder"),
-        "peers": ("torch", "pyg", "dgl"),
-    }
-    for key, choosable in known.items():
-        value = getattr(cfg, key)
-        check_choices(key, [value] if isinstance(value, str) else value or (), choosable)
-    for key in ("presets", "alone"):
-        names = [[*preset.split(), ""][0] for preset in getattr(cfg, key) or ()]
-        check_choices(key, names, [*presets(), DEFAULT_PRESET])
-    check_choices("alone", cfg.alone or (), cfg.presets or presets())
-    check_minima(cfg, {key.name: key.metadata["least"] for key in fields(cfg) if key.metadata})
-    check_fanouts(cfg.fanouts)
-    check_choices("launches", [cfg.launches] if cfg.launches else (), cfg.presets or [*presets(), DEFAULT_PRESET])
-    for key in "fanouts widths sizes_mb presets kernels orders alone_threads dropouts methods".split():
-        if getattr(cfg, key) == []:
-            raise ConfigError(f"{key}=[] leaves nothing to measure: give one or more")
-    for key, value in vars(cfg).items():
-        if isinstance(value, list) and key != "fanouts" and len(set(value)) < len(value):
-            raise ConfigError(f"{key} names something twice: leave one out")
-    if cfg.op == "epoch" and cfg.epochs <= cfg.warmup:
-        raise ConfigError(f"epochs={cfg.epochs} are all warm-up: give more than warmup={cfg.warmup}")
-    if cfg.gnn in ATTENTION and (cfg.hidden or HEADS) % HEADS:
-        raise ConfigError(f"hidden={cfg.hidden} columns are not those of {HEADS} heads: give a multiple of {HEADS}")
-    samples = cfg.op in ("sampling", "minibatch")
-    if cfg.batch_size is not None and not MODELS[cfg.gnn].finds_links and not samples:
-        raise ConfigError(f"batch_size is for gnn=lightgcn, and gnn={cfg.gnn} has one step an epoch: leave it out")
-    if cfg.op == "collectives" and cfg.nproc < 2:
-        raise ConfigError("op=collectives moves data between processes: give nproc=2 or more")
-    if cfg.op not in OF_JOBS and cfg.nproc > 1:
-        raise ConfigError(f"op={cfg.op} runs in one process: leave out nproc={cfg.nproc}")
-    if cfg.made and (cfg.op != "epoch" or cfg.gnn != "gcn" or cfg.nproc > 1 or cfg.separate):
-        raise ConfigError("made=true is for op=epoch gnn=gcn in one process: leave it out")
-    if any(cfg.dropouts) and (cfg.gnn != "gcn" or max(cfg.dropouts) >= 1):
-        raise ConfigError("dropouts are rates below 1, and for gnn=gcn: leave them out")
-    if cfg.nproc == 1 and (cfg.alone or cfg.alone_threads):
-        raise ConfigError("alone and alone_threads are for nproc of 2 or more: leave them out, or give nproc=2")

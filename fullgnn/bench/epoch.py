@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from operator import methodcaller
 from typing import Any
 
 import torch
@@ -26,11 +25,11 @@ from fullgnn.bench.config import BenchConfig, preset_config, presets, run_config
 from fullgnn.bench.gpu.made_graph import make_graph, make_problem, prepared
 from fullgnn.bench.harness import Cases, Measurement, Method, Missing, Outcome, Results
 from fullgnn.bench.peers import EPOCH, candidates
+from fullgnn.bench.peers.training import LaunchEpoch
 from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph, peer_weights
 from fullgnn.bench.process import variables, worker_with
 from fullgnn.config import Config
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0, world_of_one
-from fullgnn.distributed.launch import environment
 from fullgnn.distributed.worker import Worker, WorkerLost
 from fullgnn.engine.checks import replay_for
 from fullgnn.engine.run import set_up
@@ -43,9 +42,6 @@ from fullgnn.schemes.options import num_parts
 from fullgnn.telemetry.launches import launch_table, profiled
 from fullgnn.telemetry.machine import forget_peak_process_bytes, peak_process_bytes
 from fullgnn.telemetry.meter import Meter
-
-LaunchEpoch = Callable[[], Callable[[], float]]
-"""Launches one epoch; what it returns waits for the loss before the update, and reads it."""
 
 _PROFILED_EPOCHS = 5
 _HOST_S_PER_ENTRY = 3e-8  # each preset shards the adjacency on the host
@@ -111,11 +107,11 @@ class Ready:
     def add(self, candidates: Iterable[Method], cfg: BenchConfig, device: torch.device) -> None:
         """Set up what the candidates make, whose ``run`` makes a step. Every rank has the same of ours."""
         made, missing = harness.set_up(candidates, of_ours=FullGNNError)
-        for one in made:
-            run, about = harness.timed(one.run, device, cfg.at_once), harness.training(one.run)
-            self.methods.append(replace(one, run=run, about=about))
+        for method in made:
+            run, about = harness.timed(method.run, device, cfg.at_once), harness.training(method.run)
+            self.methods.append(replace(method, run=run, about=about))
+            self.steps[method.label] = method.run
         self.missing += missing
-        self.steps |= {one.label: one.run for one in made}
 
     def listed(self) -> tuple[list[Method], list[Missing]]:
         """The methods, without what runs them, and what is missing."""
@@ -146,7 +142,7 @@ def in_rounds(cfg: BenchConfig, world: World) -> Results:
     """Time all methods in the same rounds."""
     graph = from_rank0(lambda: load_graph(cfg))
     problem = as_problem(cfg, graph, world.device) if graph is not None else None
-    sizes = broadcast_object((problem.widths, problem.is_bipartite) if problem else None)
+    sizes = broadcast_object((problem.widths, problem.graph.num_users is not None) if problem else None)
     statistics = problem.statistics() if problem else {}
     ready = Ready()
     if world.size > 1 or not cfg.separate:
@@ -154,11 +150,12 @@ def in_rounds(cfg: BenchConfig, world: World) -> Results:
     workers: dict[Worker, list[str]] = {}  # with the labels of their methods
     if world.size > 1 or cfg.separate:
         del problem, graph  # they are made again in the processes
-        for worker in from_rank0(lambda: [_start(part) for part in parts_alone(cfg)]) or []:
-            methods, missing = worker.call(methodcaller("listed"))
+        started = from_rank0(lambda: [worker_with(variables(part, 1), alone, part) for part in parts_alone(cfg)])
+        for worker in started or []:
+            methods, missing = worker.call(Ready.listed)
             workers[worker] = [method.label for method in methods]
             for number, method in enumerate(methods):
-                run = partial(worker.call, methodcaller("run", number))
+                run = partial(worker.call, Ready.run, number)
                 ready.methods.append(replace(method, run=run, about=harness.training(None)))
             # Each process reports the same ones.
             ready.missing += [absent for absent in missing if absent not in ready.missing]
@@ -173,7 +170,7 @@ def in_rounds(cfg: BenchConfig, world: World) -> Results:
     for worker, labels in workers.items():
         peaks |= dict.fromkeys(labels)
         with suppress(WorkerLost):
-            peaks |= dict.fromkeys(labels, worker.call(methodcaller("peak_bytes")))
+            peaks |= dict.fromkeys(labels, worker.call(Ready.peak_bytes))
         worker.close()
     ready.profile(outcome.measurements, cfg, world.device)
     base = next((measured for measured in outcome.measurements if measured.method.label == measured.baseline), None)
@@ -288,7 +285,7 @@ def dropout_cases(cfg: BenchConfig) -> list[dict[str, float]]:
 def single_process(cfg: BenchConfig, world: World) -> Ready:
     """Our presets and the peers in a process that was started for them; the graph is in the cache by now."""
     problem, ready = as_problem(cfg, load_graph(cfg), world.device), Ready()
-    own = ours(cfg, world, problem.graph, problem.widths, problem.is_bipartite)
+    own = ours(cfg, world, problem.graph, problem.widths, problem.graph.num_users is not None)
     ready.add([*own, *peers(cfg, problem)], cfg, world.device)
     forget_peak_process_bytes()
     return ready
@@ -299,8 +296,3 @@ def alone(cfg: BenchConfig) -> Iterator[Ready]:
     """What a process beside the job holds: a job of one rank, in which our training runs as it always does."""
     with world_of_one(run_config(cfg).runtime) as world:
         yield single_process(cfg, world)
-
-
-def _start(cfg: BenchConfig) -> Worker:
-    with environment(variables(cfg, 1)):
-        return worker_with(alone, cfg)

@@ -30,19 +30,10 @@ class Problem:
     batch_size: int | None = None  # draws of a step of a model that finds links; None: one step an epoch
 
     @property
-    def is_bipartite(self) -> bool:
-        """Whether the nodes are users and items."""
-        return self.graph.num_users is not None
-
-    @property
     def pairs(self) -> Tensor:
         """(2, nnz) int64: source and target of each entry of A + I, sorted by target."""
         nodes = torch.arange(self.graph.num_nodes, device=self.features.device)
         return torch.stack([self.block.indices.long(), nodes.repeat_interleave(self.block.indptr.diff().long())])
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.graph.num_nodes, self.graph.num_nodes
 
     @property
     def without_loops(self) -> "Problem":

@@ -68,21 +68,24 @@ def check_threads(cfg: BenchConfig, local_size: int) -> None:
         log.warning("torch has %d threads at the end, not %s: a library changed it", torch.get_num_threads(), wanted)
 
 
-def worker_with(make: Callable[..., AbstractContextManager[Any]], *args: Any) -> Worker:
-    """A new Python process, which libraries see with the environment variables of this moment, with an object.
+def worker_with(
+    wanted: Mapping[str, str | None], make: Callable[..., AbstractContextManager[Any]], *args: Any
+) -> Worker:
+    """A new Python process, which libraries see with the environment ``wanted``, with an object.
 
     Args:
         make: a function of a module; in the new process, ``make(*args)`` is entered and gives the object.
 
     Returns:
-        the process; ``call(methodcaller(name, ...))`` calls a method of the object there.
+        the process; ``call(method, ...)`` calls a method of the class of the object there.
 
     Raises:
         UnsupportedError: the object could not be made.
         WorkerLost: the process ended.
     """
-    worker = Worker.started(_serve, make, args)
-    worker.answer()
+    with environment(wanted):
+        worker = Worker.started(_serve, make, args)
+        worker.answer()
     return worker
 
 

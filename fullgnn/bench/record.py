@@ -47,17 +47,7 @@ def keep(cfg: BenchConfig, world: World, outcome: Outcome, load: float | None = 
     Args:
         load: of the machine before the benchmark, where it was so high that times will not repeat.
     """
-    record = make_record(cfg, world, outcome) | {"load_before": load}
-    table = make_table(record)
-    with writing_to("out", cfg.out):
-        write_text(Path(cfg.out) / "record.json", strict_json(record, indent=2) + "\n")
-        write_text(Path(cfg.out) / "table.md", table)
-    return table
-
-
-def make_record(cfg: BenchConfig, world: World, outcome: Outcome) -> dict[str, Any]:
-    """The content of ``record.json``, apart from ``load_before``."""
-    return {
+    record = {
         "op": cfg.op,
         "command": shlex.join(["python", "-m", "fullgnn.bench", *sys.argv[1:]]),
         "config": asdict(cfg),
@@ -74,7 +64,13 @@ def make_record(cfg: BenchConfig, world: World, outcome: Outcome) -> dict[str, A
         "versions": versions(*_PEERS),
         "git_commit": git_commit(),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "load_before": load,
     }
+    table = make_table(record)
+    with writing_to("out", cfg.out):
+        write_text(Path(cfg.out) / "record.json", strict_json(record, indent=2) + "\n")
+        write_text(Path(cfg.out) / "table.md", table)
+    return table
 
 
 def make_table(record: dict[str, Any]) -> str:

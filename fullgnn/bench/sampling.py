@@ -87,7 +87,7 @@ def run_minibatch(cfg: BenchConfig, world: World) -> Results:
     made, missing = set_up([*own, *candidates(STEPS, cfg.peers, graph, setting, world.device)], of_ours=())
     count = num_batches(int(graph.train_mask.sum()), size * world.size)
     yield Outcome([], missing, _statistics(cfg, graph, count))
-    yield compared(cfg, world, [_method(one, one.run.step, training(one.run), cfg, world) for one in made])
+    yield compared(cfg, world, [_method(method, method.run.step, training(method.run), cfg, world) for method in made])
     for method in made:
         if method.kind == "ours":
             method.run.close()

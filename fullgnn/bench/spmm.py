@@ -71,7 +71,7 @@ def run_orders(cfg: BenchConfig, world: World) -> Results:
         problem = as_problem(cfg, ordered, world.device)
         adj, parts = ordered.adjacency(np.int8), Partition.equal(graph.num_nodes, cfg.num_parts)  # consecutive
         details = {"order_s": order_s, "edge_cut": edge_cut(adj, parts), "bandwidth": bandwidth(adj)}
-        peers = [one for one in candidates(SPMM, ["torch"], problem) if one.name == "torch CSR @"]
+        peers = [peer for peer in candidates(SPMM, ["torch"], problem) if peer.name == "torch CSR @"]
         products, unable = harness.set_up([*kernels(cfg, problem), *peers])
         missing += [replace(absent, case={"order": order}) for absent in unable]
         for width in cfg.widths:

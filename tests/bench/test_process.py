@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -42,16 +41,16 @@ def answering(fails: bool) -> Iterator[Answering]:
 
 
 def test_a_worker_answers_until_it_dies() -> None:
-    worker = worker_with(answering, False)
-    assert worker.call(methodcaller("double", 21)) == 42
+    worker = worker_with({}, answering, False)
+    assert worker.call(Answering.double, 21) == 42
     with pytest.raises(ZeroDivisionError, match="of course"):
-        worker.call(methodcaller("raises"))
-    assert worker.call(methodcaller("double", 4)) == 8
+        worker.call(Answering.raises)
+    assert worker.call(Answering.double, 4) == 8
     with pytest.raises(WorkerLost, match="ended with status -9"):
-        worker.call(methodcaller("dies"))
+        worker.call(Answering.dies)
     worker.close()
     with pytest.raises(UnsupportedError, match="OSError: cannot be made"):
-        worker_with(answering, True)
+        worker_with({}, answering, True)
 
 
 def test_parts_of_a_budget_are_of_what_is_left() -> None:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fullgnn.bench import models
@@ -23,8 +22,8 @@ Makers = Mapping[str, Mapping[str, Callable[..., Any]]]
 
 
 def _training(
-    make: Callable[..., torch.nn.Module], finds_links: bool, problem: Problem, weights: list[Tensor], **options: Any
-) -> Callable[[], Callable[[], float]]:
+    make: training.Maker, finds_links: bool, problem: Problem, weights: list[Tensor], **options: Any
+) -> training.LaunchEpoch:
     """The epochs of the model that ``make`` makes."""
     return (training.link_launcher if finds_links else training.launcher)(make(problem, weights, **options), problem)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from fullgnn.bench.models import HOPS, LIGHT_LAYERS, POWERS, WALK
 from fullgnn.bench.peers.torch_sparse import PlainProduct, normalized
 from fullgnn.bench.peers.torch_sparse import unweighted as torch_csr
-from fullgnn.bench.peers.training import OF_MLP, Models, Peer, PeerLayer, after_mlp, gcnii, mlp
+from fullgnn.bench.peers.training import OF_MLP, Maker, Models, Peer, PeerLayer, after_mlp, gcnii, mlp
 from fullgnn.bench.problem import Problem
 from fullgnn.errors import UnsupportedError
 from fullgnn.telemetry.machine import available_memory
@@ -29,7 +29,7 @@ def sparse_tensor(problem: Problem) -> Any:
     from torch_sparse import SparseTensor
 
     rows, columns = problem.block.indptr.long(), problem.block.indices.long()
-    return SparseTensor(rowptr=rows, col=columns, sparse_sizes=problem.shape, is_sorted=True)
+    return SparseTensor(rowptr=rows, col=columns, sparse_sizes=(problem.graph.num_nodes,) * 2, is_sorted=True)
 
 
 def edge_index(problem: Problem, gathers_features: bool = False) -> Tensor:
@@ -52,7 +52,7 @@ def sorted_edge_index(problem: Problem) -> Any:
     """PyG's ``EdgeIndex``, which knows its order and multiplies without messages."""
     from torch_geometric import EdgeIndex
 
-    pairs = EdgeIndex(problem.pairs, sparse_size=problem.shape, sort_order="col", is_undirected=True)
+    pairs = EdgeIndex(problem.pairs, sparse_size=(problem.graph.num_nodes,) * 2, sort_order="col", is_undirected=True)
     return pairs.fill_cache_()
 
 
@@ -64,9 +64,7 @@ def spmm(problem: Problem, form: Form) -> PlainProduct:
     return lambda x: spmm(adj, x, "sum")
 
 
-def model(
-    layer: PeerLayer, problem: Problem, weights: list[Tensor], form: Form = edge_index, **options: float
-) -> torch.nn.Module:
+def model(layer: PeerLayer, problem: Problem, weights: list[Tensor], form: Form = edge_index, **options: float) -> Peer:
     """The model of a layer; with heads it takes ``edge_index`` alone."""
     import torch_geometric.nn as library
 
@@ -88,9 +86,8 @@ def powers(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.Modu
     walks = [APPNP(k, 0.0, normalize=False) for k in range(POWERS)]
 
     def call(modules: Any, x: Tensor) -> Tensor:
-        outputs = []
-        for conv, linear, walk in zip(modules, modules[POWERS:], walks):
-            outputs.append(walk(linear(F.relu(conv(x, adj))), scaled))
+        ways = zip(modules, modules[POWERS:], walks)
+        outputs = [walk(linear(F.relu(conv(x, adj))), scaled) for conv, linear, walk in ways]
         return modules[-1](torch.cat(outputs, dim=1))
 
     matrices = [f"{k}.lin.weight.T" if k < POWERS else f"{k}.weight.T" for k in range(len(weights))]
@@ -110,9 +107,7 @@ def light_gcn(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.M
     return model.to(table.device)
 
 
-def forms(
-    name: str, layer: PeerLayer | Callable[..., torch.nn.Module], gathers_features: bool = False
-) -> dict[str, Callable[..., torch.nn.Module]]:
+def forms(name: str, layer: PeerLayer | Maker, gathers_features: bool = False) -> dict[str, Maker]:
     """The methods of one layer, or of a maker of a model, by the type of the adjacency."""
     make = functools.partial(model, layer) if isinstance(layer, PeerLayer) else layer
     pairs = functools.partial(edge_index, gathers_features=gathers_features)

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgnn.bench.peers.training import Models, PeerLayer, PlainLightGCN, stacked
+from fullgnn.bench.models import LIGHT_LAYERS
+from fullgnn.bench.peers.training import Models, Peer, PeerLayer, stacked
 from fullgnn.bench.problem import Problem
 
 PlainProduct = Callable[[Tensor], Tensor]
@@ -20,7 +21,9 @@ def csr(problem: Problem, values: Tensor) -> Tensor:
     """(n, n) torch CSR of A + I with ``values``, (nnz,)."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse")  # "beta state", "invariant checks"
-        return torch.sparse_csr_tensor(problem.block.indptr, problem.block.indices, values, problem.shape)
+        return torch.sparse_csr_tensor(
+            problem.block.indptr, problem.block.indices, values, (problem.graph.num_nodes,) * 2
+        )
 
 
 def unweighted(problem: Problem) -> Tensor:
@@ -35,27 +38,21 @@ def normalized(problem: Problem) -> Tensor:
     return csr(problem, scale.repeat_interleave(degree.long()) * scale[problem.block.indices.long()])
 
 
-def product(problem: Problem, multiply: Multiply) -> PlainProduct:
-    """``multiply`` as the product (A + I) X."""
-    return functools.partial(multiply, unweighted(problem))
-
-
-def symmetric(adj: Tensor, x: Tensor) -> Tensor:
-    """``adj @ x``, differentiable, for a symmetric ``adj``."""
-    return _Symmetric.apply(x, adj)
-
-
 class _Symmetric(torch.autograd.Function):
     """Y = A X for A = A^T: the gradient is the same product, which autograd cannot know."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, adj: Tensor) -> Tensor:
+    def forward(ctx: Any, adj: Tensor, x: Tensor) -> Tensor:
         ctx.adj = adj
         return adj @ x
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return ctx.adj @ grad, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
+        return None, ctx.adj @ grad
+
+
+symmetric: Multiply = _Symmetric.apply
+"""``adj @ x``, differentiable, for a symmetric ``adj``."""
 
 
 class Conv(torch.nn.Module):
@@ -79,9 +76,7 @@ class Conv(torch.nn.Module):
         return torch.addmm(self.bias, aggregated, self.weight)
 
 
-def gcn(
-    problem: Problem, weights: list[Tensor], multiply: Multiply, order: str, dropout: float = 0.0
-) -> torch.nn.Module:
+def gcn(problem: Problem, weights: list[Tensor], multiply: Multiply, order: str, dropout: float = 0.0) -> Peer:
     """A two-layer GCN.
 
     Args:
@@ -96,15 +91,26 @@ def gcn(
     return model
 
 
-def light_gcn(problem: Problem, weights: list[Tensor], multiply: Multiply) -> torch.nn.Module:
-    """LightGCN, whose A has no self-loops."""
-    return PlainLightGCN(weights[0], functools.partial(multiply, normalized(problem.without_loops)))
+class LightGCN(torch.nn.Module):
+    """The mean of the trainable vectors, which start from ``weights``, and of their products with A, which has no
+    self-loops; () -> (num_nodes, channels)."""
+
+    def __init__(self, problem: Problem, weights: list[Tensor], multiply: Multiply):
+        super().__init__()
+        self.table = torch.nn.Parameter(weights[0].clone())
+        self.adj, self.multiply = normalized(problem.without_loops), multiply
+
+    def forward(self) -> Tensor:
+        powers: list[Tensor] = [self.table]
+        for _ in range(LIGHT_LAYERS):
+            powers.append(self.multiply(self.adj, powers[-1]))
+        return functools.reduce(torch.add, powers) / (LIGHT_LAYERS + 1)
 
 
 REDUCE = functools.partial(torch.sparse.mm, reduce="sum")
 SPMM = {
-    "torch CSR @": functools.partial(product, multiply=torch.matmul),
-    "torch.sparse.mm sum": functools.partial(product, multiply=REDUCE),
+    "torch CSR @": lambda problem: functools.partial(torch.matmul, unweighted(problem)),
+    "torch.sparse.mm sum": lambda problem: functools.partial(REDUCE, unweighted(problem)),
 }
 MODELS: Models = {
     "gcn": {
@@ -116,7 +122,7 @@ MODELS: Models = {
         "torch CSR (AX)W A(HW) + own backward": functools.partial(gcn, multiply=symmetric, order="(AX)W A(HW)"),
     },
     "lightgcn": {
-        "torch CSR": functools.partial(light_gcn, multiply=torch.matmul),
-        "torch CSR + own backward": functools.partial(light_gcn, multiply=symmetric),
+        "torch CSR": functools.partial(LightGCN, multiply=torch.matmul),
+        "torch CSR + own backward": functools.partial(LightGCN, multiply=symmetric),
     },
 }

@@ -10,11 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fullgnn.bench.models import DEPTH, LIGHT_LAYERS
+from fullgnn.bench.models import DEPTH
 from fullgnn.bench.problem import Problem
 from fullgnn.graph.links import train_pairs
 
-Models = dict[str, dict[str, Callable[..., torch.nn.Module]]]
+LaunchEpoch = Callable[[], Callable[[], float]]
+"""Launches one epoch; what it returns waits for the loss before the update, and reads it."""
+
+Maker = Callable[..., torch.nn.Module]
+Models = dict[str, dict[str, Maker]]
 """Model, one of ``bench.models.MODELS`` -> method -> its maker (problem, weights) -> a module () -> logits."""
 
 
@@ -96,30 +100,11 @@ def gcnii(layer: "PeerLayer", library: Any, problem: Problem, weights: list[Tens
     return Peer(problem, weights, [first, *convs, last], matrices, forward)
 
 
-class PlainLightGCN(torch.nn.Module):
-    """The mean of the trainable vectors and of their products, by hand; () -> (num_nodes, channels).
-
-    Args:
-        table: (num_nodes, channels) first values.
-        multiply: h -> A h, differentiable.
-    """
-
-    def __init__(self, table: Tensor, multiply: Callable[[Tensor], Tensor]):
-        super().__init__()
-        self.table, self.multiply = torch.nn.Parameter(table.clone()), multiply
-
-    def forward(self) -> Tensor:
-        powers: list[Tensor] = [self.table]
-        for _ in range(LIGHT_LAYERS):
-            powers.append(self.multiply(powers[-1]))
-        return functools.reduce(torch.add, powers) / (LIGHT_LAYERS + 1)
-
-
 @dataclass(frozen=True)
 class PeerLayer:
     """A convolution of a library, of which models are made."""
 
-    make: Callable[..., torch.nn.Module]
+    make: Maker
     """(the library's module of layers, what ``model`` gives it: the weights of the layer) -> the convolution."""
     matrices: Sequence[str] = ()
     """Paths of its weight matrices, as ``Peer`` takes them from the convolution."""
@@ -155,7 +140,7 @@ def descent(
     return step
 
 
-def launcher(model: torch.nn.Module, problem: Problem) -> Callable[[], Callable[[], float]]:
+def launcher(model: torch.nn.Module, problem: Problem) -> LaunchEpoch:
     """One epoch of ``model`` a call, with the mean cross-entropy of the training nodes as its loss.
 
     What a call returns waits for the loss before the update, and reads it. ``index_select`` takes a third of the time
@@ -172,7 +157,7 @@ def trainer(model: torch.nn.Module, problem: Problem) -> Callable[[], float]:
     return lambda: launch()()
 
 
-def link_launcher(model: torch.nn.Module, problem: Problem) -> Callable[[], Callable[[], float]]:
+def link_launcher(model: torch.nn.Module, problem: Problem) -> LaunchEpoch:
     """One epoch of ``model``, () -> (num_nodes, channels), a call; what it returns reads the mean loss of its steps.
 
     Each training pair is drawn once an epoch, in steps of ``problem.batch_size``, with one other candidate, which may

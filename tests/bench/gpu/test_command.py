@@ -13,8 +13,7 @@ import torch
 
 from fullgnn.bench.config import BenchConfig, load_bench
 from fullgnn.bench.gpu.__main__ import MINUTES, check_options, parse
-from fullgnn.bench.gpu.checks import NAMED
-from fullgnn.bench.gpu.drill import WAYS
+from fullgnn.bench.gpu.checks import NAMED, WAYS
 from fullgnn.bench.gpu.parts import NOT_MEASURED, PARTS, WARMUP, BenchPart, kept, plan_keys
 from fullgnn.bench.gpu.products import CONTESTANTS, FIRST
 from fullgnn.bench.gpu.sweep import TUNING_FILE
