@@ -21,12 +21,11 @@ import torch
 from torch import Tensor
 
 from fullgnn.bench import harness
+from fullgnn.bench import problem as problems
 from fullgnn.bench.config import BenchConfig, preset_config, presets, run_config
-from fullgnn.bench.gpu.made_graph import make_graph, make_problem, prepared
 from fullgnn.bench.harness import Cases, Measurement, Method, Missing, Outcome, Results
-from fullgnn.bench.peers import EPOCH, candidates
+from fullgnn.bench.peers import candidates, epoch_makers
 from fullgnn.bench.peers.training import LaunchEpoch
-from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph, peer_weights
 from fullgnn.bench.process import variables, worker_with
 from fullgnn.config import Config
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0, world_of_one
@@ -57,18 +56,13 @@ class Epochs:
     Args:
         graph: the whole graph on rank 0, which replaces ``cfg.dataset``; None elsewhere.
         weights: (in, out) first weights of the layers; empty: the model keeps its own.
-        prepared: the graph in its place, ready to be distributed.
+        placed: the graph in its place, ready to be distributed.
     """
 
     def __init__(
-        self,
-        cfg: Config,
-        graph: Graph | None,
-        world: World,
-        weights: list[Tensor],
-        prepared: PreparedGraph | None = None,
+        self, cfg: Config, graph: Graph | None, world: World, weights: list[Tensor], placed: PreparedGraph | None = None
     ):
-        self._run = set_up(cfg, world, Meter(world.device), graph, prepared=prepared)
+        self._run = set_up(cfg, world, Meter(world.device), graph, prepared=placed)
         self._runner = StepRunner(self._run, replay_for(cfg.runtime.cuda_graph, world))
         self._numbers = itertools.count(1)
         if weights:
@@ -140,8 +134,8 @@ def run(cfg: BenchConfig, world: World) -> Results:
 
 def in_rounds(cfg: BenchConfig, world: World) -> Results:
     """Time all methods in the same rounds."""
-    graph = from_rank0(lambda: load_graph(cfg))
-    problem = as_problem(cfg, graph, world.device) if graph is not None else None
+    graph = from_rank0(lambda: problems.load_graph(cfg))
+    problem = problems.as_problem(cfg, graph, world.device) if graph is not None else None
     sizes = broadcast_object((problem.widths, problem.graph.num_users is not None) if problem else None)
     statistics = problem.statistics() if problem else {}
     ready = Ready()
@@ -184,9 +178,9 @@ def in_rounds(cfg: BenchConfig, world: World) -> Results:
 def one_after_the_other(cfg: BenchConfig, world: World) -> Results:
     """Time each method alone, on a look-alike that is made on the device."""
     cases, num_ours = Cases(cfg.limit_s, world.device), len(cfg.presets or presets()) * len(cfg.dropouts)
-    made = make_graph(cfg, cases.budget, world.device, host_s_per_entry=num_ours * _HOST_S_PER_ENTRY)
+    made = problems.make_graph(cfg, cases.budget, world.device, host_s_per_entry=num_ours * _HOST_S_PER_ENTRY)
     yield Outcome(problem=made.facts)
-    problem = make_problem(made)
+    problem = problems.made_problem(made)
     del made
     first: dict[str, Measurement] = {}  # by the case
     own = replace(cfg, overrides=["scheme.replication=1", "self_loops=false", *cfg.overrides])  # A + I has its loops
@@ -202,7 +196,7 @@ def one_after_the_other(cfg: BenchConfig, world: World) -> Results:
         yield outcome
 
 
-def _alone(candidate: Method, cfg: BenchConfig, world: World, problem: Problem) -> Outcome:
+def _alone(candidate: Method, cfg: BenchConfig, world: World, problem: problems.Problem) -> Outcome:
     """Set up one training, time its epochs, and count the bytes that a process would hold that runs it alone."""
     device, ready = world.device, Ready()
     # Ours hold copies of their own; the peers read these tensors, which are there before they start.
@@ -261,16 +255,16 @@ def ours(
 
     def make(preset: str, dropout: float = 0.0) -> LaunchEpoch:
         run_cfg = preset_config(cfg, preset, widths[1], bipartite, dropout)
-        in_order = prepared(own, num_parts(run_cfg.scheme, world.size)) if own else None
-        return Epochs(run_cfg, graph, world, first_weights(widths, cfg.seed, cfg.gnn), in_order)
+        in_order = problems.prepared(own, num_parts(run_cfg.scheme, world.size)) if own else None
+        return Epochs(run_cfg, graph, world, problems.first_weights(widths, cfg.seed, cfg.gnn), in_order)
 
     chosen = itertools.product(dropout_cases(cfg), presets() if cfg.presets is None else cfg.presets)
     return [Method(preset, "ours", partial(make, preset, **case), world.size, case=case) for case, preset in chosen]
 
 
-def peers(cfg: BenchConfig, problem: Problem) -> list[Method]:
+def peers(cfg: BenchConfig, problem: problems.Problem) -> list[Method]:
     """The peers of the chosen libraries, on this process."""
-    weights, makers = peer_weights(problem, cfg.seed, cfg.gnn), EPOCH[cfg.gnn]
+    weights, makers = problems.peer_weights(problem, cfg.seed, cfg.gnn), epoch_makers(cfg.gnn)
     every = [
         method for case in dropout_cases(cfg) for method in candidates(makers, cfg.peers, problem, weights, **case)
     ]
@@ -284,7 +278,7 @@ def dropout_cases(cfg: BenchConfig) -> list[dict[str, float]]:
 
 def single_process(cfg: BenchConfig, world: World) -> Ready:
     """Our presets and the peers in a process that was started for them; the graph is in the cache by now."""
-    problem, ready = as_problem(cfg, load_graph(cfg), world.device), Ready()
+    problem, ready = problems.as_problem(cfg, problems.load_graph(cfg), world.device), Ready()
     own = ours(cfg, world, problem.graph, problem.widths, problem.graph.num_users is not None)
     ready.add([*own, *peers(cfg, problem)], cfg, world.device)
     forget_peak_process_bytes()

@@ -288,8 +288,7 @@ def compare(measurements: list[Measurement], name: str | None) -> Measurement | 
     Returns:
         that measurement; None if there is none.
     """
-    ours = name is None
-    candidates = [m for m in measurements if (m.method.kind == "ours" if ours else m.name == name)]
+    candidates = [m for m in measurements if (m.method.kind == "ours" if name is None else m.name == name)]
     base = min(candidates, key=lambda measured: measured.median_ms, default=None)
     for measured in measurements:
         measured.compare_with(base)

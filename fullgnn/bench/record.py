@@ -116,11 +116,8 @@ def results(records: list[dict[str, Any]]) -> str:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """A table in Markdown with a column for each key for which any row has a value; empty: there are no rows."""
-    heads = [
-        key
-        for key in dict.fromkeys(key for row in rows for key in row)
-        if any(row.get(key) not in (None, "") for row in rows)
-    ]
+    filled = {key for row in rows for key, value in row.items() if value not in (None, "")}
+    heads = [key for key in dict.fromkeys(key for row in rows for key in row) if key in filled]
     return format_table(heads, [[cell(row.get(key)) for key in heads] for row in rows]) if rows else ""
 
 

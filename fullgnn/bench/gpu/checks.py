@@ -82,9 +82,9 @@ def run(cfg: BenchConfig, world: World) -> Results:
     if toy or shutil.which("compute-sanitizer") is None:
         reason = "a toy has no GPU" if toy else "it is not on the PATH"
         yield Outcome(missing=[Missing("compute-sanitizer", reason)])
-        return
-    with ThreadPoolExecutor() as threads:
-        yield from threads.map(watched, TOOLS)
+    else:
+        with ThreadPoolExecutor() as threads:
+            yield from threads.map(watched, TOOLS)
 
 
 def run_tests(command: list[str], seconds: float, tool: str | None = None) -> Outcome:
@@ -116,10 +116,9 @@ def summary(junit_xml: str, in_time: bool) -> Outcome:
         over = not in_time and not float(case.get("time", 0))
         state = _STATES.get(trouble.tag) or ("interrupted" if over else "passed")
         counts[state] += 1
-        said = trouble.get("message") or ""
-        if said == "collection skipped":  # a whole module; the text has the reason
-            said = trouble.text or ""
-        said = " ".join(said.split())[:300]
+        message = trouble.get("message") or ""
+        reason = trouble.text or "" if message == "collection skipped" else message  # of a whole module: in the text
+        said = " ".join(reason.split())[:300]
         if state == "failed" or (state == "passed" and name.startswith(NAMED)):
             outcome.checks.append(Check(name, "test", passed=state == "passed", said=said))
         elif state == "skipped" and name.startswith(NAMED):

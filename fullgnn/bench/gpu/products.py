@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from fullgnn.bench.config import BenchConfig
-from fullgnn.bench.gpu.made_graph import densities, make_graph
 from fullgnn.bench.harness import Cases, Measurement, Method, Outcome, Results, attempt, measure, rate, timed
+from fullgnn.bench.problem import densities, make_graph
 from fullgnn.distributed import World
 from fullgnn.errors import FullGNNError, message_of
 from fullgnn.kernels.spmm import Kernel, LocalCSR, Packed, Tile32, TorchCSR, TritonCSR

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from fullgnn.bench.config import BenchConfig
 from fullgnn.bench.gpu import products
-from fullgnn.bench.gpu.made_graph import SCALES, make_graph
 from fullgnn.bench.harness import Cases, Measurement, Method, Outcome, Results
+from fullgnn.bench.problem import SCALES, make_graph
 from fullgnn.distributed import World
 from fullgnn.graph.lookalikes import generate
 from fullgnn.kernels.dense.dense import linear_gradients, matmul

@@ -12,10 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fullgnn.bench.models import HOPS, LIGHT_LAYERS, POWERS, WALK
-from fullgnn.bench.peers.torch_sparse import PlainProduct, normalized
-from fullgnn.bench.peers.torch_sparse import unweighted as torch_csr
-from fullgnn.bench.peers.training import OF_MLP, Maker, Models, Peer, PeerLayer, after_mlp, gcnii, mlp
+from fullgnn.bench.config import HOPS, LIGHT_LAYERS, POWERS, WALK
+from fullgnn.bench.peers import training
+from fullgnn.bench.peers.training import OF_MLP, Maker, Models, Peer, PeerLayer, PlainProduct, after_mlp, gcnii, mlp
 from fullgnn.bench.problem import Problem
 from fullgnn.errors import UnsupportedError
 from fullgnn.telemetry.machine import available_memory
@@ -77,7 +76,7 @@ def powers(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.Modu
     restart, which propagates only, then a dense layer."""
     from torch_geometric.nn import APPNP, SGConv
 
-    adj, scaled = form(problem), normalized(problem)
+    adj, scaled = form(problem), training.normalized(problem)
     first, second, last = weights[:POWERS], weights[POWERS:-1], weights[-1]
     convs = [
         SGConv(*weight.shape, K=k, cached=True, add_self_loops=False, bias=False) for k, weight in enumerate(first)
@@ -99,8 +98,8 @@ def light_gcn(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.M
     from torch_geometric.nn import LightGCN
 
     (table,), problem = weights, problem.without_loops
-    scaled, model = normalized(problem), LightGCN(*table.shape, num_layers=LIGHT_LAYERS, normalize=False)
-    adj = (scaled,) if form is torch_csr else (form(problem), scaled.values())
+    scaled, model = training.normalized(problem), LightGCN(*table.shape, num_layers=LIGHT_LAYERS, normalize=False)
+    adj = (scaled,) if form is training.unweighted else (form(problem), scaled.values())
     with torch.no_grad():
         model.embedding.weight.copy_(table)
     model.forward = functools.partial(model.get_embedding, *adj)
@@ -111,12 +110,12 @@ def forms(name: str, layer: PeerLayer | Maker, gathers_features: bool = False) -
     """The methods of one layer, or of a maker of a model, by the type of the adjacency."""
     make = functools.partial(model, layer) if isinstance(layer, PeerLayer) else layer
     pairs = functools.partial(edge_index, gathers_features=gathers_features)
-    known = {"torch CSR": torch_csr, "SparseTensor": sparse_tensor, "edge_index": pairs}
+    known = {"torch CSR": training.unweighted, "SparseTensor": sparse_tensor, "edge_index": pairs}
     return {f"PyG {name} ({kind})": functools.partial(make, form=form) for kind, form in known.items()}
 
 
 SPMM = {
-    "PyG spmm (torch CSR)": functools.partial(spmm, form=torch_csr),
+    "PyG spmm (torch CSR)": functools.partial(spmm, form=training.unweighted),
     "PyG spmm (SparseTensor)": functools.partial(spmm, form=sparse_tensor),
 }
 ALONE: dict[str, Any] = {"add_self_loops": False}  # the loops are in A + I
@@ -153,7 +152,7 @@ MODELS: Models = {
     "appnp": forms("APPNP", APPNP),
     "gcnii": forms("GCN2Conv", GCN2),
     "lightgcn": {
-        "PyG LightGCN (torch CSR)": functools.partial(light_gcn, form=torch_csr),
+        "PyG LightGCN (torch CSR)": functools.partial(light_gcn, form=training.unweighted),
         "PyG LightGCN (edge_index)": functools.partial(light_gcn, form=edge_index),
     },
 }

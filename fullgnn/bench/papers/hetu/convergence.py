@@ -11,8 +11,7 @@ from fullgnn.bench.papers.curves import TrainingCurve
 from fullgnn.bench.papers.graphs import load
 from fullgnn.bench.papers.result import Cell, Curve, Curves, Result, TableRow, Value, cells, numbers, over, with_label
 from fullgnn.bench.papers.trainings import num_epochs, run_config, train_ranks
-from fullgnn.bench.peers.torch_sparse import gcn
-from fullgnn.bench.peers.training import trainer
+from fullgnn.bench.peers.training import gcn, trainer
 from fullgnn.bench.problem import make_problem
 from fullgnn.engine.run import build_model
 from fullgnn.graph import Graph
