@@ -265,9 +265,8 @@ def ours(
 def peers(cfg: BenchConfig, problem: problems.Problem) -> list[Method]:
     """The peers of the chosen libraries, on this process."""
     weights, makers = problems.peer_weights(problem, cfg.seed, cfg.gnn), epoch_makers(cfg.gnn)
-    every = [
-        method for case in dropout_cases(cfg) for method in candidates(makers, cfg.peers, problem, weights, **case)
-    ]
+    by_case = (candidates(makers, cfg.peers, problem, weights, **case) for case in dropout_cases(cfg))
+    every = itertools.chain.from_iterable(by_case)
     return [method for method in every if cfg.methods is None or method.name in cfg.methods]
 
 

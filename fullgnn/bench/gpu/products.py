@@ -26,7 +26,7 @@ from fullgnn.bench.config import BenchConfig
 from fullgnn.bench.harness import Cases, Measurement, Method, Outcome, Results, attempt, measure, rate, timed
 from fullgnn.bench.problem import densities, make_graph
 from fullgnn.distributed import World
-from fullgnn.errors import FullGNNError, message_of
+from fullgnn.errors import FullGNNError
 from fullgnn.kernels.spmm import Kernel, LocalCSR, Packed, Tile32, TorchCSR, TritonCSR
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.aligned import SECTOR_BYTES, empty_aligned
@@ -46,21 +46,14 @@ class Contestant:
 
     name: str  # as ``Kernel.name_for`` gives it
     make: Callable[[], Kernel]
-    rounding: float = 0.0  # the largest relative error of a number as it is multiplied
-
-    @property
-    def tolerance(self) -> float:
-        """Largest error allowed of an element of the product, over the sum of the magnitudes of its addends."""
-        return FLOAT32 + self.rounding
+    tolerance: float = FLOAT32
+    """Largest error allowed of an element of the product, over the sum of the magnitudes of its addends."""
 
     def missing(self, device: torch.device) -> str | None:
         """Why this kernel does not multiply on ``device``; None where it does."""
         indptr, indices = (torch.tensor(ids, dtype=torch.int32, device=device) for ids in ([0, 1], [0]))
-        try:
-            self.make().prepare(LocalCSR(indptr, indices, None, 1, 1), torch.float32)
-        except FullGNNError as error:
-            return message_of(error)
-        return None
+        block = LocalCSR(indptr, indices, None, 1, 1)
+        return attempt(lambda: self.make().prepare(block, torch.float32), FullGNNError)[2]
 
 
 BASELINE, CSR = Contestant("torch", TorchCSR), Contestant("csr", TritonCSR)
@@ -69,7 +62,7 @@ TILE32, PACKED = Contestant("tile32", Tile32), Contestant("packed", Packed)
 FIRST = [BASELINE, CSR, TILE32, PACKED]
 """Those of float32 quality: timed at every width, before the other one."""
 
-ROUNDED = Contestant("csr bf16", partial(TritonCSR, "bf16"), 2.0**-8)
+ROUNDED = Contestant("csr bf16", partial(TritonCSR, "bf16"), FLOAT32 + 2.0**-8)
 """``csr`` that is not exact: a number of 8 significant bits leaves half a unit of its last bit."""
 
 CONTESTANTS = {contestant.name: contestant for contestant in (*FIRST, ROUNDED)}

@@ -78,9 +78,7 @@ def powers(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.Modu
 
     adj, scaled = form(problem), training.normalized(problem)
     first, second, last = weights[:POWERS], weights[POWERS:-1], weights[-1]
-    convs = [
-        SGConv(*weight.shape, K=k, cached=True, add_self_loops=False, bias=False) for k, weight in enumerate(first)
-    ]
+    convs = [SGConv(*weight.shape, K=k, cached=True, bias=False, **ALONE) for k, weight in enumerate(first)]
     dense = [torch.nn.Linear(len(weight), weight.shape[1], bias=False) for weight in (*second, last)]
     walks = [APPNP(k, 0.0, normalize=False) for k in range(POWERS)]
 

@@ -190,11 +190,10 @@ def link_launcher(model: torch.nn.Module, problem: Problem) -> LaunchEpoch:
 
 def csr(problem: Problem, values: Tensor) -> Tensor:
     """(n, n) torch CSR of A + I with ``values``, (nnz,)."""
+    block = problem.block
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse")  # "beta state", "invariant checks"
-        return torch.sparse_csr_tensor(
-            problem.block.indptr, problem.block.indices, values, (problem.graph.num_nodes,) * 2
-        )
+        return torch.sparse_csr_tensor(block.indptr, block.indices, values, (block.num_rows, block.num_cols))
 
 
 def unweighted(problem: Problem) -> Tensor:
