@@ -14,10 +14,10 @@ from fullgnn.graph.workloads import WORKLOADS
 from fullgnn.sampling.neighbors import check_fanouts
 
 OPERATIONS = {
-    "spmm": "spmm.run",
+    "spmm": "primitives.run_spmm",
     "epoch": "epoch.run",
-    "collectives": "collectives.run",
-    "reorder": "spmm.run_orders",
+    "collectives": "primitives.run_collectives",
+    "reorder": "primitives.run_orders",
     "sampling": "sampling.run_sampling",
     "minibatch": "sampling.run_minibatch",
     "rates": "gpu.products.run_rates",
