@@ -1,10 +1,9 @@
-"""The benchmark's command line: its schema here, its values in ``conf/bench.yaml``."""
+"""The benchmark's command line: its schema and the models that it knows here, its values in ``conf/bench.yaml``."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Optional
 
-from fullgnn.bench.models import ATTENTION, HEADS, MODELS
 from fullgnn.config import Config, MinibatchConfig, conf_dir
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.keys import check_choices, check_minima, choices, load_keys
@@ -15,18 +14,18 @@ from fullgnn.graph.workloads import WORKLOADS
 from fullgnn.sampling.neighbors import check_fanouts
 
 OPERATIONS = {
-    "spmm": "spmm.run",
+    "spmm": "primitives.run_spmm",
     "epoch": "epoch.run",
-    "collectives": "collectives.run",
-    "reorder": "spmm.run_orders",
+    "collectives": "primitives.run_collectives",
+    "reorder": "primitives.run_orders",
     "sampling": "sampling.run_sampling",
     "minibatch": "sampling.run_minibatch",
-    "rates": "gpu.rates.run",
+    "rates": "gpu.products.run_rates",
     "products": "gpu.products.run",
     "sweep": "gpu.sweep.run",
     "hits": "gpu.hits.run",
     "checks": "gpu.checks.run",
-    "drill": "gpu.drill.run",
+    "drill": "gpu.checks.run_drill",
 }
 """Operation -> the function (cfg, world) -> ``Results`` that measures it, in this package."""
 
@@ -46,10 +45,74 @@ LR = 0.01
 TASK = ("optimizer=adam", f"optimizer.lr={LR}", "optimizer.weight_decay=0")
 """Keys of a run that all methods share."""
 
-RANKS_LINKS = ["task=link_ranking"]
-PREDICTS_LINKS = ["task=link_prediction", "task.val_fraction=0", "task.test_fraction=0"]
-"""Those of a model that finds links, in a graph of users and items and in any other: every edge is a training pair."""
+# The models that ``op=epoch`` trains: their keys in a run of ours, and the shapes of their weights.
 
+HEADS = 8
+"""Attention heads of the hidden layer, side by side in its columns; the last layer has one."""
+HOPS = 2
+"""Products with the features in SGC."""
+LIGHT_LAYERS = 3
+"""Products with the trainable vectors in LightGCN."""
+WALK = 10
+"""Steps of the random walk of APPNP."""
+POWERS = 3
+"""Powers of A, from 0, in N-GCN."""
+DEPTH = 8
+"""Layers of GCNII."""
+
+COLUMNS = "model.dropout=0 model.input_dropout=0 model.hidden_channels={hidden}"
+TWO_LAYERS = f"model.num_layers=2 {COLUMNS}"
+TWO_OF_HEADS = f"{TWO_LAYERS} model.heads={HEADS} model.attention_dropout=0".replace("{hidden}", "{per_head}")
+
+
+@dataclass(frozen=True)
+class BenchModel:
+    """A model of which every method has the same weights."""
+
+    run: str
+    """Keys of a run, with the number of ``{hidden}`` columns, or of those ``{per_head}``."""
+    shapes: Callable[[int, int, int], list[tuple[int, int]]]
+    """(features, hidden, classes) -> shapes of the weight matrices, in the order of the model's parameters."""
+    finds_links: bool = False
+    """Whether it learns links from trainable vectors of the nodes, which have the same first values in every method."""
+
+    def keys(self, hidden: int) -> list[str]:
+        """The keys of a run with ``hidden`` columns."""
+        return self.run.format(hidden=hidden, per_head=max(1, hidden // HEADS)).split()
+
+
+MODELS = {
+    "gcn": BenchModel(f"model=gcn {TWO_LAYERS}", lambda f, h, c: [(f, h), (h, c)]),
+    # Each layer has a matrix for the neighbours, and one for the node itself.
+    "sage": BenchModel(f"model=sage {TWO_LAYERS}", lambda f, h, c: [(f, h), (f, h), (h, c), (h, c)]),
+    "sage-max": BenchModel(
+        f"model=sage {TWO_LAYERS} model.aggregation=max", lambda f, h, c: [(f, h), (f, h), (h, c), (h, c)]
+    ),
+    # Each layer has the two matrices of its MLP.
+    "gin": BenchModel(f"model=gin {TWO_LAYERS}", lambda f, h, c: [(f, h), (h, h), (h, c), (c, c)]),
+    # Each layer has a weight matrix, and the (heads, columns) attention parameters of sources and of targets.
+    "gat": BenchModel(
+        f"model=gat {TWO_OF_HEADS}", lambda f, h, c: [(f, h), *[(HEADS, h // HEADS)] * 2, (h, c), (1, c), (1, c)]
+    ),
+    # Each layer has the (heads, columns) attention parameters, and a weight matrix for sources and one for targets.
+    "gatv2": BenchModel(
+        f"model=gatv2 {TWO_OF_HEADS}", lambda f, h, c: [(HEADS, h // HEADS), (f, h), (f, h), (1, c), (h, c), (h, c)]
+    ),
+    "sgc": BenchModel(f"model=sgc model.num_hops={HOPS}", lambda f, h, c: [(f, c)]),
+    "ngcn": BenchModel(
+        f"model=ngcn {COLUMNS} model.num_powers={POWERS} model.num_copies=1 model.classifier=dense model.bias=false",
+        lambda f, h, c: [*[(f, h)] * POWERS, *[(h, c)] * POWERS, (POWERS * c, c)],
+    ),
+    "appnp": BenchModel(f"model=appnp {TWO_LAYERS} model.num_hops={WALK}", lambda f, h, c: [(f, h), (h, c)]),
+    "gcnii": BenchModel(
+        f"model=gcnii {COLUMNS} model.num_layers={DEPTH}", lambda f, h, c: [(f, h), *[(h, h)] * DEPTH, (h, c)]
+    ),
+    "lightgcn": BenchModel(
+        f"model=lightgcn model.num_layers={LIGHT_LAYERS} task.channels={{hidden}}", lambda f, h, c: [], finds_links=True
+    ),
+}
+ATTENTION = ("gat", "gatv2")
+"""The models whose hidden columns are those of ``HEADS`` heads."""
 
 COUNT, FROM_0 = {"least": 1}, {"least": 0}
 """Metadata of a key: the smallest value that it, or an element of its list, may have."""
@@ -104,13 +167,57 @@ class BenchConfig:
 
 
 def load_bench(*overrides: str) -> BenchConfig:
-    """The configuration that the command line ``overrides`` describe, checked.
+    """The configuration that the command line ``overrides`` describe, without values that no key can have and
+    combinations that measure nothing.
 
     Raises:
         ConfigError: one line naming the key, what is wrong with it and what it may be.
     """
     cfg = load_keys("bench", BenchConfig, list(overrides))
-    _check(cfg)
+    known: dict[str, Iterable[str]] = {
+        "op": OPERATIONS,
+        "gnn": MODELS,
+        "graph": (*LOOKALIKES, *TOYS) if cfg.made or cfg.op in ON_MADE else (*WORKLOADS, *choices("dataset")),
+        "order": choices("reorder"),
+        "malloc": ("tuned", "default"),
+        "device": ("cpu", "cuda", "auto"),
+        "backend": ("gloo", "nccl", "auto"),
+        "kernels": choices("kernel"),
+        "orders": choices("reorder"),
+        "peers": ("torch", "pyg", "dgl"),
+    }
+    for key, choosable in known.items():
+        value = getattr(cfg, key)
+        check_choices(key, [value] if isinstance(value, str) else value or (), choosable)
+    for key in ("presets", "alone"):
+        names = [[*preset.split(), ""][0] for preset in getattr(cfg, key) or ()]
+        check_choices(key, names, [*presets(), DEFAULT_PRESET])
+    check_choices("alone", cfg.alone or (), cfg.presets or presets())
+    check_minima(cfg, {key.name: key.metadata["least"] for key in fields(cfg) if key.metadata})
+    check_fanouts(cfg.fanouts)
+    check_choices("launches", [cfg.launches] if cfg.launches else (), cfg.presets or [*presets(), DEFAULT_PRESET])
+    for key in "fanouts widths sizes_mb presets kernels orders alone_threads dropouts methods".split():
+        if getattr(cfg, key) == []:
+            raise ConfigError(f"{key}=[] leaves nothing to measure: give one or more")
+    for key, value in vars(cfg).items():
+        if isinstance(value, list) and key != "fanouts" and len(set(value)) < len(value):
+            raise ConfigError(f"{key} names something twice: leave one out")
+    if cfg.op == "epoch" and cfg.epochs <= cfg.warmup:
+        raise ConfigError(f"epochs={cfg.epochs} are all warm-up: give more than warmup={cfg.warmup}")
+    if cfg.gnn in ATTENTION and (cfg.hidden or HEADS) % HEADS:
+        raise ConfigError(f"hidden={cfg.hidden} columns are not those of {HEADS} heads: give a multiple of {HEADS}")
+    if cfg.batch_size is not None and not MODELS[cfg.gnn].finds_links and cfg.op not in ("sampling", "minibatch"):
+        raise ConfigError(f"batch_size is for gnn=lightgcn, and gnn={cfg.gnn} has one step an epoch: leave it out")
+    if cfg.op == "collectives" and cfg.nproc < 2:
+        raise ConfigError("op=collectives moves data between processes: give nproc=2 or more")
+    if cfg.op not in OF_JOBS and cfg.nproc > 1:
+        raise ConfigError(f"op={cfg.op} runs in one process: leave out nproc={cfg.nproc}")
+    if cfg.made and (cfg.op != "epoch" or cfg.gnn != "gcn" or cfg.nproc > 1 or cfg.separate):
+        raise ConfigError("made=true is for op=epoch gnn=gcn in one process: leave it out")
+    if any(cfg.dropouts) and (cfg.gnn != "gcn" or max(cfg.dropouts) >= 1):
+        raise ConfigError("dropouts are rates below 1, and for gnn=gcn: leave them out")
+    if cfg.nproc == 1 and (cfg.alone or cfg.alone_threads):
+        raise ConfigError("alone and alone_threads are for nproc of 2 or more: leave them out, or give nproc=2")
     return cfg
 
 
@@ -144,8 +251,9 @@ def preset_config(cfg: BenchConfig, preset: str, hidden: int, bipartite: bool = 
     """
     model, task = MODELS[cfg.gnn], [f"model.dropout={dropout}"] if dropout else []
     if model.finds_links:
-        size = "null" if cfg.batch_size is None else cfg.batch_size
-        task = [*(RANKS_LINKS if bipartite else PREDICTS_LINKS), f"task.batch_size={size}"]
+        every_edge = "task=link_prediction task.val_fraction=0 task.test_fraction=0"  # is a training pair
+        task = ("task=link_ranking" if bipartite else every_edge).split()
+        task.append(f"task.batch_size={'null' if cfg.batch_size is None else cfg.batch_size}")
     return run_config(cfg, *model.keys(hidden), *task, *TASK, preset=preset)
 
 
@@ -164,52 +272,3 @@ def minibatch_config(cfg: BenchConfig, num_ranks: int, preset: str = DEFAULT_PRE
 def hidden_of(cfg: BenchConfig) -> int:
     """The columns between the layers."""
     return cfg.hidden or (WORKLOADS[cfg.graph].hidden if cfg.graph in WORKLOADS else HIDDEN)
-
-
-def _check(cfg: BenchConfig) -> None:
-    """Refuse values that no key can have, and combinations that measure nothing."""
-    known: dict[str, Iterable[str]] = {
-        "op": OPERATIONS,
-        "gnn": MODELS,
-        "graph": (*LOOKALIKES, *TOYS) if cfg.made or cfg.op in ON_MADE else (*WORKLOADS, *choices("dataset")),
-        "order": choices("reorder"),
-        "malloc": ("tuned", "default"),
-        "device": ("cpu", "cuda", "auto"),
-        "backend": ("gloo", "nccl", "auto"),
-        "kernels": choices("kernel"),
-        "orders": choices("reorder"),
-        "peers": ("torch", "pyg", "dgl"),
-    }
-    for key, choosable in known.items():
-        value = getattr(cfg, key)
-        check_choices(key, [value] if isinstance(value, str) else value or (), choosable)
-    for key in ("presets", "alone"):
-        names = [[*preset.split(), ""][0] for preset in getattr(cfg, key) or ()]
-        check_choices(key, names, [*presets(), DEFAULT_PRESET])
-    check_choices("alone", cfg.alone or (), cfg.presets or presets())
-    check_minima(cfg, {key.name: key.metadata["least"] for key in fields(cfg) if key.metadata})
-    check_fanouts(cfg.fanouts)
-    check_choices("launches", [cfg.launches] if cfg.launches else (), cfg.presets or [*presets(), DEFAULT_PRESET])
-    for key in "fanouts widths sizes_mb presets kernels orders alone_threads dropouts methods".split():
-        if getattr(cfg, key) == []:
-            raise ConfigError(f"{key}=[] leaves nothing to measure: give one or more")
-    for key, value in vars(cfg).items():
-        if isinstance(value, list) and key != "fanouts" and len(set(value)) < len(value):
-            raise ConfigError(f"{key} names something twice: leave one out")
-    if cfg.op == "epoch" and cfg.epochs <= cfg.warmup:
-        raise ConfigError(f"epochs={cfg.epochs} are all warm-up: give more than warmup={cfg.warmup}")
-    if cfg.gnn in ATTENTION and (cfg.hidden or HEADS) % HEADS:
-        raise ConfigError(f"hidden={cfg.hidden} columns are not those of {HEADS} heads: give a multiple of {HEADS}")
-    samples = cfg.op in ("sampling", "minibatch")
-    if cfg.batch_size is not None and not MODELS[cfg.gnn].finds_links and not samples:
-        raise ConfigError(f"batch_size is for gnn=lightgcn, and gnn={cfg.gnn} has one step an epoch: leave it out")
-    if cfg.op == "collectives" and cfg.nproc < 2:
-        raise ConfigError("op=collectives moves data between processes: give nproc=2 or more")
-    if cfg.op not in OF_JOBS and cfg.nproc > 1:
-        raise ConfigError(f"op={cfg.op} runs in one process: leave out nproc={cfg.nproc}")
-    if cfg.made and (cfg.op != "epoch" or cfg.gnn != "gcn" or cfg.nproc > 1 or cfg.separate):
-        raise ConfigError("made=true is for op=epoch gnn=gcn in one process: leave it out")
-    if any(cfg.dropouts) and (cfg.gnn != "gcn" or max(cfg.dropouts) >= 1):
-        raise ConfigError("dropouts are rates below 1, and for gnn=gcn: leave them out")
-    if cfg.nproc == 1 and (cfg.alone or cfg.alone_threads):
-        raise ConfigError("alone and alone_threads are for nproc of 2 or more: leave them out, or give nproc=2")

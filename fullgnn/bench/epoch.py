@@ -15,22 +15,20 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from operator import methodcaller
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fullgnn.bench import harness
+from fullgnn.bench import problem as problems
 from fullgnn.bench.config import BenchConfig, preset_config, presets, run_config
-from fullgnn.bench.gpu.made_graph import make_graph, make_problem, prepared
 from fullgnn.bench.harness import Cases, Measurement, Method, Missing, Outcome, Results
-from fullgnn.bench.peers import EPOCH, candidates
-from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph, peer_weights
+from fullgnn.bench.peers import candidates, epoch_makers
+from fullgnn.bench.peers.training import LaunchEpoch
 from fullgnn.bench.process import variables, worker_with
 from fullgnn.config import Config
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0, world_of_one
-from fullgnn.distributed.launch import environment
 from fullgnn.distributed.worker import Worker, WorkerLost
 from fullgnn.engine.checks import replay_for
 from fullgnn.engine.run import set_up
@@ -43,9 +41,6 @@ from fullgnn.schemes.options import num_parts
 from fullgnn.telemetry.launches import launch_table, profiled
 from fullgnn.telemetry.machine import forget_peak_process_bytes, peak_process_bytes
 from fullgnn.telemetry.meter import Meter
-
-LaunchEpoch = Callable[[], Callable[[], float]]
-"""Launches one epoch; what it returns waits for the loss before the update, and reads it."""
 
 _PROFILED_EPOCHS = 5
 _HOST_S_PER_ENTRY = 3e-8  # each preset shards the adjacency on the host
@@ -61,18 +56,13 @@ class Epochs:
     Args:
         graph: the whole graph on rank 0, which replaces ``cfg.dataset``; None elsewhere.
         weights: (in, out) first weights of the layers; empty: the model keeps its own.
-        prepared: the graph in its place, ready to be distributed.
+        placed: the graph in its place, ready to be distributed.
     """
 
     def __init__(
-        self,
-        cfg: Config,
-        graph: Graph | None,
-        world: World,
-        weights: list[Tensor],
-        prepared: PreparedGraph | None = None,
+        self, cfg: Config, graph: Graph | None, world: World, weights: list[Tensor], placed: PreparedGraph | None = None
     ):
-        self._run = set_up(cfg, world, Meter(world.device), graph, prepared=prepared)
+        self._run = set_up(cfg, world, Meter(world.device), graph, prepared=placed)
         self._runner = StepRunner(self._run, replay_for(cfg.runtime.cuda_graph, world))
         self._numbers = itertools.count(1)
         if weights:
@@ -111,11 +101,11 @@ class Ready:
     def add(self, candidates: Iterable[Method], cfg: BenchConfig, device: torch.device) -> None:
         """Set up what the candidates make, whose ``run`` makes a step. Every rank has the same of ours."""
         made, missing = harness.set_up(candidates, of_ours=FullGNNError)
-        for one in made:
-            run, about = harness.timed(one.run, device, cfg.at_once), harness.training(one.run)
-            self.methods.append(replace(one, run=run, about=about))
+        for method in made:
+            run, about = harness.timed(method.run, device, cfg.at_once), harness.training(method.run)
+            self.methods.append(replace(method, run=run, about=about))
+            self.steps[method.label] = method.run
         self.missing += missing
-        self.steps |= {one.label: one.run for one in made}
 
     def listed(self) -> tuple[list[Method], list[Missing]]:
         """The methods, without what runs them, and what is missing."""
@@ -144,9 +134,9 @@ def run(cfg: BenchConfig, world: World) -> Results:
 
 def in_rounds(cfg: BenchConfig, world: World) -> Results:
     """Time all methods in the same rounds."""
-    graph = from_rank0(lambda: load_graph(cfg))
-    problem = as_problem(cfg, graph, world.device) if graph is not None else None
-    sizes = broadcast_object((problem.widths, problem.is_bipartite) if problem else None)
+    graph = from_rank0(lambda: problems.load_graph(cfg))
+    problem = problems.as_problem(cfg, graph, world.device) if graph is not None else None
+    sizes = broadcast_object((problem.widths, problem.graph.num_users is not None) if problem else None)
     statistics = problem.statistics() if problem else {}
     ready = Ready()
     if world.size > 1 or not cfg.separate:
@@ -154,11 +144,12 @@ def in_rounds(cfg: BenchConfig, world: World) -> Results:
     workers: dict[Worker, list[str]] = {}  # with the labels of their methods
     if world.size > 1 or cfg.separate:
         del problem, graph  # they are made again in the processes
-        for worker in from_rank0(lambda: [_start(part) for part in parts_alone(cfg)]) or []:
-            methods, missing = worker.call(methodcaller("listed"))
+        started = from_rank0(lambda: [worker_with(variables(part, 1), alone, part) for part in parts_alone(cfg)])
+        for worker in started or []:
+            methods, missing = worker.call(Ready.listed)
             workers[worker] = [method.label for method in methods]
             for number, method in enumerate(methods):
-                run = partial(worker.call, methodcaller("run", number))
+                run = partial(worker.call, Ready.run, number)
                 ready.methods.append(replace(method, run=run, about=harness.training(None)))
             # Each process reports the same ones.
             ready.missing += [absent for absent in missing if absent not in ready.missing]
@@ -173,7 +164,7 @@ def in_rounds(cfg: BenchConfig, world: World) -> Results:
     for worker, labels in workers.items():
         peaks |= dict.fromkeys(labels)
         with suppress(WorkerLost):
-            peaks |= dict.fromkeys(labels, worker.call(methodcaller("peak_bytes")))
+            peaks |= dict.fromkeys(labels, worker.call(Ready.peak_bytes))
         worker.close()
     ready.profile(outcome.measurements, cfg, world.device)
     base = next((measured for measured in outcome.measurements if measured.method.label == measured.baseline), None)
@@ -187,9 +178,9 @@ def in_rounds(cfg: BenchConfig, world: World) -> Results:
 def one_after_the_other(cfg: BenchConfig, world: World) -> Results:
     """Time each method alone, on a look-alike that is made on the device."""
     cases, num_ours = Cases(cfg.limit_s, world.device), len(cfg.presets or presets()) * len(cfg.dropouts)
-    made = make_graph(cfg, cases.budget, world.device, host_s_per_entry=num_ours * _HOST_S_PER_ENTRY)
+    made = problems.make_graph(cfg, cases.budget, world.device, host_s_per_entry=num_ours * _HOST_S_PER_ENTRY)
     yield Outcome(problem=made.facts)
-    problem = make_problem(made)
+    problem = problems.made_problem(made)
     del made
     first: dict[str, Measurement] = {}  # by the case
     own = replace(cfg, overrides=["scheme.replication=1", "self_loops=false", *cfg.overrides])  # A + I has its loops
@@ -205,7 +196,7 @@ def one_after_the_other(cfg: BenchConfig, world: World) -> Results:
         yield outcome
 
 
-def _alone(candidate: Method, cfg: BenchConfig, world: World, problem: Problem) -> Outcome:
+def _alone(candidate: Method, cfg: BenchConfig, world: World, problem: problems.Problem) -> Outcome:
     """Set up one training, time its epochs, and count the bytes that a process would hold that runs it alone."""
     device, ready = world.device, Ready()
     # Ours hold copies of their own; the peers read these tensors, which are there before they start.
@@ -264,19 +255,18 @@ def ours(
 
     def make(preset: str, dropout: float = 0.0) -> LaunchEpoch:
         run_cfg = preset_config(cfg, preset, widths[1], bipartite, dropout)
-        in_order = prepared(own, num_parts(run_cfg.scheme, world.size)) if own else None
-        return Epochs(run_cfg, graph, world, first_weights(widths, cfg.seed, cfg.gnn), in_order)
+        in_order = problems.prepared(own, num_parts(run_cfg.scheme, world.size)) if own else None
+        return Epochs(run_cfg, graph, world, problems.first_weights(widths, cfg.seed, cfg.gnn), in_order)
 
     chosen = itertools.product(dropout_cases(cfg), presets() if cfg.presets is None else cfg.presets)
     return [Method(preset, "ours", partial(make, preset, **case), world.size, case=case) for case, preset in chosen]
 
 
-def peers(cfg: BenchConfig, problem: Problem) -> list[Method]:
+def peers(cfg: BenchConfig, problem: problems.Problem) -> list[Method]:
     """The peers of the chosen libraries, on this process."""
-    weights, makers = peer_weights(problem, cfg.seed, cfg.gnn), EPOCH[cfg.gnn]
-    every = [
-        method for case in dropout_cases(cfg) for method in candidates(makers, cfg.peers, problem, weights, **case)
-    ]
+    weights, makers = problems.peer_weights(problem, cfg.seed, cfg.gnn), epoch_makers(cfg.gnn)
+    by_case = (candidates(makers, cfg.peers, problem, weights, **case) for case in dropout_cases(cfg))
+    every = itertools.chain.from_iterable(by_case)
     return [method for method in every if cfg.methods is None or method.name in cfg.methods]
 
 
@@ -287,8 +277,8 @@ def dropout_cases(cfg: BenchConfig) -> list[dict[str, float]]:
 
 def single_process(cfg: BenchConfig, world: World) -> Ready:
     """Our presets and the peers in a process that was started for them; the graph is in the cache by now."""
-    problem, ready = as_problem(cfg, load_graph(cfg), world.device), Ready()
-    own = ours(cfg, world, problem.graph, problem.widths, problem.is_bipartite)
+    problem, ready = problems.as_problem(cfg, problems.load_graph(cfg), world.device), Ready()
+    own = ours(cfg, world, problem.graph, problem.widths, problem.graph.num_users is not None)
     ready.add([*own, *peers(cfg, problem)], cfg, world.device)
     forget_peak_process_bytes()
     return ready
@@ -299,8 +289,3 @@ def alone(cfg: BenchConfig) -> Iterator[Ready]:
     """What a process beside the job holds: a job of one rank, in which our training runs as it always does."""
     with world_of_one(run_config(cfg).runtime) as world:
         yield single_process(cfg, world)
-
-
-def _start(cfg: BenchConfig) -> Worker:
-    with environment(variables(cfg, 1)):
-        return worker_with(alone, cfg)

@@ -32,6 +32,9 @@ MIN_ROUNDS = 4
 
 _PAUSE_S = 0.005
 
+Errors = type[Exception] | tuple[()]
+"""A kind of errors, or none."""
+
 Timed = Callable[[], tuple[float, list[float]]]
 """Run once: milliseconds, and the numbers that the method returns (losses)."""
 
@@ -164,9 +167,7 @@ def training(step: Any) -> Callable[[Measurement], dict[str, Any]]:
     return lambda measured: {"last_loss": measured.values[-1], **getattr(step, "details", dict)()}
 
 
-def attempt(
-    make: Callable[[], Any], expected: type[Exception] | tuple[()] = Exception
-) -> tuple[Any, float, str | None]:
+def attempt(make: Callable[[], Any], expected: Errors = Exception) -> tuple[Any, float, str | None]:
     """What ``make`` returns, the seconds it took, and None; or None, 0 and the reason of its failure.
 
     Args:
@@ -180,9 +181,7 @@ def attempt(
     return made, time.perf_counter() - begin, None
 
 
-def set_up(
-    candidates: Iterable[Method], of_ours: type[Exception] | tuple[()] = Exception
-) -> tuple[list[Method], list[Missing]]:
+def set_up(candidates: Iterable[Method], of_ours: Errors = Exception) -> tuple[list[Method], list[Missing]]:
     """Call the maker that is the ``run`` of each candidate.
 
     Args:
@@ -289,8 +288,7 @@ def compare(measurements: list[Measurement], name: str | None) -> Measurement | 
     Returns:
         that measurement; None if there is none.
     """
-    ours = name is None
-    candidates = [m for m in measurements if (m.method.kind == "ours" if ours else m.name == name)]
+    candidates = [m for m in measurements if (m.method.kind == "ours" if name is None else m.name == name)]
     base = min(candidates, key=lambda measured: measured.median_ms, default=None)
     for measured in measurements:
         measured.compare_with(base)
@@ -305,13 +303,12 @@ def loss_error(measured: Measurement, base: Measurement) -> float:
 class Budget:
     """Seconds that something may take, from now on: what does not fit is left out, so that a run ends on time."""
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic):
-        self.seconds, self._clock = seconds, clock
-        self._begin = clock()
+    def __init__(self, seconds: float):
+        self.seconds, self._begin = seconds, time.monotonic()
 
     @property
     def elapsed(self) -> float:
-        return self._clock() - self._begin
+        return time.monotonic() - self._begin
 
     @property
     def left(self) -> float:

@@ -34,6 +34,9 @@ from fullgnn.telemetry.log import setup_logging
 
 log = logging.getLogger(__name__)
 
+Enter = Callable[..., AbstractContextManager[Any]]
+"""Makes an object, which is there inside a ``with`` block."""
+
 _LOOK_S = 0.5
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": "8000000000", "MALLOC_TRIM_THRESHOLD_": "16000000000"}
 _OF_RANK = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", STORE_FILE, REASON_FILE, LAUNCHER_PID,
@@ -68,25 +71,26 @@ def check_threads(cfg: BenchConfig, local_size: int) -> None:
         log.warning("torch has %d threads at the end, not %s: a library changed it", torch.get_num_threads(), wanted)
 
 
-def worker_with(make: Callable[..., AbstractContextManager[Any]], *args: Any) -> Worker:
-    """A new Python process, which libraries see with the environment variables of this moment, with an object.
+def worker_with(wanted: Mapping[str, str | None], make: Enter, *args: Any) -> Worker:
+    """A new Python process, which libraries see with the environment ``wanted``, with an object.
 
     Args:
         make: a function of a module; in the new process, ``make(*args)`` is entered and gives the object.
 
     Returns:
-        the process; ``call(methodcaller(name, ...))`` calls a method of the object there.
+        the process; ``call(method, ...)`` calls a method of the class of the object there.
 
     Raises:
         UnsupportedError: the object could not be made.
         WorkerLost: the process ended.
     """
-    worker = Worker.started(_serve, make, args)
-    worker.answer()
+    with environment(wanted):
+        worker = Worker.started(_serve, make, args)
+        worker.answer()
     return worker
 
 
-def _serve(connection: Connection, make: Callable[..., AbstractContextManager[Any]], args: tuple[Any, ...]) -> None:
+def _serve(connection: Connection, make: Enter, args: tuple[Any, ...]) -> None:
     setup_logging(0)
     with ExitStack() as entered:
         target, _, reason = attempt(lambda: entered.enter_context(make(*args)))

@@ -47,17 +47,7 @@ def keep(cfg: BenchConfig, world: World, outcome: Outcome, load: float | None = 
     Args:
         load: of the machine before the benchmark, where it was so high that times will not repeat.
     """
-    record = make_record(cfg, world, outcome) | {"load_before": load}
-    table = make_table(record)
-    with writing_to("out", cfg.out):
-        write_text(Path(cfg.out) / "record.json", strict_json(record, indent=2) + "\n")
-        write_text(Path(cfg.out) / "table.md", table)
-    return table
-
-
-def make_record(cfg: BenchConfig, world: World, outcome: Outcome) -> dict[str, Any]:
-    """The content of ``record.json``, apart from ``load_before``."""
-    return {
+    record = {
         "op": cfg.op,
         "command": shlex.join(["python", "-m", "fullgnn.bench", *sys.argv[1:]]),
         "config": asdict(cfg),
@@ -74,7 +64,13 @@ def make_record(cfg: BenchConfig, world: World, outcome: Outcome) -> dict[str, A
         "versions": versions(*_PEERS),
         "git_commit": git_commit(),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "load_before": load,
     }
+    table = make_table(record)
+    with writing_to("out", cfg.out):
+        write_text(Path(cfg.out) / "record.json", strict_json(record, indent=2) + "\n")
+        write_text(Path(cfg.out) / "table.md", table)
+    return table
 
 
 def make_table(record: dict[str, Any]) -> str:
@@ -120,11 +116,8 @@ def results(records: list[dict[str, Any]]) -> str:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """A table in Markdown with a column for each key for which any row has a value; empty: there are no rows."""
-    heads = [
-        key
-        for key in dict.fromkeys(key for row in rows for key in row)
-        if any(row.get(key) not in (None, "") for row in rows)
-    ]
+    filled = {key for row in rows for key, value in row.items() if value not in (None, "")}
+    heads = [key for key in dict.fromkeys(key for row in rows for key in row) if key in filled]
     return format_table(heads, [[cell(row.get(key)) for key in heads] for row in rows]) if rows else ""
 
 

@@ -69,9 +69,8 @@ def run_sampling(cfg: BenchConfig, world: World) -> Results:
         return _method(made, sample, about, cfg, world)
 
     arrays = graph.indptr.astype(np.int64), graph.indices, cfg.fanouts
-    makers: dict[str, Any] = {FUSED: partial(NeighborSampler, *arrays, seed=cfg.seed)}
-    makers |= {name: partial(Separate, *arrays, cfg.seed, name == FAST) for name in (SEPARATE, FAST)}
-    ours = [Method(name, "ours", make) for name, make in makers.items()]
+    ours = [Method(FUSED, "ours", partial(NeighborSampler, *arrays, seed=cfg.seed))]
+    ours += [Method(name, "ours", partial(Separate, *arrays, cfg.seed, name == FAST)) for name in (SEPARATE, FAST)]
     made, missing = set_up([*ours, *candidates(SAMPLERS, cfg.peers, graph, cfg.fanouts)], of_ours=())
     yield Outcome([], missing, _statistics(cfg, graph, count))
     yield compared(cfg, world, list(map(sampled, made)))
@@ -87,7 +86,7 @@ def run_minibatch(cfg: BenchConfig, world: World) -> Results:
     made, missing = set_up([*own, *candidates(STEPS, cfg.peers, graph, setting, world.device)], of_ours=())
     count = num_batches(int(graph.train_mask.sum()), size * world.size)
     yield Outcome([], missing, _statistics(cfg, graph, count))
-    yield compared(cfg, world, [_method(one, one.run.step, training(one.run), cfg, world) for one in made])
+    yield compared(cfg, world, [_method(method, method.run.step, training(method.run), cfg, world) for method in made])
     for method in made:
         if method.kind == "ours":
             method.run.close()
@@ -100,7 +99,7 @@ class Ours:
         preset: as ``conf/bench.yaml`` explains.
     """
 
-    def __init__(self, cfg: BenchConfig, world: World, graph: Graph, preset: str = DEFAULT_PRESET):
+    def __init__(self, cfg: BenchConfig, world: World, graph: Graph, preset: str):
         self._meter, run = Meter(world.device), minibatch_config(cfg, world.size, preset)
         self._training = set_up_sampled(run, world, self._meter, graph)
         self._peak, self.num_workers = TensorPeak(world.device), run.loader.num_workers

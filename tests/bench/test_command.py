@@ -18,10 +18,10 @@ def test_an_epoch_on_two_processes_beside_one(tmp_path: Path) -> None:
     done = run_command(BENCH, *SHORT, *arguments, cwd=tmp_path)
     assert done.status == 0, done.output
     record = read(tmp_path / "here")
-    ran = {(one["method"], one["processes"]) for one in record["measurements"]}
+    ran = {(row["method"], row["processes"]) for row in record["measurements"]}
     assert ran >= {("default", 2), ("torch CSR A(HW)", 1)}
-    assert all(one["details"]["loss_error"] < 1e-5 for one in record["measurements"])
-    assert all(50 < one["details"]["peak_mb"] < 5000 for one in record["measurements"])
+    assert all(row["details"]["loss_error"] < 1e-5 for row in record["measurements"])
+    assert all(50 < row["details"]["peak_mb"] < 5000 for row in record["measurements"])
     assert record["command"].startswith("python -m fullgnn.bench graph=tiny")
     environment = record["environment"]
     assert environment["MALLOC_MMAP_THRESHOLD_"] == "8000000000"

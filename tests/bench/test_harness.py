@@ -54,7 +54,7 @@ def measure_fakes(world: World, *arguments: Any) -> tuple[list[Measurement], lis
 def test_rounds_budget_and_failure(ranks) -> None:
     results = ranks(2)(measure_fakes, 9, 1, 10.0)
     measurements, missing, calls = results[0]
-    by_name = {one.name: one for one in measurements}
+    by_name = {measured.name: measured for measured in measurements}
     assert set(by_name) == {"all", "slow", "quick"}
     assert by_name["all"].times.ms == [20.0] * 9  # the time of the slowest rank
     assert by_name["all"].warmup_ms == [20.0] and by_name["all"].values == [0.5] * 10
@@ -84,19 +84,19 @@ def test_ratios(ranks) -> None:
     def measured(name: str, kind: str, median_ms: float) -> Measurement:
         return Measurement(method(name, median_ms, kind), [], Times([median_ms]), [])
 
-    found = [measured("a", "ours", 4.0), measured("b", "ours", 2.0), measured("c", "peer", 1.0)]
-    assert compare(found[2:], None) is None and found[2].ratio is None
+    every = [measured("a", "ours", 4.0), measured("b", "ours", 2.0), measured("c", "peer", 1.0)]
+    assert compare(every[2:], None) is None and every[2].ratio is None
     for name, base, ratios in ((None, 1, [2.0, 1.0, 0.5]), ("c", 2, [4.0, 2.0, 1.0])):
-        assert compare(found, name) is found[base]
-        assert [one.ratio for one in found] == ratios
-        assert {one.baseline for one in found} == {found[base].method.label}
+        assert compare(every, name) is every[base]
+        assert [other.ratio for other in every] == ratios
+        assert {other.baseline for other in every} == {every[base].method.label}
 
 
 def test_steps_of_a_process_without_a_job(ranks) -> None:
     calls: list[str] = []
-    found = interleaved({name: lambda name=name: calls.append(name) for name in "ab"}, torch.device("cpu"), 5, warmup=2)
+    times = interleaved({name: lambda name=name: calls.append(name) for name in "ab"}, torch.device("cpu"), 5, warmup=2)
     assert sorted(calls) == ["a"] * 7 + ["b"] * 7
-    assert [len(found[name].times.ms) for name in "ab"] == [5, 5]
+    assert [len(times[name].times.ms) for name in "ab"] == [5, 5]
 
 
 def test_a_step_is_timed_and_its_loss_kept(ranks) -> None:

@@ -41,24 +41,24 @@ def operated(ranks, tmp_path: Path) -> Callable[..., dict]:
 def check_times(record: dict, num_rounds: int) -> None:
     """Check medians and ratios against the times of each round."""
     medians = {}
-    for one in record["measurements"]:
-        assert len(one["times_ms"]) == num_rounds
-        assert len(one["warmup_ms"]) == record["config"]["warmup"]
-        assert all(time_ms > 0 for time_ms in one["times_ms"])
-        case = "".join(f", {name}={value}" for name, value in one["case"].items())
-        median = statistics.median(one["times_ms"])
-        medians[f"{one['method']} ({one['processes']} x {one['threads']}){case}"] = median
-        assert one["median_ms"] == pytest.approx(median)
-        assert min(one["times_ms"]) <= one["p20_ms"] <= median <= one["p80_ms"] <= max(one["times_ms"])
-    for name, one in zip(medians, record["measurements"]):
-        if one["baseline"] is not None:
-            assert one["ratio"] == pytest.approx(medians[name] / medians[one["baseline"]])
+    for row in record["measurements"]:
+        assert len(row["times_ms"]) == num_rounds
+        assert len(row["warmup_ms"]) == record["config"]["warmup"]
+        assert all(time_ms > 0 for time_ms in row["times_ms"])
+        case = "".join(f", {name}={value}" for name, value in row["case"].items())
+        median = statistics.median(row["times_ms"])
+        medians[f"{row['method']} ({row['processes']} x {row['threads']}){case}"] = median
+        assert row["median_ms"] == pytest.approx(median)
+        assert min(row["times_ms"]) <= row["p20_ms"] <= median <= row["p80_ms"] <= max(row["times_ms"])
+    for name, row in zip(medians, record["measurements"]):
+        if row["baseline"] is not None:
+            assert row["ratio"] == pytest.approx(medians[name] / medians[row["baseline"]])
 
 
 def check_missing(record: dict, library: str, module: str) -> None:
     """A library that is not installed is listed with its reason, and an installed library has times."""
-    reasons = [one["reason"] for one in record["missing"] if one["method"].startswith(library)]
-    measured = [one for one in record["measurements"] if one["method"].startswith(library)]
+    reasons = [row["reason"] for row in record["missing"] if row["method"].startswith(library)]
+    measured = [row for row in record["measurements"] if row["method"].startswith(library)]
     if importlib.util.find_spec(module) is None:
         assert reasons and all(f"No module named '{module}'" in reason for reason in reasons)
         assert not measured
@@ -69,42 +69,42 @@ def check_missing(record: dict, library: str, module: str) -> None:
 def test_spmm(operated, tmp_path: Path) -> None:
     record = operated("op=spmm", "widths=[5,16]")
     assert set(record) >= {*RECORD, "git_commit", "finished"}
-    measured = {(one["method"], one["case"]["width"]) for one in record["measurements"]}
+    measured = {(row["method"], row["case"]["width"]) for row in record["measurements"]}
     refused = {"csr"} if record["device"] == "cpu" else {"blocked"}
     kernels = {*choices("kernel")} - refused
     assert measured >= {(f"kernel={kernel}", width) for kernel in kernels for width in (5, 16)}
-    assert {f"kernel={kernel}" for kernel in refused} <= {one["method"] for one in record["missing"]}
+    assert {f"kernel={kernel}" for kernel in refused} <= {row["method"] for row in record["missing"]}
     assert measured >= {("torch CSR @", 5), ("torch.sparse.mm sum", 16)}
-    assert all(one["details"]["error"] < 1e-5 for one in record["measurements"])
-    ours = [one for one in record["measurements"] if one["kind"] == "ours"]
-    assert all(min(one["ratio"] for one in ours if one["case"]["width"] == width) == 1 for width in (5, 16))
+    assert all(row["details"]["error"] < 1e-5 for row in record["measurements"])
+    ours = [row for row in record["measurements"] if row["kind"] == "ours"]
+    assert all(min(row["ratio"] for row in ours if row["case"]["width"] == width) == 1 for width in (5, 16))
     check_missing(record, "PyG", "torch_geometric")
     check_missing(record, "DGL", "dgl")
     assert record["problem"]["nnz"] == record["problem"]["num_edges"] + record["problem"]["num_nodes"]
     table = (tmp_path / "out/table.md").read_text()
-    assert all(one["method"] in table for one in [*record["measurements"], *record["missing"]])
+    assert all(row["method"] in table for row in [*record["measurements"], *record["missing"]])
 
 
 def test_an_order_changes_the_graph_for_everyone_and_no_result(operated) -> None:
     arguments = ("op=spmm", "widths=[8]", "order=rcm", "kernels=[torch]", "peers=[torch]", "baseline='torch CSR @'")
     record = operated(*arguments)
-    assert all(one["details"]["error"] < 1e-5 for one in record["measurements"])
-    assert {one["baseline"] for one in record["measurements"]} == {"torch CSR @ (1 x 1), width=8"}
+    assert all(row["details"]["error"] < 1e-5 for row in record["measurements"])
+    assert {row["baseline"] for row in record["measurements"]} == {"torch CSR @ (1 x 1), width=8"}
 
 
 def test_epoch_on_one_process(operated) -> None:
     presets = "presets=[default,'default model.num_layers=2 reorder=degree']"
     record = operated("op=epoch", presets, "peers=[torch,dgl]", "baseline=default")
-    ours = [one for one in record["measurements"] if one["kind"] == "ours"]
-    assert [one["method"] for one in ours] == ["default", "default model.num_layers=2 reorder=degree"]
-    assert all(one["details"]["kernel"] == one["details"]["settings"]["kernel"] for one in ours)
-    for one in record["measurements"]:
-        losses = one["values"]
-        assert len(losses) == 4 and losses[-1] < losses[0] and one["details"]["last_loss"] == losses[-1]
+    ours = [row for row in record["measurements"] if row["kind"] == "ours"]
+    assert [row["method"] for row in ours] == ["default", "default model.num_layers=2 reorder=degree"]
+    assert all(row["details"]["kernel"] == row["details"]["settings"]["kernel"] for row in ours)
+    for row in record["measurements"]:
+        losses = row["values"]
+        assert len(losses) == 4 and losses[-1] < losses[0] and row["details"]["last_loss"] == losses[-1]
         error = max(abs(a - b) for a, b in zip(losses, ours[0]["values"]))
-        assert one["details"]["loss_error"] == pytest.approx(error)
+        assert row["details"]["loss_error"] == pytest.approx(error)
         assert error < 1e-5  # float32: sums in another order
-    assert sum(one["kind"] == "peer" for one in record["measurements"]) >= 5
+    assert sum(row["kind"] == "peer" for row in record["measurements"]) >= 5
     check_missing(record, "DGL", "dgl")
 
 
@@ -114,40 +114,40 @@ def test_epoch_of_a_gat(operated) -> None:
     check_missing(record, "PyG", "torch_geometric")
     check_missing(record, "DGL", "dgl")
     assert record["measurements"][0]["method"] == "default"
-    for one in record["measurements"]:
-        assert one["details"]["loss_error"] < 1e-5 and one["values"][-1] < one["values"][0]
+    for row in record["measurements"]:
+        assert row["details"]["loss_error"] < 1e-5 and row["values"][-1] < row["values"][0]
 
 
 def test_epochs_that_find_links(operated) -> None:
     """Every method draws for itself: their losses are similar, not equal."""
     record = operated("op=epoch", "gnn=lightgcn", "presets=[default]", "peers=[torch,dgl]", "batch_size=9000")
-    assert [one["method"] for one in record["measurements"]] == ["default", "torch CSR", "torch CSR + own backward"]
-    for one in record["measurements"]:
-        assert one["details"]["loss_error"] < 0.02 and one["values"][-1] < one["values"][0] < 0.7
+    assert [row["method"] for row in record["measurements"]] == ["default", "torch CSR", "torch CSR + own backward"]
+    for row in record["measurements"]:
+        assert row["details"]["loss_error"] < 0.02 and row["values"][-1] < row["values"][0] < 0.7
 
 
 def test_a_preset_that_does_not_fit_is_named(operated) -> None:
     record = operated("op=epoch", "presets=[default,'default scheme=1.5d scheme.replication=2']", "peers=[]")
     (missing,) = record["missing"]
     assert missing["method"].startswith("default scheme=1.5d") and missing["reason"].startswith("ConfigError: ")
-    assert [one["method"] for one in record["measurements"]] == ["default"]
+    assert [row["method"] for row in record["measurements"]] == ["default"]
 
 
 def test_collectives(operated) -> None:
     record = operated("op=collectives", "sizes_mb=[0.01,0.1]", size=2)
     assert record["world_size"] == 2 and record["problem"] is None
-    assert {one["method"] for one in record["measurements"]} == KINDS
-    for one in record["measurements"]:
-        num_bytes = 4 * (int(one["case"]["size_mb"] * 2**18) // 2 * 2)
-        assert one["details"]["gb_per_s"] == pytest.approx(num_bytes / one["median_ms"] / 1e6)
+    assert {row["method"] for row in record["measurements"]} == KINDS
+    for row in record["measurements"]:
+        num_bytes = 4 * (int(row["case"]["size_mb"] * 2**18) // 2 * 2)
+        assert row["details"]["gb_per_s"] == pytest.approx(num_bytes / row["median_ms"] / 1e6)
 
 
 def test_reorder(operated) -> None:
     record = operated("op=reorder", "orders=[none,rcm,shuffle]", "widths=[8]", "kernels=[torch]")
-    found = {(one["method"], one["case"]["order"]): one for one in record["measurements"]}
-    assert set(found) == {(m, o) for m in ("kernel=torch", "torch CSR @") for o in ("none", "rcm", "shuffle")}
-    assert found["torch CSR @", "none"]["ratio"] == 1
-    quality = {order: found["kernel=torch", order]["details"] for order in ("none", "rcm", "shuffle")}
+    rows = {(row["method"], row["case"]["order"]): row for row in record["measurements"]}
+    assert set(rows) == {(m, o) for m in ("kernel=torch", "torch CSR @") for o in ("none", "rcm", "shuffle")}
+    assert rows["torch CSR @", "none"]["ratio"] == 1
+    quality = {order: rows["kernel=torch", order]["details"] for order in ("none", "rcm", "shuffle")}
     assert quality["rcm"]["bandwidth"] < quality["shuffle"]["bandwidth"]
     assert 0 < quality["rcm"]["edge_cut"] < 1
 
@@ -192,13 +192,13 @@ def test_sampling(operated) -> None:
     record = operated("op=sampling", "fanouts=[4,3]", "batch_size=50", "batches=2", "peers=[dgl]")
     check_missing(record, "DGL", "dgl")
     fused, separate, fast = record["measurements"][:3]
-    assert [one["method"] for one in (fused, separate, fast)] == ["fused", "separate operators", "toBlockFast"]
+    assert [row["method"] for row in (fused, separate, fast)] == ["fused", "separate operators", "toBlockFast"]
     assert fused["values"] == separate["values"] == fast["values"]  # drawn edges: the same batches
-    for one in (separate, fast):
-        assert 0 < one["details"]["block_share"] < 1 and 0 < one["details"]["redundant_share"] < 1
-    for one in record["measurements"]:
-        rates = [edges / 2 / ms / 1e3 for edges, ms in zip(one["values"][1:], one["times_ms"], strict=True)]
-        assert one["details"]["m_edges_per_s"] == pytest.approx(statistics.median(rates))
+    for row in (separate, fast):
+        assert 0 < row["details"]["block_share"] < 1 and 0 < row["details"]["redundant_share"] < 1
+    for row in record["measurements"]:
+        rates = [edges / 2 / ms / 1e3 for edges, ms in zip(row["values"][1:], row["times_ms"], strict=True)]
+        assert row["details"]["m_edges_per_s"] == pytest.approx(statistics.median(rates))
     assert record["problem"]["num_batches"] == -(-1223 // 50)
 
 
@@ -227,8 +227,8 @@ def test_presets_of_minibatch(operated) -> None:
     cached = f"{every} cache=degree cache.megabytes=0.128 loader.num_workers=1"  # 1000 rows of 32 float32
     layers = "default model=gcn normalization=none self_loops=false sampler=layer sampler.sizes=[9,9]"
     record = operated(*MINIBATCH, "batches=4", "peers=[]", f"presets=[{every!r},{cached!r},{layers!r}]")
-    plain, other, drawn = (one["details"] for one in record["measurements"])
-    assert [one["method"] for one in record["measurements"]] == [every, cached, layers]
+    plain, other, drawn = (row["details"] for row in record["measurements"])
+    assert [row["method"] for row in record["measurements"]] == [every, cached, layers]
     count = len(plain["losses"])
     assert count == 16 and other["losses"][:count] == plain["losses"]  # the same batches, to the bit
     assert plain["counts"]["hits"] == 0 < other["counts"]["hits"]
@@ -244,9 +244,9 @@ def test_the_rank_that_draws_most_is_described(ranks, operated) -> None:
     arguments = ["op=minibatch", "graph=rmat", "fanouts=[3,2]", "batch_size=60", "batches=2", "hidden=4", "peers=[]"]
     arguments += ["overrides=['dataset.num_nodes=300','dataset.num_edges=900']"]
     arguments += ["presets=['default','default loader.split=pagraph']"]
-    found = [one["details"]["counts"]["sampled_edges"] for one in operated(*arguments, size=2)["measurements"]]
+    edges = [row["details"]["counts"]["sampled_edges"] for row in operated(*arguments, size=2)["measurements"]]
     drawn = ranks(2)(edges_of_parts, *arguments)
-    assert len({*drawn}) == 2 and found[1] == max(drawn)
+    assert len({*drawn}) == 2 and edges[1] == max(drawn)
 
 
 def edges_of_parts(world: World, *arguments: str) -> float:

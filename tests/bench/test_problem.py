@@ -9,7 +9,7 @@ import torch
 
 from fullgnn.bench.config import load_bench
 from fullgnn.bench.harness import set_up
-from fullgnn.bench.peers import EPOCH, candidates, pyg, torch_sparse
+from fullgnn.bench.peers import candidates, epoch_makers, pyg, training
 from fullgnn.bench.peers.training import PeerLayer, launcher, link_launcher, stacked, trainer
 from fullgnn.bench.problem import Problem, as_problem, first_weights, load_graph, peer_weights
 from fullgnn.graph import Graph
@@ -23,9 +23,9 @@ def problem() -> Problem:
 
 def test_every_torch_training_and_two_modules_have_the_same_losses(problem: Problem) -> None:
     weights = first_weights(problem.widths, seed=0)
-    steps, missing = set_up(candidates(EPOCH["gcn"], ["torch"], problem, weights))
+    steps, missing = set_up(candidates(epoch_makers("gcn"), ["torch"], problem, weights))
     assert not missing
-    adj = torch_sparse.normalized(problem)
+    adj = training.normalized(problem)
     layer = PeerLayer(lambda library, weight: library.Linear(*weight.shape), ["weight.T"])
     model = stacked(layer, torch.nn, problem, weights, lambda conv, h: conv(adj @ h))
     step = trainer(model, problem)
@@ -40,7 +40,7 @@ def test_dropout_on_the_hidden_layer_alone(problem: Problem) -> None:
     losses = {}
     for rate in (0.0, 0.5):
         torch.manual_seed(0)
-        model = torch_sparse.gcn(problem, weights, torch_sparse.symmetric, "(AH)W", rate)
+        model = training.gcn(problem, weights, training.symmetric, "(AH)W", rate)
         losses[rate] = launcher(model, problem)()()
     assert losses[0.5] != losses[0.0]
 
@@ -54,13 +54,13 @@ def test_lightgcn_of_every_peer(num_users: int | None) -> None:
         edges = np.concatenate([ends, ends[::-1]], axis=1)
         graph = Graph.from_edge_index(edges, num_nodes=34, num_users=num_users)
     problem = as_problem(cfg, graph, torch.device("cpu"))
-    assert problem.is_bipartite == (num_users is not None) and problem.batch_size is None
+    assert problem.batch_size is None
     weights = peer_weights(problem, seed=2, model="lightgcn")
     adj = torch.from_numpy(graph.adjacency(np.float32).toarray())
     scale = adj.sum(1).rsqrt()
     adj, expected = scale[:, None] * adj * scale, weights[0]
     expected = sum(torch.linalg.matrix_power(adj, k) @ weights[0] for k in range(4)) / 4
-    makers = {**torch_sparse.MODELS["lightgcn"], **pyg.MODELS["lightgcn"]}
+    makers = {**training.MODELS["lightgcn"], **pyg.MODELS["lightgcn"]}
     assert len(makers) == 4
     for make in makers.values():
         for batch_size in (None, 20):

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from operator import methodcaller
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,21 +42,22 @@ def answering(fails: bool) -> Iterator[Answering]:
 
 
 def test_a_worker_answers_until_it_dies() -> None:
-    worker = worker_with(answering, False)
-    assert worker.call(methodcaller("double", 21)) == 42
+    worker = worker_with({}, answering, False)
+    assert worker.call(Answering.double, 21) == 42
     with pytest.raises(ZeroDivisionError, match="of course"):
-        worker.call(methodcaller("raises"))
-    assert worker.call(methodcaller("double", 4)) == 8
+        worker.call(Answering.raises)
+    assert worker.call(Answering.double, 4) == 8
     with pytest.raises(WorkerLost, match="ended with status -9"):
-        worker.call(methodcaller("dies"))
+        worker.call(Answering.dies)
     worker.close()
     with pytest.raises(UnsupportedError, match="OSError: cannot be made"):
-        worker_with(answering, True)
+        worker_with({}, answering, True)
 
 
-def test_parts_of_a_budget_are_of_what_is_left() -> None:
+def test_parts_of_a_budget_are_of_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    budget = Budget(100, clock=lambda: now[0])
+    monkeypatch.setattr("fullgnn.bench.harness.time", SimpleNamespace(monotonic=lambda: now[0]))
+    budget = Budget(100)
     now[0] = 20
     assert budget.left == 80 and budget.elapsed == 20
     assert budget.part(0.5, reserved_s=20) == 30

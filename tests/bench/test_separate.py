@@ -26,9 +26,9 @@ def test_the_edges_are_those_of_the_fused_sampler(fast: bool, fanouts: list[int]
                 assert pairs.num_targets == len(nodes)
                 assert np.array_equal(pairs.sources[: len(nodes)], nodes)  # targets first, in their order
                 assert np.array_equal(np.sort(pairs.sources), hop.sources)
-                found = pairs.sources[pairs.dst].astype(np.int64) * 700 + pairs.sources[pairs.src]
+                edges = pairs.sources[pairs.dst].astype(np.int64) * 700 + pairs.sources[pairs.src]
                 rows = np.repeat(hop.sources[hop.target_index], np.diff(hop.indptr)).astype(np.int64)
-                assert np.array_equal(np.sort(found), np.sort(rows * 700 + hop.sources[hop.indices]))
+                assert np.array_equal(np.sort(edges), np.sort(rows * 700 + hop.sources[hop.indices]))
                 nodes = pairs.sources
     finally:
         torch.set_num_threads(before)

@@ -1,7 +1,7 @@
 """Operations of ``python -m fullgnn.bench`` for GPUs, and the GPU benchmark, ``python -m fullgnn.bench.gpu``.
 
-The operations are a file each: ``rates.py``, ``products.py``, ``sweep.py``, ``hits.py``, ``checks.py`` and
-``drill.py``. Their graphs are made on the device (``made_graph.py``).
+The operations are ``rates`` and ``products`` (``products.py``), ``sweep`` and ``hits``, ``checks`` and ``drill``
+(``checks.py``). Their graphs are made on the device (``bench/problem.py``).
 
 The benchmark is one command for a machine with a GPU and little else installed. It checks the kernels, measures what
 the GPU can do, and times products and epochs on graphs as large as the known ones, inside a few minutes. The command

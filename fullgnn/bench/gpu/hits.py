@@ -52,8 +52,8 @@ def run(cfg: BenchConfig, world: World) -> Results:
     def count() -> list[Measurement]:
         if world.device.type != "cuda" or ncu is None:
             raise ValueError("there is no GPU" if world.device.type != "cuda" else "ncu is not on the PATH")
-        found = counted(command(ncu, arguments, metrics=tuple(METRICS)), max(5.0, cfg.limit_s - _START_S))
-        return [measurement(**launch) for launch in found]
+        seconds = max(5.0, cfg.limit_s - _START_S)
+        return [measurement(**launch) for launch in counted(command(ncu, arguments, metrics=tuple(METRICS)), seconds)]
 
     rows, _, reason = attempt(count, ValueError)
     yield Outcome(rows or [], [Missing("ncu", reason)] if reason else [], arguments)

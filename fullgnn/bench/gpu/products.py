@@ -1,26 +1,37 @@
-"""The products (A + I) X of a look-alike on the device: every kernel at every width, timed against its error.
+"""Times on the device: of the products (A + I) X of a look-alike, and of what they are compared with.
 
-An error is that of an element over the sum of the magnitudes of its addends; the exact product, in float64, is computed
-for some rows.
+``op=products`` times every kernel at every width against its error. An error is that of an element over the sum of the
+magnitudes of its addends; the exact product, in float64, is computed for some rows.
+
+``op=rates`` times copies, gathered rows and dense products.
+
+The inputs of an operation take turns, so that no cache holds an input from its last run. A CPU runs toys alone, in
+Triton's interpreter: there are two runs on a CPU and no warm-up.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fullgnn.bench.config import BenchConfig
-from fullgnn.bench.gpu.made_graph import densities, make_graph
-from fullgnn.bench.gpu.rates import compile_ahead, gather_rate, is_toy, l2_bytes, rotated, time_on_device
-from fullgnn.bench.harness import Cases, Measurement, Outcome, Results, attempt, rate
+from fullgnn.bench.harness import Cases, Measurement, Method, Outcome, Results, attempt, measure, rate, timed
+from fullgnn.bench.problem import densities, make_graph
 from fullgnn.distributed import World
-from fullgnn.errors import FullGNNError, message_of
+from fullgnn.errors import FullGNNError
 from fullgnn.kernels.spmm import Kernel, LocalCSR, Packed, Tile32, TorchCSR, TritonCSR
-from fullgnn.kernels.support.aligned import SECTOR_BYTES
-from fullgnn.telemetry.timing import wall_ms
+from fullgnn.kernels.support import gpu
+from fullgnn.kernels.support.aligned import SECTOR_BYTES, empty_aligned
+from fullgnn.kernels.support.rehearsal import rehearsal
+from fullgnn.telemetry.timing import num_repeats, wall_ms
 
 FLOAT32 = 1e-6
 """Error of a sum at float32 quality, over the sum of the magnitudes of its addends."""
@@ -35,21 +46,14 @@ class Contestant:
 
     name: str  # as ``Kernel.name_for`` gives it
     make: Callable[[], Kernel]
-    rounding: float = 0.0  # the largest relative error of a number as it is multiplied
-
-    @property
-    def tolerance(self) -> float:
-        """Largest error allowed of an element of the product, over the sum of the magnitudes of its addends."""
-        return FLOAT32 + self.rounding
+    tolerance: float = FLOAT32
+    """Largest error allowed of an element of the product, over the sum of the magnitudes of its addends."""
 
     def missing(self, device: torch.device) -> str | None:
         """Why this kernel does not multiply on ``device``; None where it does."""
         indptr, indices = (torch.tensor(ids, dtype=torch.int32, device=device) for ids in ([0, 1], [0]))
-        try:
-            self.make().prepare(LocalCSR(indptr, indices, None, 1, 1), torch.float32)
-        except FullGNNError as error:
-            return message_of(error)
-        return None
+        block = LocalCSR(indptr, indices, None, 1, 1)
+        return attempt(lambda: self.make().prepare(block, torch.float32), FullGNNError)[2]
 
 
 BASELINE, CSR = Contestant("torch", TorchCSR), Contestant("csr", TritonCSR)
@@ -58,7 +62,7 @@ TILE32, PACKED = Contestant("tile32", Tile32), Contestant("packed", Packed)
 FIRST = [BASELINE, CSR, TILE32, PACKED]
 """Those of float32 quality: timed at every width, before the other one."""
 
-ROUNDED = Contestant("csr bf16", partial(TritonCSR, "bf16"), 2.0**-8)
+ROUNDED = Contestant("csr bf16", partial(TritonCSR, "bf16"), FLOAT32 + 2.0**-8)
 """``csr`` that is not exact: a number of 8 significant bits leaves half a unit of its last bit."""
 
 CONTESTANTS = {contestant.name: contestant for contestant in (*FIRST, ROUNDED)}
@@ -140,11 +144,10 @@ class LookalikeProduct:
         if self._contestant == BASELINE and not inputs[0].is_contiguous():
             # Rows as the users of torch have them, too: the better of the two counts.
             layouts["contiguous"] = [x.contiguous() for x in inputs]
-        run, case, num_bytes = partial(self._multiply, out=out), {"width": width}, width * 4
+        run, num_bytes = partial(self._multiply, out=out), width * 4
         about = rate("gathered_gb_per_s", block.nnz * num_bytes)
-        times = {
-            layout: time_on_device(self._name, run, xs, world, seconds, case, about) for layout, xs in layouts.items()
-        }
+        method = Method(self._name, KERNEL, run, case={"width": width}, about=about)
+        times = {layout: time_on_device(method, xs, world, seconds) for layout, xs in layouts.items()}
         layout = min(times, key=lambda layout: times[layout].median_ms)
         details, row_bytes = times[layout].details, inputs[0].stride(0) * 4
         resident = block.num_cols * row_bytes <= l2_bytes(self._device)
@@ -185,3 +188,141 @@ def error_of(computed: Tensor, expected: Tensor, magnitude: Tensor) -> float:
     difference = (computed.double() - expected).abs()
     relative = torch.where(magnitude > 0, difference / magnitude.clamp(min=1e-300), torch.inf * difference.sign())
     return float(torch.where((difference == 0) & (magnitude == 0), 0.0, relative).max()) if computed.numel() else 0.0
+
+
+ROW_BYTES, TABLES = (64, 128, 192, 256, 512), ("L2", "memory")
+PRECISIONS = {"fp32": ("highest", torch.float32), "tf32": ("high", torch.float32), "bf16": ("highest", torch.bfloat16)}
+_TILES = ((2048, 4), (4096, 4), (4096, 8))
+"""Elements and warps of a program that are tried; the best counts."""
+
+L2_MULTIPLE = 4
+"""Rotated inputs take at least this many times the L2 cache."""
+
+_MAX_INPUTS = 64
+_ROUNDS, _MOST_RUNS_OF_ROUND, _CPU_ROUNDS = 5, 8, 2
+_CPU_L2_BYTES = 1 << 16  # small, so that a toy run on a CPU rotates as well
+
+KERNEL = "kernel"
+"""The kind of the methods that are timed on the device."""
+
+Case = dict[str, Any]
+
+
+def run_rates(cfg: BenchConfig, world: World) -> Results:
+    """A case for each rate; a toy measures few of them, on small arrays."""
+    cases, toy = Cases(cfg.limit_s, world.device), is_toy(world.device)
+    every: list[tuple[Any, Case]] = [(copy, {})]
+    every += [(gather, {"row_bytes": row, "table": at}) for row in ROW_BYTES[: 2 if toy else None] for at in TABLES]
+    every += [(gemm, {"precision": precision}) for precision in PRECISIONS]
+    for measured, case in every:
+        yield cases.run(measured.__name__, partial(measured, world, case, toy), case)
+
+
+def copy(world: World, case: Case, toy: bool) -> Measurement:
+    """GB/s of a copy, read and written."""
+    source, target = (torch.ones(1 << (14 if toy else 29), device=world.device) for _ in range(2))
+    method = Method("copy", KERNEL, target.copy_, about=rate("gb_per_s", 2 * source.nbytes))
+    return time_on_device(method, [source], world)
+
+
+def gather(world: World, case: Case, toy: bool) -> Measurement:
+    """GB/s of whole rows read at random places of a table, by our kernel and by ``index_select``, which writes too."""
+    # Here, not above: it imports Triton, without which the other rates are measured.
+    from fullgnn.bench.gpu._gather_gpu import gather_sum
+
+    device, row_bytes, l2 = world.device, case["row_bytes"], l2_bytes(world.device)
+    num_rows, width = max(1, (l2 // 4 if case["table"] == "L2" else 16 * l2) // row_bytes), row_bytes // 4
+    table, num_indices = torch.randn(num_rows, width, device=device), 1 << (12 if toy else 22)
+    index = torch.randint(num_rows, (num_indices,), dtype=torch.int32, device=device)
+    out = torch.empty(num_indices, width, device=device)
+    tried = []
+    for elements, num_warps in _TILES[: 1 if toy else None]:
+        sums, rows_of_sum = gather_sum(table, index, elements, num_warps)
+        if not torch.allclose(sums[0].double(), table[index[:rows_of_sum].long()].double().sum(0), atol=1e-2):
+            raise ArithmeticError(f"the gathered rows of {row_bytes} bytes have another sum")
+        run = partial(gather_sum, table, elements=elements, num_warps=num_warps)
+        about = rate("gb_per_s", len(sums) * rows_of_sum * row_bytes)
+        tried.append(time_on_device(Method("gather", KERNEL, run, case=case, about=about), [index], world))
+    best = max(tried, key=lambda measured: measured.details["gb_per_s"])
+    select, about = partial(torch.index_select, table, 0, out=out), rate("index_select_gb_per_s", 4 * out.numel())
+    best.details.update(time_on_device(Method("index_select", KERNEL, select, about=about), [index], world).details)
+    return best
+
+
+def gemm(world: World, case: Case, toy: bool) -> Measurement:
+    """TFLOP/s of a square product through torch."""
+    (level, dtype), size = PRECISIONS[case["precision"]], 64 if toy else 4096 if case["precision"] == "fp32" else 8192
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(level)
+    try:
+        a, b, out = (torch.randn(size, size, device=world.device).to(dtype) for _ in range(3))
+        run, about = partial(torch.mm, mat2=b, out=out), rate("tflop_per_s", 2 * size**3 / 1e3)
+        return time_on_device(Method("gemm", KERNEL, run, case=case, about=about), [a], world)
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def gather_rate(record: str | None, row_bytes: float, in_l2: bool) -> float | None:
+    """GB/s of gathered rows of ``row_bytes``, between those of a ``record.json`` of op=rates in proportion; None: not
+    measured."""
+    rows = json.loads(Path(record).read_text())["measurements"] if record else []
+    of_place = [row for row in rows if row["method"] == "gather" and (row["case"]["table"] == "L2") == in_l2]
+    points = sorted((row["case"]["row_bytes"], row["details"]["gb_per_s"]) for row in of_place)
+    return float(np.interp(row_bytes, *np.array(points, float).T)) if points else None
+
+
+def is_toy(device: torch.device) -> bool:
+    """Whether this is a run on a CPU; Triton's kernels are then interpreted, if TRITON_INTERPRET=1 asks for it."""
+    gpu.INTERPRETED = device.type == "cpu" and gpu.interpreting()
+    return device.type == "cpu"
+
+
+def l2_bytes(device: torch.device) -> int:
+    """Bytes of the L2 cache of a GPU."""
+    return torch.cuda.get_device_properties(device).L2_cache_size if device.type == "cuda" else _CPU_L2_BYTES
+
+
+def num_inputs(bytes_of_one: int, l2: int) -> int:
+    """How many inputs take turns: by the time that one is read again, the L2 has seen several times its size."""
+    return min(_MAX_INPUTS, max(2, -(-L2_MULTIPLE * l2 // bytes_of_one) + 1))
+
+
+def rotated(num_rows: int, width: int, device: torch.device, seed: int = 0) -> list[Tensor]:
+    """Random (num_rows, width) float32 inputs, ``num_inputs`` of them, laid out as in training."""
+    generator, like = torch.Generator(device).manual_seed(seed + width), torch.empty(0, device=device)
+    row_bytes = empty_aligned(1, width, like).stride(0) * like.itemsize
+    count = num_inputs(num_rows * row_bytes, l2_bytes(device))
+    return [empty_aligned(num_rows, width, like).normal_(generator=generator) for _ in range(count)]
+
+
+def time_on_device(method: Method, inputs: Sequence[Any], world: World, seconds: float = 0.5) -> Measurement:
+    """The times of a method, whose ``run`` takes one input after the other.
+
+    Args:
+        seconds: duration of the timed runs; there are 5 rounds, each of 1 run to 8.
+    """
+    device, run, turns = world.device, method.run, itertools.cycle(inputs)
+    at_once, rounds = 1, _CPU_ROUNDS
+    if device.type == "cuda":
+        for x in inputs[:2]:  # the first call compiles
+            run(x)
+        once_s = wall_ms(lambda: run(inputs[-1]), device) / 1e3
+        at_once, rounds = num_repeats(seconds / _ROUNDS, once_s, 1, _MOST_RUNS_OF_ROUND), _ROUNDS
+
+    def step() -> None:
+        run(next(turns))
+
+    ((measured,), _) = measure([replace(method, run=timed(step, device, at_once))], world, rounds, 0, 10 * seconds)
+    return measured
+
+
+def compile_ahead(launches: Iterable[Callable[[], object]], device: torch.device) -> None:
+    """Compile on all cores what will be launched; what the compiler refuses is refused again where it is launched."""
+
+    def launch() -> None:
+        with rehearsal(len(os.sched_getaffinity(0))):
+            for once in launches:
+                once()
+
+    if device.type == "cuda":
+        attempt(launch)

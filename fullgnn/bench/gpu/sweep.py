@@ -18,10 +18,9 @@ import yaml
 from torch import Tensor
 
 from fullgnn.bench.config import BenchConfig
-from fullgnn.bench.gpu.made_graph import SCALES, make_graph
-from fullgnn.bench.gpu.products import CONTESTANTS, CSR, FLOAT32, PACKED, LookalikeProduct, error_of
-from fullgnn.bench.gpu.rates import compile_ahead, is_toy, rotated, time_on_device
-from fullgnn.bench.harness import Cases, Measurement, Outcome, Results
+from fullgnn.bench.gpu import products
+from fullgnn.bench.harness import Cases, Measurement, Method, Outcome, Results
+from fullgnn.bench.problem import SCALES, make_graph
 from fullgnn.distributed import World
 from fullgnn.graph.lookalikes import generate
 from fullgnn.kernels.dense.dense import linear_gradients, matmul
@@ -52,7 +51,7 @@ GAIN = 0.98
 
 DENSE = "a dense layer"
 
-SECTIONS = {CSR.name: "csr", PACKED.name: "panels", DENSE: "dense"}
+SECTIONS = {products.CSR.name: "csr", products.PACKED.name: "panels", DENSE: "dense"}
 """What is timed, in this order, to choose the constants of a section of the tuning."""
 
 _SECONDS = 0.15  # of the runs of a row
@@ -72,7 +71,7 @@ DEPTHS = {128: 602, 41: 128, 64: 100, 47: 64, 8: 128, 10: 128}
 
 def run(cfg: BenchConfig, world: World) -> Results:
     """The rows of every kernel at the widths of the graph, as far as time goes."""
-    toy, cases = is_toy(world.device), Cases(cfg.limit_s, world.device)
+    toy, cases = products.is_toy(world.device), Cases(cfg.limit_s, world.device)
     made = make_graph(cfg, cases.budget, world.device)
     yield Outcome(problem=made.facts)
     small = made.graph if toy else generate(made.shape, SCALES[-1], 0, world.device)
@@ -106,20 +105,20 @@ def sweep(block: LocalCSR, small: LocalCSR, cases: Cases, world: World, graph: s
         yield from descent([row_of(measured.record()) for measured in rows])
 
     for width, (kernel, section) in itertools.product(WIDTHS[graph], SECTIONS.items()):
-        if kernel != DENSE and CONTESTANTS[kernel].missing(world.device) is not None:
+        if kernel != DENSE and products.CONTESTANTS[kernel].missing(world.device) is not None:
             continue
         single, rows = [{}, *single_changes(section)[:most]], list[Measurement]()
-        compile_ahead([partial(launch, kernel, width, changed) for changed in single], world.device)
+        products.compile_ahead([partial(launch, kernel, width, changed) for changed in single], world.device)
         for changed in to_try(single, rows):
             what = ", ".join(f"{name}={value}" for name, value in changed.items()) or "defaults"
             case = {"graph": graph, "width": width, "constants": f"{section}: {what}"}
             yield cases.run(kernel, partial(time, kernel, changed, case, rows), case, 1.5, 40)
 
 
-def trial(kernel: str, width: int, block: LocalCSR, device: torch.device) -> "LookalikeProduct | DenseLayer":
+def trial(kernel: str, width: int, block: LocalCSR, device: torch.device) -> "products.LookalikeProduct | DenseLayer":
     """What is timed, with the constants of this moment."""
     if kernel != DENSE:
-        return LookalikeProduct(CONTESTANTS[kernel], block, device)
+        return products.LookalikeProduct(products.CONTESTANTS[kernel], block, device)
     return DenseLayer(block.num_rows, DEPTHS.get(width, width), width, device)
 
 
@@ -141,8 +140,8 @@ class DenseLayer:
     """
 
     def __init__(self, num_rows: int, depth: int, width: int, device: torch.device):
-        self._inputs = rotated(num_rows, depth, device)
-        self._gradient = rotated(num_rows, width, device, seed=1)[0]
+        self._inputs = products.rotated(num_rows, depth, device)
+        self._gradient = products.rotated(num_rows, width, device, seed=1)[0]
         weight = torch.randn(depth, width, device=device) / depth**0.5
         self._output = matmul(self._inputs[0], weight, Epilogue(None, torch.randn(width, device=device), relu=True))
         x, g = self._inputs[0].double(), torch.where(self._output > 0, self._gradient, 0).double()
@@ -158,9 +157,10 @@ class DenseLayer:
 
     def time(self, width: int, world: World, seconds: float) -> Measurement:
         """The times, and in the details whether the gradient is ``correct``."""
-        error = error_of(self.launch(width), self._exact, self._magnitude)
-        measured = time_on_device(DENSE, self.run, self._inputs, world, seconds)
-        measured.details["correct"] = error <= FLOAT32
+        error = products.error_of(self.launch(width), self._exact, self._magnitude)
+        method = Method(DENSE, products.KERNEL, self.run)
+        measured = products.time_on_device(method, self._inputs, world, seconds)
+        measured.details["correct"] = error <= products.FLOAT32
         return measured
 
 

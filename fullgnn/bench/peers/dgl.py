@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullgnn.bench.models import HOPS, WALK
-from fullgnn.bench.peers.torch_sparse import PlainProduct
-from fullgnn.bench.peers.training import OF_MLP, Models, PeerLayer, after_mlp, gcnii, mlp
+from fullgnn.bench.config import HOPS, WALK
+from fullgnn.bench.peers.training import OF_MLP, Models, PeerLayer, PlainProduct, after_mlp, gcnii, mlp
 from fullgnn.bench.problem import Problem
 from fullgnn.errors import UnsupportedError
 

@@ -12,10 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fullgnn.bench.models import HOPS, LIGHT_LAYERS, POWERS, WALK
-from fullgnn.bench.peers.torch_sparse import PlainProduct, normalized
-from fullgnn.bench.peers.torch_sparse import unweighted as torch_csr
-from fullgnn.bench.peers.training import OF_MLP, Models, Peer, PeerLayer, after_mlp, gcnii, mlp
+from fullgnn.bench.config import HOPS, LIGHT_LAYERS, POWERS, WALK
+from fullgnn.bench.peers import training
+from fullgnn.bench.peers.training import OF_MLP, Maker, Models, Peer, PeerLayer, PlainProduct, after_mlp, gcnii, mlp
 from fullgnn.bench.problem import Problem
 from fullgnn.errors import UnsupportedError
 from fullgnn.telemetry.machine import available_memory
@@ -29,7 +28,7 @@ def sparse_tensor(problem: Problem) -> Any:
     from torch_sparse import SparseTensor
 
     rows, columns = problem.block.indptr.long(), problem.block.indices.long()
-    return SparseTensor(rowptr=rows, col=columns, sparse_sizes=problem.shape, is_sorted=True)
+    return SparseTensor(rowptr=rows, col=columns, sparse_sizes=(problem.graph.num_nodes,) * 2, is_sorted=True)
 
 
 def edge_index(problem: Problem, gathers_features: bool = False) -> Tensor:
@@ -52,7 +51,7 @@ def sorted_edge_index(problem: Problem) -> Any:
     """PyG's ``EdgeIndex``, which knows its order and multiplies without messages."""
     from torch_geometric import EdgeIndex
 
-    pairs = EdgeIndex(problem.pairs, sparse_size=problem.shape, sort_order="col", is_undirected=True)
+    pairs = EdgeIndex(problem.pairs, sparse_size=(problem.graph.num_nodes,) * 2, sort_order="col", is_undirected=True)
     return pairs.fill_cache_()
 
 
@@ -64,9 +63,7 @@ def spmm(problem: Problem, form: Form) -> PlainProduct:
     return lambda x: spmm(adj, x, "sum")
 
 
-def model(
-    layer: PeerLayer, problem: Problem, weights: list[Tensor], form: Form = edge_index, **options: float
-) -> torch.nn.Module:
+def model(layer: PeerLayer, problem: Problem, weights: list[Tensor], form: Form = edge_index, **options: float) -> Peer:
     """The model of a layer; with heads it takes ``edge_index`` alone."""
     import torch_geometric.nn as library
 
@@ -79,18 +76,15 @@ def powers(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.Modu
     restart, which propagates only, then a dense layer."""
     from torch_geometric.nn import APPNP, SGConv
 
-    adj, scaled = form(problem), normalized(problem)
+    adj, scaled = form(problem), training.normalized(problem)
     first, second, last = weights[:POWERS], weights[POWERS:-1], weights[-1]
-    convs = [
-        SGConv(*weight.shape, K=k, cached=True, add_self_loops=False, bias=False) for k, weight in enumerate(first)
-    ]
+    convs = [SGConv(*weight.shape, K=k, cached=True, bias=False, **ALONE) for k, weight in enumerate(first)]
     dense = [torch.nn.Linear(len(weight), weight.shape[1], bias=False) for weight in (*second, last)]
     walks = [APPNP(k, 0.0, normalize=False) for k in range(POWERS)]
 
     def call(modules: Any, x: Tensor) -> Tensor:
-        outputs = []
-        for conv, linear, walk in zip(modules, modules[POWERS:], walks):
-            outputs.append(walk(linear(F.relu(conv(x, adj))), scaled))
+        ways = zip(modules, modules[POWERS:], walks)
+        outputs = [walk(linear(F.relu(conv(x, adj))), scaled) for conv, linear, walk in ways]
         return modules[-1](torch.cat(outputs, dim=1))
 
     matrices = [f"{k}.lin.weight.T" if k < POWERS else f"{k}.weight.T" for k in range(len(weights))]
@@ -102,26 +96,24 @@ def light_gcn(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.M
     from torch_geometric.nn import LightGCN
 
     (table,), problem = weights, problem.without_loops
-    scaled, model = normalized(problem), LightGCN(*table.shape, num_layers=LIGHT_LAYERS, normalize=False)
-    adj = (scaled,) if form is torch_csr else (form(problem), scaled.values())
+    scaled, model = training.normalized(problem), LightGCN(*table.shape, num_layers=LIGHT_LAYERS, normalize=False)
+    adj = (scaled,) if form is training.unweighted else (form(problem), scaled.values())
     with torch.no_grad():
         model.embedding.weight.copy_(table)
     model.forward = functools.partial(model.get_embedding, *adj)
     return model.to(table.device)
 
 
-def forms(
-    name: str, layer: PeerLayer | Callable[..., torch.nn.Module], gathers_features: bool = False
-) -> dict[str, Callable[..., torch.nn.Module]]:
+def forms(name: str, layer: PeerLayer | Maker, gathers_features: bool = False) -> dict[str, Maker]:
     """The methods of one layer, or of a maker of a model, by the type of the adjacency."""
     make = functools.partial(model, layer) if isinstance(layer, PeerLayer) else layer
     pairs = functools.partial(edge_index, gathers_features=gathers_features)
-    known = {"torch CSR": torch_csr, "SparseTensor": sparse_tensor, "edge_index": pairs}
+    known = {"torch CSR": training.unweighted, "SparseTensor": sparse_tensor, "edge_index": pairs}
     return {f"PyG {name} ({kind})": functools.partial(make, form=form) for kind, form in known.items()}
 
 
 SPMM = {
-    "PyG spmm (torch CSR)": functools.partial(spmm, form=torch_csr),
+    "PyG spmm (torch CSR)": functools.partial(spmm, form=training.unweighted),
     "PyG spmm (SparseTensor)": functools.partial(spmm, form=sparse_tensor),
 }
 ALONE: dict[str, Any] = {"add_self_loops": False}  # the loops are in A + I
@@ -158,7 +150,7 @@ MODELS: Models = {
     "appnp": forms("APPNP", APPNP),
     "gcnii": forms("GCN2Conv", GCN2),
     "lightgcn": {
-        "PyG LightGCN (torch CSR)": functools.partial(light_gcn, form=torch_csr),
+        "PyG LightGCN (torch CSR)": functools.partial(light_gcn, form=training.unweighted),
         "PyG LightGCN (edge_index)": functools.partial(light_gcn, form=edge_index),
     },
 }

@@ -16,9 +16,12 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from fullgnn.bench.peers.training import descent
+from fullgnn.bench.peers.training import Convolve, Modules, descent
 from fullgnn.bench.separate import OperatorTimes
 from fullgnn.graph import Graph
+
+Batches = Callable[[], Iterator[Any]]
+"""Makes the batches of an epoch."""
 
 TrainBatches = Callable[[int], float]
 """Train on so many batches; returns the mean of their losses."""
@@ -93,10 +96,11 @@ def dgl_step(graph: Graph, setting: SampledSetting, device: torch.device) -> "Sa
     from dgl.dataloading import DataLoader, NeighborSampler
     from dgl.nn.pytorch import SAGEConv
 
-    convs = [SAGEConv(*widths, "mean") for widths in _widths(graph, setting)]
+    layers, own, options = _shared(graph, setting)
+    convs = [SAGEConv(*widths, "mean") for widths in layers]
     features, labels = torch.from_numpy(graph.features), torch.from_numpy(graph.labels).long()
     sampler = NeighborSampler(list(setting.fanouts)[::-1], fused=True)
-    loader = DataLoader(dgl_graph(graph), _own_part(graph), sampler, **_of_loader(setting))
+    loader = DataLoader(dgl_graph(graph), own, sampler, **options)
 
     def batches() -> Iterator[tuple[Any, ...]]:
         for inputs, targets, blocks in loader:
@@ -131,11 +135,12 @@ def pyg_step(graph: Graph, setting: SampledSetting, device: torch.device) -> "Sa
     from torch_geometric.nn import SAGEConv
     from torch_geometric.utils import trim_to_layer
 
-    convs = [SAGEConv(*widths) for widths in _widths(graph, setting)]
+    layers, own, options = _shared(graph, setting)
+    convs = [SAGEConv(*widths) for widths in layers]
     rows = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
     edge_index = torch.from_numpy(np.stack([graph.indices.astype(np.int64), rows]))
     data = Data(torch.from_numpy(graph.features), edge_index, y=torch.from_numpy(graph.labels).long())
-    loader = NeighborLoader(data, list(setting.fanouts), input_nodes=_own_part(graph), **_of_loader(setting))
+    loader = NeighborLoader(data, list(setting.fanouts), input_nodes=own, **options)
 
     def convolve(conv: torch.nn.Module, h: Tensor, hop: int, batch: Any) -> Tensor:
         if "num_sampled_nodes" not in batch:  # sampled by torch-sparse, which does not tell
@@ -167,12 +172,7 @@ class Sage(torch.nn.Module):
     """
 
     def __init__(
-        self,
-        convs: list[torch.nn.Module],
-        convolve: Callable[..., Tensor],
-        batches: Callable[[], Iterator[Any]],
-        setting: SampledSetting,
-        device: torch.device,
+        self, convs: Modules, convolve: Convolve, batches: Batches, setting: SampledSetting, device: torch.device
     ):
         super().__init__()
         self.convs, self._convolve, self._dropout = torch.nn.ModuleList(convs), convolve, setting.dropout
@@ -198,17 +198,10 @@ class Sage(torch.nn.Module):
         return sum(self._update(functools.partial(loss_of, batch)).item() for batch in made) / num_batches
 
 
-def _widths(graph: Graph, setting: SampledSetting) -> list[tuple[int, int]]:
-    torch.manual_seed(setting.seed)  # of the weights, which are made next
-    inner = [setting.hidden] * (len(setting.fanouts) - 1)
-    return list(itertools.pairwise([graph.num_features, *inner, graph.num_classes]))
-
-
-def _of_loader(setting: SampledSetting) -> dict[str, Any]:
-    return {"batch_size": setting.batch_size, "shuffle": True, "num_workers": setting.workers}
-
-
-def _own_part(graph: Graph) -> Tensor:
-    """This rank's training nodes."""
-    train = np.flatnonzero(graph.train_mask)
-    return torch.from_numpy(train[dist.get_rank() :: dist.get_world_size()])
+def _shared(graph: Graph, setting: SampledSetting) -> tuple[list[tuple[int, int]], Tensor, dict[str, Any]]:
+    """The widths of the layers, whose weights are made next; this rank's training nodes; the options of the loader."""
+    torch.manual_seed(setting.seed)
+    widths = [graph.num_features, *[setting.hidden] * (len(setting.fanouts) - 1), graph.num_classes]
+    own = np.flatnonzero(graph.train_mask)[dist.get_rank() :: dist.get_world_size()]
+    options = {"batch_size": setting.batch_size, "shuffle": True, "num_workers": setting.workers}
+    return list(itertools.pairwise(widths)), torch.from_numpy(own), options

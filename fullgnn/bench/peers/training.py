@@ -1,6 +1,11 @@
-"""What the trainings of all peers share: models of a library's layers, and epochs as libraries' examples write them."""
+"""What the trainings of all peers share, and PyTorch's own sparse tensors.
+
+Models are made of a library's layers, and epochs are as libraries' examples write them. The sparse tensors are CSR with
+int32 indices, which MKL takes as they are and int64 costs more.
+"""
 
 import functools
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -10,12 +15,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fullgnn.bench.models import DEPTH, LIGHT_LAYERS
+from fullgnn.bench.config import DEPTH, LIGHT_LAYERS
 from fullgnn.bench.problem import Problem
 from fullgnn.graph.links import train_pairs
 
-Models = dict[str, dict[str, Callable[..., torch.nn.Module]]]
-"""Model, one of ``bench.models.MODELS`` -> method -> its maker (problem, weights) -> a module () -> logits."""
+LaunchEpoch = Callable[[], Callable[[], float]]
+"""Launches one epoch; what it returns waits for the loss before the update, and reads it."""
+
+Modules = Iterable[torch.nn.Module]
+Convolve = Callable[..., Tensor]
+"""(convolution, or all modules, h, more) -> the next h."""
+
+Maker = Callable[..., torch.nn.Module]
+Models = dict[str, dict[str, Maker]]
+"""Model, one of ``bench.config.MODELS`` -> method -> its maker (problem, weights) -> a module () -> logits."""
+PlainProduct = Callable[[Tensor], Tensor]
+Multiply = Callable[[Tensor, Tensor], Tensor]
+"""(adj, x) -> adj @ x, differentiable in x."""
 
 
 class Peer(torch.nn.Module):
@@ -29,12 +45,7 @@ class Peer(torch.nn.Module):
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        weights: list[Tensor],
-        convs: Iterable[torch.nn.Module],
-        matrices: Iterable[str],
-        call: Callable[[Any, Tensor], Tensor],
+        self, problem: Problem, weights: list[Tensor], convs: Modules, matrices: Iterable[str], call: Convolve
     ):
         super().__init__()
         self.features, self.call = problem.features, call
@@ -48,10 +59,6 @@ class Peer(torch.nn.Module):
 
     def forward(self) -> Tensor:
         return self.call(self.convs, self.features)
-
-
-Convolve = Callable[..., Tensor]
-"""(convolution, h, more) -> the next h."""
 
 
 def stacked(
@@ -96,30 +103,11 @@ def gcnii(layer: "PeerLayer", library: Any, problem: Problem, weights: list[Tens
     return Peer(problem, weights, [first, *convs, last], matrices, forward)
 
 
-class PlainLightGCN(torch.nn.Module):
-    """The mean of the trainable vectors and of their products, by hand; () -> (num_nodes, channels).
-
-    Args:
-        table: (num_nodes, channels) first values.
-        multiply: h -> A h, differentiable.
-    """
-
-    def __init__(self, table: Tensor, multiply: Callable[[Tensor], Tensor]):
-        super().__init__()
-        self.table, self.multiply = torch.nn.Parameter(table.clone()), multiply
-
-    def forward(self) -> Tensor:
-        powers: list[Tensor] = [self.table]
-        for _ in range(LIGHT_LAYERS):
-            powers.append(self.multiply(powers[-1]))
-        return functools.reduce(torch.add, powers) / (LIGHT_LAYERS + 1)
-
-
 @dataclass(frozen=True)
 class PeerLayer:
     """A convolution of a library, of which models are made."""
 
-    make: Callable[..., torch.nn.Module]
+    make: Maker
     """(the library's module of layers, what ``model`` gives it: the weights of the layer) -> the convolution."""
     matrices: Sequence[str] = ()
     """Paths of its weight matrices, as ``Peer`` takes them from the convolution."""
@@ -155,7 +143,7 @@ def descent(
     return step
 
 
-def launcher(model: torch.nn.Module, problem: Problem) -> Callable[[], Callable[[], float]]:
+def launcher(model: torch.nn.Module, problem: Problem) -> LaunchEpoch:
     """One epoch of ``model`` a call, with the mean cross-entropy of the training nodes as its loss.
 
     What a call returns waits for the loss before the update, and reads it. ``index_select`` takes a third of the time
@@ -172,7 +160,7 @@ def trainer(model: torch.nn.Module, problem: Problem) -> Callable[[], float]:
     return lambda: launch()()
 
 
-def link_launcher(model: torch.nn.Module, problem: Problem) -> Callable[[], Callable[[], float]]:
+def link_launcher(model: torch.nn.Module, problem: Problem) -> LaunchEpoch:
     """One epoch of ``model``, () -> (num_nodes, channels), a call; what it returns reads the mean loss of its steps.
 
     Each training pair is drawn once an epoch, in steps of ``problem.batch_size``, with one other candidate, which may
@@ -198,3 +186,113 @@ def link_launcher(model: torch.nn.Module, problem: Problem) -> Callable[[], Call
         return torch.stack([step(functools.partial(loss_of, pairs=batch)) for batch in batches]).mean().item
 
     return epoch
+
+
+def csr(problem: Problem, values: Tensor) -> Tensor:
+    """(n, n) torch CSR of A + I with ``values``, (nnz,)."""
+    block = problem.block
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse")  # "beta state", "invariant checks"
+        return torch.sparse_csr_tensor(block.indptr, block.indices, values, (block.num_rows, block.num_cols))
+
+
+def unweighted(problem: Problem) -> Tensor:
+    """A + I, all entries 1."""
+    return csr(problem, torch.ones(problem.block.nnz, device=problem.features.device))
+
+
+def normalized(problem: Problem) -> Tensor:
+    """D^-1/2 (A + I) D^-1/2."""
+    degree = problem.block.indptr.diff()
+    scale = degree.float().rsqrt()
+    return csr(problem, scale.repeat_interleave(degree.long()) * scale[problem.block.indices.long()])
+
+
+class _Symmetric(torch.autograd.Function):
+    """Y = A X for A = A^T: the gradient is the same product, which autograd cannot know."""
+
+    @staticmethod
+    def forward(ctx: Any, adj: Tensor, x: Tensor) -> Tensor:
+        ctx.adj = adj
+        return adj @ x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
+        return None, ctx.adj @ grad
+
+
+symmetric: Multiply = _Symmetric.apply
+"""``adj @ x``, differentiable, for a symmetric ``adj``."""
+
+
+class Conv(torch.nn.Module):
+    """A graph convolution by hand; its bias starts at 0.
+
+    Args:
+        order: ``(AH)W``, as the formula is read; ``A(HW)``, cheaper where W narrows; ``(AX)W``, where the input is A X,
+            which was computed beforehand.
+    """
+
+    def __init__(self, shape: torch.Size, adj: Tensor, multiply: Multiply, order: str):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.empty(shape))
+        self.bias = torch.nn.Parameter(torch.zeros(shape[1]))
+        self.adj, self.multiply, self.order = adj, multiply, order
+
+    def forward(self, h: Tensor) -> Tensor:
+        if self.order == "A(HW)":
+            return self.multiply(self.adj, h @ self.weight) + self.bias
+        aggregated = h if self.order == "(AX)W" else self.multiply(self.adj, h)
+        return torch.addmm(self.bias, aggregated, self.weight)
+
+
+def gcn(problem: Problem, weights: list[Tensor], multiply: Multiply, order: str, dropout: float = 0.0) -> Peer:
+    """A two-layer GCN.
+
+    Args:
+        order: that of both layers, or of the first and of the second; see :class:`Conv`.
+    """
+    adj, orders = normalized(problem), order.split()
+    of_layers = iter((orders[0], orders[-1]))
+    layer = PeerLayer(lambda _, weight: Conv(weight.shape, adj, multiply, next(of_layers)), ["weight"])
+    model = stacked(layer, None, problem, weights, lambda conv, h: conv(h), dropout)
+    if orders[0] == "(AX)W":
+        model.features = multiply(adj, problem.features)
+    return model
+
+
+class LightGCN(torch.nn.Module):
+    """The mean of the trainable vectors, which start from ``weights``, and of their products with A, which has no
+    self-loops; () -> (num_nodes, channels)."""
+
+    def __init__(self, problem: Problem, weights: list[Tensor], multiply: Multiply):
+        super().__init__()
+        self.table = torch.nn.Parameter(weights[0].clone())
+        self.adj, self.multiply = normalized(problem.without_loops), multiply
+
+    def forward(self) -> Tensor:
+        powers: list[Tensor] = [self.table]
+        for _ in range(LIGHT_LAYERS):
+            powers.append(self.multiply(self.adj, powers[-1]))
+        return functools.reduce(torch.add, powers) / (LIGHT_LAYERS + 1)
+
+
+REDUCE = functools.partial(torch.sparse.mm, reduce="sum")
+SPMM = {
+    "torch CSR @": lambda problem: functools.partial(torch.matmul, unweighted(problem)),
+    "torch.sparse.mm sum": lambda problem: functools.partial(REDUCE, unweighted(problem)),
+}
+MODELS: Models = {
+    "gcn": {
+        "torch CSR (AH)W": functools.partial(gcn, multiply=torch.matmul, order="(AH)W"),
+        "torch CSR A(HW)": functools.partial(gcn, multiply=torch.matmul, order="A(HW)"),
+        "torch.sparse.mm sum A(HW)": functools.partial(gcn, multiply=REDUCE, order="A(HW)"),
+        "torch CSR (AH)W + own backward": functools.partial(gcn, multiply=symmetric, order="(AH)W"),
+        "torch CSR A(HW) + own backward": functools.partial(gcn, multiply=symmetric, order="A(HW)"),
+        "torch CSR (AX)W A(HW) + own backward": functools.partial(gcn, multiply=symmetric, order="(AX)W A(HW)"),
+    },
+    "lightgcn": {
+        "torch CSR": functools.partial(LightGCN, multiply=torch.matmul),
+        "torch CSR + own backward": functools.partial(LightGCN, multiply=symmetric),
+    },
+}

@@ -1,4 +1,4 @@
-"""The tests as an operation of the benchmark, which reports failures and tests that had no time."""
+"""The tests as an operation, which reports failures and tests that had no time; and how a job ends."""
 
 import sys
 from pathlib import Path
@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from fullgnn.bench.gpu import checks as checks_module
-from fullgnn.bench.gpu.checks import NAMED, ROOT, SANITIZED, TESTS, verdict
+from fullgnn.bench.gpu.checks import ENDS_WITHIN_S, NAMED, ROOT, SANITIZED, TESTS, WAYS, drill_command, ending, verdict
 from fullgnn.bench.harness import Check
+from tests.cases import config
 
 SOME = """
 import time
@@ -18,6 +19,8 @@ def test_wrong(): assert 1 == 2, "one is not two"
 @pytest.mark.skip(reason="no CUDA device is visible")
 def test_elsewhere(): pass
 """
+
+FAILED = "epoch 2\nthe drill fails at 1000.5\nRuntimeError: the drill has raised this error on the last rank\n"
 
 
 def run_tests(folder: Path, text: str, seconds: float) -> list[Check]:
@@ -68,9 +71,33 @@ def test_the_tests_are_there() -> None:
 def test_verdicts_of_compute_sanitizer() -> None:
     fine = "========= ERROR SUMMARY: 0 errors\n"
     assert verdict("memcheck", fine).passed
-    found = verdict("memcheck", f"========= Invalid __global__ read of size 4 bytes\n{fine}".replace(": 0", ": 3"))
-    assert not found.passed and "Invalid __global__ read" in found.said
+    invalid = verdict("memcheck", f"========= Invalid __global__ read of size 4 bytes\n{fine}".replace(": 0", ": 3"))
+    assert not invalid.passed and "Invalid __global__ read" in invalid.said
     races = "========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)\n"
     assert not verdict("racecheck", races).passed
     with pytest.raises(RuntimeError, match="did not finish"):
         verdict("memcheck", "device not supported")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_model_of_the_drill_is_known(way: str, tmp_path: Path) -> None:
+    name, _ = WAYS[way]
+    cfg = config(*drill_command(name, 2, "cuda", "gloo", tmp_path)[3:])
+    assert cfg.model["_target_"].endswith(name) and cfg.runtime.nproc == 2
+
+
+@pytest.mark.parametrize(
+    ("output", "status", "after_s", "said"),
+    [
+        (FAILED, 1, 2.0, ""),
+        (FAILED, 0, 2.0, "its status is 0"),
+        (FAILED, 1, ENDS_WITHIN_S + 1, "it ended after 31 s"),
+        (FAILED.replace("this error", "it"), 1, 2.0, "the reason is not in its output"),
+        ("", 1, 2.0, "the drill did not take place; the reason is not in its output"),
+    ],
+)
+def test_a_job_has_ended_well_or_not(output: str, status: int, after_s: float, said: str) -> None:
+    check = ending("raises an error", 4, WAYS["raises an error"][1], output, status, 1000.5 + after_s)
+    assert check.passed == (not said) and check.said.startswith(said) and check.case.startswith("4 ranks")
+    if output:
+        assert check.case == f"4 ranks, ended after {after_s:.1f} s with status {status}"

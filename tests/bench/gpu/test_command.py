@@ -13,8 +13,7 @@ import torch
 
 from fullgnn.bench.config import BenchConfig, load_bench
 from fullgnn.bench.gpu.__main__ import MINUTES, check_options, parse
-from fullgnn.bench.gpu.checks import NAMED
-from fullgnn.bench.gpu.drill import WAYS
+from fullgnn.bench.gpu.checks import NAMED, WAYS
 from fullgnn.bench.gpu.parts import NOT_MEASURED, PARTS, WARMUP, BenchPart, kept, plan_keys
 from fullgnn.bench.gpu.products import CONTESTANTS, FIRST
 from fullgnn.bench.gpu.sweep import TUNING_FILE
@@ -59,7 +58,7 @@ def results(record):
     left = {}
     for entry in record["commands"]:
         left.setdefault(entry["title"], []).append(entry["result"])
-    return {title: found[0] if len(found) == 1 else found for title, found in left.items()}
+    return {title: results[0] if len(results) == 1 else results for title, results in left.items()}
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +98,8 @@ def test_a_toy_run_leaves_a_few_small_files(toy, parts):
         assert NOT_MEASURED in (toy / f"{part}.md").read_text()
         left_out = [entry["title"] for entry in record["commands"] if entry["state"] != "done"]
         assert left_out == (["Reproduced"] if part == "epochs" else [])
-        missing = [one for entry in record["commands"] for one in entry["result"].get("missing", [])]
-        assert all(one["method"].startswith(("PyG", "ncu", "compute-sanitizer", *NAMED)) for one in missing), missing
+        missing = [absent["method"] for entry in record["commands"] for absent in entry["result"].get("missing", [])]
+        assert all(name.startswith(("PyG", "ncu", "compute-sanitizer", *NAMED)) for name in missing), missing
     assert max(path.stat().st_size for path in toy.iterdir()) < 300_000
     assert read_tuning(toy / "tuning.yaml") == Tuning()  # nothing was measured, so every constant keeps its default
 
@@ -110,7 +109,7 @@ def test_a_toy_run_checks_ranks_and_says_what_is_missing(toy):
     """The record and the page list every module of ``NAMED``, as passed or as missing."""
     record = results(read(toy, "checks"))["Checks"]
     assert all(check["passed"] for check in record["checks"])
-    missing = [one["method"] for one in record["missing"]]
+    missing = [absent["method"] for absent in record["missing"]]
     passed = [check["subject"] for check in record["checks"]]
     assert passed[0] == "pytest" and any(name.startswith("tests.gpu.test_ranks") for name in passed)
     page = (toy / "checks.md").read_text()
@@ -127,7 +126,7 @@ def test_a_toy_run_multiplies_and_sweeps(toy, monkeypatch):
     graph, rows = left["toy: products"]["problem"], left["toy: products"]["measurements"]
     assert graph["num_nodes"] == 96 and graph["nnz"] == 768 and ">25 %: 0.000" in graph["tile_density"]
     assert graph["order"] == "the generator's communities" and "not installed" in graph["order_reason"]
-    able = [one.name for one in FIRST if one.missing(torch.device("cpu")) is None]
+    able = [contestant.name for contestant in FIRST if contestant.missing(torch.device("cpu")) is None]
     assert [(row["method"], row["case"]) for row in rows] == [
         (name, {"width": 8}) for name in (*able, "torch, shuffled graph")
     ]
@@ -246,16 +245,16 @@ def test_what_was_found_outlives_the_run(tmp_path, stop):
     """The test stops the process after the first rate, while the process measures others."""
     command, env = [*COMMAND, *"--toy --part products --out found".split()], bare_environment(tmp_path)
     process = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.DEVNULL)
-    found, page = tmp_path / "found", tmp_path / "found/products.md"
+    folder, page = tmp_path / "found", tmp_path / "found/products.md"
     begin = time.monotonic()
-    while not (page.exists() and "## Rates" in page.read_text() and read(found, "products")["commands"]):
+    while not (page.exists() and "## Rates" in page.read_text() and read(folder, "products")["commands"]):
         assert process.poll() is None and time.monotonic() - begin < 150
         time.sleep(0.05)
     getattr(process, stop)()
     process.wait(timeout=20)
-    record = read(found, "products")
+    record = read(folder, "products")
     assert not record["finished"] and record["commands"][0]["result"]["measurements"]
-    assert "## Rates" in page.read_text() and not (found / "checks.json").exists()
+    assert "## Rates" in page.read_text() and not (folder / "checks.json").exists()
 
 
 def test_the_plan_is_asked_and_read(tmp_path):

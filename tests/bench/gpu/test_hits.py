@@ -17,8 +17,8 @@ OUTPUT = f"""==PROF== Connected to process 7
 
 
 def test_launches_are_those_after_their_mark():
-    found = launches(OUTPUT, [("torch", 128), ("csr", 41)])
-    rates = [(one["kernel"], one["width"], one["hit_rate_percent"]) for one in found]
+    counts = launches(OUTPUT, [("torch", 128), ("csr", 41)])
+    rates = [(launch["kernel"], launch["width"], launch["hit_rate_percent"]) for launch in counts]
     assert rates == [("torch", 128, 61.25), ("csr", 41, 70.1), ("csr", 41, 80.1)]
 
 
@@ -36,10 +36,10 @@ def test_several_metrics_of_a_launch_are_one_entry():
         (1, "sum_rows", "sm__cycles", "cycle", "7"),
     ]
     lines = [f'"{n}","7","{kernel}","(1)","x","{name}","{unit}","{value}"' for n, kernel, name, unit, value in read]
-    (found,) = launches("\n".join([head, *lines]), [("csr", 128)])
+    (launch,) = launches("\n".join([head, *lines]), [("csr", 128)])
     about = {"kernel": "csr", "width": 128, "launched": "sum_rows", "l1_hit_rate_percent": None}
     counts = {"hit_rate_percent": 70.5, "dram_gb_per_s": 4100, "l2_gb_per_s": 5200, "duration_ms": 0.25}
-    assert found == about | {key: pytest.approx(value) for key, value in counts.items()}
+    assert launch == about | {key: pytest.approx(value) for key, value in counts.items()}
 
 
 def test_the_reason_is_ncu_s_own():

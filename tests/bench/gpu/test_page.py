@@ -63,9 +63,9 @@ def tree(commands: list[dict]) -> dict:
 def cells(page: str, *first: str) -> list[str]:
     """The cells of the first line of ``page`` that begins with ``first``."""
     for line in page.splitlines():
-        found = [cell.strip() for cell in line.strip("|").split("|")]
-        if found[: len(first)] == list(first):
-            return found
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if cells[: len(first)] == list(first):
+            return cells
     raise AssertionError(f"no line {first} in\n{page}")
 
 

@@ -16,7 +16,7 @@ from fullgnn.telemetry.timing import Times
 from tests.gpu.blocks import ragged
 
 CPU = torch.device("cpu")
-NAMES = [one.name for one in fields(Tuning)]
+NAMES = [field.name for field in fields(Tuning)]
 
 
 def row(ms, width=128, section="csr", graph="reddit-like", correct=True, kernel="csr", **changed):
@@ -46,14 +46,14 @@ def test_every_constant_is_tried_and_the_tables_name_no_other():
 
 
 def test_winners_gain_and_are_right():
-    found = sweep.winners(SWEPT)
-    assert found["csr"] == {"widths": {128: {"elements": 8192, "elements_per_warp": 512}, 8: {}}}
-    assert found["dense"] == {"widths": {128: {"mask_tiles": 8}}} and "panels" not in found
+    winners = sweep.winners(SWEPT)
+    assert winners["csr"] == {"widths": {128: {"elements": 8192, "elements_per_warp": 512}, 8: {}}}
+    assert winners["dense"] == {"widths": {128: {"mask_tiles": 8}}} and "panels" not in winners
     assert sweep.winners([]) == sweep.winners([row("not measured"), row("not measured", elements=8192)]) == {}
 
 
 def test_gains_are_added_up_one_after_the_other():
-    rows = [one for one in SWEPT if one["section"] == "csr" and one["width"] == 128]
+    rows = [row for row in SWEPT if row["section"] == "csr" and row["width"] == 128]
     assert sweep.descent(rows) == [{"elements": 8192, "elements_per_warp": 512}]
     rows.append(row(7.5, elements_per_warp=256))
     assert sweep.descent(rows) == [
@@ -66,12 +66,12 @@ def test_what_the_sweep_wrote_is_read_back_and_used(tmp_path):
     path = tmp_path / "tuning.yaml"
     path.write_text(sweep.tuning_text(SWEPT, "NVIDIA H200"))
     assert "nvidia-h200.yaml" in path.read_text()
-    found = read_tuning(path)
-    assert (found.csr.at(128).elements, found.csr.at(128).elements_per_warp) == (8192, 512)
-    assert found.csr.at(8).elements == Tuning().csr.general.elements and found.dense.at(128).mask_tiles == 8
-    tuning.use(found)
+    read = read_tuning(path)
+    assert (read.csr.at(128).elements, read.csr.at(128).elements_per_warp) == (8192, 512)
+    assert read.csr.at(8).elements == Tuning().csr.general.elements and read.dense.at(128).mask_tiles == 8
+    tuning.use(read)
     try:
-        assert tuning_for(CPU) is found
+        assert tuning_for(CPU) is read
     finally:
         tuning.use(None)
     path.write_text(sweep.tuning_text([], None))
@@ -101,16 +101,16 @@ def test_the_sweep_gives_the_kernels_its_constants(monkeypatch, triton_on_cpu, e
         parts = list(sweep.sweep(ragged(), ragged(), Cases(600, CPU), world, "toy"))
     assert tuning_for(CPU) == Tuning() and not any(part.missing for part in parts)
     rows = [sweep.row_of(measured.record()) for part in parts for measured in part.measurements]
-    csr = [one for one in rows if one["section"] == "csr"]
+    csr = [row for row in rows if row["section"] == "csr"]
     assert len(csr) >= 1 + len(sweep.single_changes("csr")) and csr[0]["changed"] == {}
     for constants, row in zip(seen, rows, strict=True):  # the changed ones held, and the others were the defaults
         own = getattr(constants, row["section"]).at(8)
         assert all(getattr(own, name) == value for name, value in row["changed"].items())
         assert row["changed"] or constants == Tuning()
-    found = sweep.winners(csr)["csr"]["widths"][8]
-    assert found["elements"] == 8192 and found["elements_per_warp"] in (512, 2048)
-    assert len({str(one["changed"]) for one in csr}) == len(csr)
-    assert all(one["correct"] for one in rows if one["section"] == "dense")
+    best = sweep.winners(csr)["csr"]["widths"][8]
+    assert best["elements"] == 8192 and best["elements_per_warp"] in (512, 2048)
+    assert len({str(row["changed"]) for row in csr}) == len(csr)
+    assert all(row["correct"] for row in rows if row["section"] == "dense")
     assert parts[0].measurements[0].ratio == 1.0
 
 

@@ -10,8 +10,7 @@ from fullgnn.bench.papers.config import Keys
 from fullgnn.bench.papers.graphs import load
 from fullgnn.bench.papers.result import Cell, Curve, Curves, Result, TableRow, Value, cells, numbers, over, with_label
 from fullgnn.bench.papers.trainings import TrainingCurve, num_epochs, overrides, run_config, train
-from fullgnn.bench.peers.torch_sparse import gcn
-from fullgnn.bench.peers.training import trainer
+from fullgnn.bench.peers.training import gcn, trainer
 from fullgnn.bench.problem import make_problem
 from fullgnn.engine.run import build_model
 from fullgnn.graph import Graph

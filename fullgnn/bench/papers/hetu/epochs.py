@@ -19,7 +19,7 @@ from fullgnn.bench.papers.config import JobShape, Keys, published
 from fullgnn.bench.papers.graphs import GraphCase, cases
 from fullgnn.bench.papers.hetu.orders import NO_ORDER, OrdersKeys
 from fullgnn.bench.papers.result import Bars, Cell, Result, TableRow, Value, bars, cells, with_label
-from fullgnn.bench.peers import EPOCH
+from fullgnn.bench.peers import epoch_makers
 from fullgnn.bench.problem import first_weights, make_problem
 from fullgnn.config.keys import check_choices
 from fullgnn.distributed import world_of_one
@@ -95,7 +95,7 @@ def finish_libraries(result: Result, cfg: HetuTable4Keys) -> None:
 def _one_process(cfg: HetuTable4Keys, case: GraphCase, shape: JobShape) -> tuple[dict[str, Cell], dict[str, Any]]:
     """Time all methods, interleaved in this process from the same weights; return their cells and details."""
     device, missing, methods = cfg.torch_device, {}, []
-    peers = {name: maker for of_library in EPOCH["gcn"].values() for name, maker in of_library.items()}
+    peers = {name: maker for of_library in epoch_makers("gcn").values() for name, maker in of_library.items()}
     problem = make_problem(case.graph, case.hidden, device)
     weights = first_weights(problem.widths, cfg.seed)
     check_choices("peer", [method.peer for method in cfg.methods if method.peer is not None], peers)
