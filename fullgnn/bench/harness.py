@@ -35,7 +35,7 @@ _PAUSE_S = 0.005
 Errors = type[Exception] | tuple[()]
 """A kind of errors, or none."""
 
-Timed = Callable[[], tuple[float, list[float]]]
+TimedRun = Callable[[], tuple[float, list[float]]]
 """Run once: milliseconds, and the numbers that the method returns (losses)."""
 
 
@@ -45,7 +45,7 @@ class Method:
 
     name: str
     kind: str  # ours, peer or collective
-    run: Any  # a ``Timed``; before ``set_up``, its maker; None in a measurement, and where another process runs it
+    run: Any  # a ``TimedRun``; before ``set_up``, its maker; None in a measurement, and where another process runs it
     processes: int = 1
     threads: int = field(default_factory=torch.get_num_threads)  # of each process
     case: dict[str, Any] = field(default_factory=dict)  # what it is run on: {"width": 64}
@@ -136,7 +136,7 @@ Results = Iterator[Outcome]
 """What an operation gives: its outcome in parts, each as soon as it is known, so that the record can be written."""
 
 
-def timed(step: Callable[[], Any], device: torch.device, at_once: int = 1) -> Timed:
+def timed(step: Callable[[], Any], device: torch.device, at_once: int = 1) -> TimedRun:
     """``step``, ``at_once`` times between two readings of the clock, both with an idle ``device``; the mean counts.
 
     Args:

@@ -33,7 +33,7 @@ TUNING_FILE = "tuning.yaml"
 Changed = dict[str, Any]
 """Constants of one kernel that differ from their defaults."""
 
-Row = Mapping[str, Any]
+SweepRow = Mapping[str, Any]
 """One time: ``section``, ``kernel`` (that was timed), ``graph``, ``width``, ``changed``, ``median_ms``, ``correct``."""
 
 VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -164,7 +164,7 @@ class DenseLayer:
         return measured
 
 
-def row_of(measurement: Mapping[str, Any]) -> Row:
+def row_of(measurement: Mapping[str, Any]) -> SweepRow:
     """The row of a measurement of op=sweep, as a record has it."""
     about = {**measurement["case"], "kernel": measurement["method"], "median_ms": measurement["median_ms"]}
     return about | {key: measurement["details"][key] for key in ("section", "changed", "correct")}
@@ -190,7 +190,7 @@ def single_changes(section: str) -> list[Changed]:
     return [{name: value} for name in defaults(section) for value in tries(section, name)]
 
 
-def descent(rows: Sequence[Row]) -> list[Changed]:
+def descent(rows: Sequence[SweepRow]) -> list[Changed]:
     """What to try after every single change was: the gains of the constants, added one after the other, the largest
     first; each combination once.
 
@@ -205,13 +205,13 @@ def descent(rows: Sequence[Row]) -> list[Changed]:
     return [dict(list(together.items())[:count]) for count in range(2, len(together) + 1)]
 
 
-def winners(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
+def winners(rows: Iterable[SweepRow]) -> dict[str, dict[str, Any]]:
     """The constants that were fastest, as the tree of a tuning file; what does not gain stays out of it.
 
     Where a width was swept on several graphs, the first counts. A width that keeps its defaults is there too, beside
     one that does not: the constants of a wider one would hold for it otherwise.
     """
-    cases: dict[tuple[str, str, str, int], list[Row]] = defaultdict(list)
+    cases: dict[tuple[str, str, str, int], list[SweepRow]] = defaultdict(list)
     for row in filter(_counts, rows):
         cases[row["section"], row["kernel"], row["graph"], row["width"]].append(row)
     tree: dict[str, dict[int, Changed]] = defaultdict(dict)
@@ -222,7 +222,7 @@ def winners(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
     return {key: {"widths": dict(sorted(widths.items()))} for key, widths in tree.items() if any(widths.values())}
 
 
-def tuning_text(rows: Iterable[Row], gpu_name: str | None) -> str:
+def tuning_text(rows: Iterable[SweepRow], gpu_name: str | None) -> str:
     """The winners as a file that ``tuning.read_tuning`` reads; ``gpu_name`` None: there was no GPU."""
     lines = ["# No GPU has measured anything: the defaults hold."]
     if gpu_name is not None:
@@ -233,11 +233,11 @@ def tuning_text(rows: Iterable[Row], gpu_name: str | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _base_ms(rows: Iterable[Row]) -> float | None:
+def _base_ms(rows: Iterable[SweepRow]) -> float | None:
     """The time of the defaults."""
     return next((row["median_ms"] for row in rows if not row["changed"]), None)
 
 
-def _counts(row: Row) -> bool:
+def _counts(row: SweepRow) -> bool:
     """Whether a row has a time, which one of an interpreter has not, and a right result."""
     return row["correct"] and isinstance(row["median_ms"], (int, float)) and row["median_ms"] > 0

@@ -14,7 +14,7 @@ from fullgnn.bench.papers.graphs import GraphCase
 Value = float | int | str | None
 """A text says why there is no number: ``not installed``."""
 
-Row = Mapping[str, "Cell | Value"]
+RowValues = Mapping[str, "Cell | Value"]
 """A cell for each column, or a value that is measured."""
 
 RowLabels = tuple[str, ...]
@@ -50,7 +50,7 @@ class TableRow:
 
 
 @dataclass(frozen=True)
-class Series:
+class BarSeries:
     """The bars of one colour."""
 
     name: str
@@ -66,7 +66,7 @@ class Bars:
     title: str
     ylabel: str
     groups: list[str]
-    series: list[Series]
+    series: list[BarSeries]
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,9 @@ class Result:
     paper: Sequence[Mapping[str, Any]] = ()  # the numbers of the paper, see ``config.published``
     units: Mapping[str, str] = field(default_factory=dict)  # of columns whose cells are added as values
 
-    def add(self, labels: RowLabels, row: Row, base: str = "", by: str = "", value: str = "", **names: Any) -> TableRow:
+    def add(
+        self, labels: RowLabels, row: RowValues, base: str = "", by: str = "", value: str = "", **names: Any
+    ) -> TableRow:
         """Add a row, with the paper's values and speed-ups where its numbers have any of a row with these ``names``.
 
         Args:
@@ -215,7 +217,7 @@ def bars(
     for own_title, own in panels.items():
         by_column = {column: [row.cells.get(column, Cell(None)) for row in own] for column in columns or own[0].cells}
         series = [
-            Series(column, *([number(getattr(cell, key)) for cell in of_column] for key in heights))
+            BarSeries(column, *([number(getattr(cell, key)) for cell in of_column] for key in heights))
             for column, of_column in by_column.items()
         ]
         drawn.append(Bars(own_title, ylabel, [row.labels[group] for row in own], series))

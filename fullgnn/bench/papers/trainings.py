@@ -222,11 +222,11 @@ class JobTimes:
         return Cell(max(self.spmm_ms if of == SPMM else computation), unit="ms")
 
 
-Timed = JobTimes | str
+TimesOrReason = JobTimes | str
 """The times of a job, or why it has none."""
 
 
-def fastest(rounds: Sequence[Timed]) -> Timed:
+def fastest(rounds: Sequence[TimesOrReason]) -> TimesOrReason:
     """Take the least times of each rank over ``rounds`` of one job: other work of the machine only adds to them."""
     times = [job for job in rounds if isinstance(job, JobTimes)]
     if not times:

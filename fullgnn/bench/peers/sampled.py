@@ -20,7 +20,7 @@ from fullgnn.bench.peers.training import Convolve, Modules, descent
 from fullgnn.bench.separate import OperatorTimes
 from fullgnn.graph import Graph
 
-Batches = Callable[[], Iterator[Any]]
+MakeBatches = Callable[[], Iterator[Any]]
 """Makes the batches of an epoch."""
 
 TrainBatches = Callable[[int], float]
@@ -172,7 +172,7 @@ class Sage(torch.nn.Module):
     """
 
     def __init__(
-        self, convs: Modules, convolve: Convolve, batches: Batches, setting: SampledSetting, device: torch.device
+        self, convs: Modules, convolve: Convolve, batches: MakeBatches, setting: SampledSetting, device: torch.device
     ):
         super().__init__()
         self.convs, self._convolve, self._dropout = torch.nn.ModuleList(convs), convolve, setting.dropout

@@ -261,7 +261,7 @@ def gcn(problem: Problem, weights: list[Tensor], multiply: Multiply, order: str,
     return model
 
 
-class LightGCN(torch.nn.Module):
+class PlainLightGCN(torch.nn.Module):
     """The mean of the trainable vectors, which start from ``weights``, and of their products with A, which has no
     self-loops; () -> (num_nodes, channels)."""
 
@@ -292,7 +292,7 @@ MODELS: Models = {
         "torch CSR (AX)W A(HW) + own backward": functools.partial(gcn, multiply=symmetric, order="(AX)W A(HW)"),
     },
     "lightgcn": {
-        "torch CSR": functools.partial(LightGCN, multiply=torch.matmul),
-        "torch CSR + own backward": functools.partial(LightGCN, multiply=symmetric),
+        "torch CSR": functools.partial(PlainLightGCN, multiply=torch.matmul),
+        "torch CSR + own backward": functools.partial(PlainLightGCN, multiply=symmetric),
     },
 }

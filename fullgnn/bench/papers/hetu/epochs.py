@@ -187,12 +187,12 @@ def orders_by_scheme(result: Result, cfg: OrdersKeys) -> None:
     say_links(result, cfg)
 
 
-def time_case(cfg: OrdersKeys, case: GraphCase) -> dict[str, dict[str, trainings.Timed]]:
+def time_case(cfg: OrdersKeys, case: GraphCase) -> dict[str, dict[str, trainings.TimesOrReason]]:
     """Time one round, by layout and column; a text says why a column has no times.
 
     Layouts with as many block rows share the prepared graphs.
     """
-    times: dict[str, dict[str, trainings.Timed]] = {shape.name: {} for shape in cfg.layouts}
+    times: dict[str, dict[str, trainings.TimesOrReason]] = {shape.name: {} for shape in cfg.layouts}
     for column, (name, scope) in orders_by_column(cfg).items():
         own = [f"experiment={cfg.preset}", f"reorder={name}", f"reorder.scope={scope}"]
         prepared: dict[int, PreparedGraph] = {}
@@ -207,7 +207,9 @@ def time_case(cfg: OrdersKeys, case: GraphCase) -> dict[str, dict[str, trainings
     return times
 
 
-def _cell(cfg: OrdersKeys, case: GraphCase, shape: JobShape, column: str, of: str, times: trainings.Timed) -> Cell:
+def _cell(
+    cfg: OrdersKeys, case: GraphCase, shape: JobShape, column: str, of: str, times: trainings.TimesOrReason
+) -> Cell:
     """What is timed in a column, with the speed-up that the paper's text gives."""
     order, scope = orders_by_column(cfg)[column]
     names = {"dataset": case.dataset, "scheme": shape.scheme, "p": shape.p, "order": order, "of": of}

@@ -124,7 +124,7 @@ def _bars(title: str, tables: dict[TrainingJob, ByCodec]) -> results.Bars:
         of_codec = [rows[codec].cells for rows in tables.values()]
         ours, paper = ([number(getattr(row[LOSS], source)) for row in of_codec] for source in OURS_AND_PAPER)
         errors = [number(row[ERROR].ours) or 0.0 for row in of_codec]
-        series.append(results.Series(codec.label, ours, paper, error=errors))
+        series.append(results.BarSeries(codec.label, ours, paper, error=errors))
     return results.Bars(title, POINTS, [job.model.title for job in tables], series)
 
 

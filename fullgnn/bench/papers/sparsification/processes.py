@@ -25,7 +25,7 @@ import numpy as np
 from fullgnn.bench.papers import result as results
 from fullgnn.bench.papers.config import published
 from fullgnn.bench.papers.graphs import GraphCase, configured, full_size
-from fullgnn.bench.papers.result import Bars, Cell, Origin, Result, Series, cells
+from fullgnn.bench.papers.result import Bars, Cell, Origin, Result, BarSeries, cells
 from fullgnn.bench.papers.sparsification import sizes
 from fullgnn.bench.papers.sparsification.sizes import EPOCH, ID_BYTES, WAYS, SparsificationKeys
 from fullgnn.bench.papers.trainings import fan_outs, fit_here, place
@@ -231,7 +231,7 @@ def prepared(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
             row |= {} if math.isnan(reads.hits) else cells({f"{HITS}, {way}": reads.hits}, "%")
         result.add((case.title, training), row)
     own = results.with_label(result.rows, case.title)
-    series = [Series(way, [*results.numbers(own, f"{READ}, {way}")]) for way in WAYS]
+    series = [BarSeries(way, [*results.numbers(own, f"{READ}, {way}")]) for way in WAYS]
     result.panels.append(Bars(f"{case.title}: features that are read", "GB", [row.labels[1] for row in own], series))
     result.details[case.title] = {
         way: {training: asdict(call) for training, call in calls.items()} for way, calls in measured.items()
