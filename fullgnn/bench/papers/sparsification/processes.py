@@ -25,7 +25,7 @@ import numpy as np
 from fullgnn.bench.papers import result as results
 from fullgnn.bench.papers.config import published
 from fullgnn.bench.papers.graphs import GraphCase, configured, full_size
-from fullgnn.bench.papers.result import Bars, Cell, Origin, Result, BarSeries, cells
+from fullgnn.bench.papers.result import Bars, BarSeries, Cell, Origin, Result, cells
 from fullgnn.bench.papers.sparsification import sizes
 from fullgnn.bench.papers.sparsification.sizes import EPOCH, ID_BYTES, WAYS, SparsificationKeys
 from fullgnn.bench.papers.trainings import fan_outs, fit_here, place
