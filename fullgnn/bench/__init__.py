@@ -1,5 +1,6 @@
 """The benchmark: ``python -m fullgnn.bench op=...``.
 
-``spmm.py`` (also ``op=reorder``), ``epoch.py`` and ``collectives.py`` say what is measured, ``problem.py`` on which
-graph, and ``harness.py`` how. ``peers/`` holds the other libraries, used as their documentation advises.
+``primitives.py`` (products, orders and collectives), ``epoch.py``, ``sampling.py`` and ``gpu/`` say what is measured,
+``problem.py`` on which graph, and ``harness.py`` how. ``peers/`` holds the other libraries, used as their documentation
+advises.
 """
