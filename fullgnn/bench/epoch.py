@@ -178,7 +178,7 @@ def in_rounds(cfg: BenchConfig, world: World) -> Results:
 def one_after_the_other(cfg: BenchConfig, world: World) -> Results:
     """Time each method alone, on a look-alike that is made on the device."""
     cases, num_ours = Cases(cfg.limit_s, world.device), len(cfg.presets or presets()) * len(cfg.dropouts)
-    made = problems.make_graph(cfg, cases.budget, world.device, host_s_per_entry=num_ours * _HOST_S_PER_ENTRY)
+    made = problems.make_graph(cfg, cases, entry_s=num_ours * _HOST_S_PER_ENTRY)
     yield Outcome(problem=made.facts)
     problem = problems.made_problem(made)
     del made

@@ -72,7 +72,7 @@ DEPTHS = {128: 602, 41: 128, 64: 100, 47: 64, 8: 128, 10: 128}
 def run(cfg: BenchConfig, world: World) -> Results:
     """The rows of every kernel at the widths of the graph, as far as time goes."""
     toy, cases = products.is_toy(world.device), Cases(cfg.limit_s, world.device)
-    made = make_graph(cfg, cases.budget, world.device)
+    made = make_graph(cfg, cases)
     yield Outcome(problem=made.facts)
     small = made.graph if toy else generate(made.shape, SCALES[-1], 0, world.device)
     yield from sweep(made.block, small.csr(small.perm), cases, world, cfg.graph, most=1 if toy else None)
