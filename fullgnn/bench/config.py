@@ -185,21 +185,20 @@ def load_bench(*overrides: str) -> BenchConfig:
         "kernels": choices("kernel"),
         "orders": choices("reorder"),
         "peers": ("torch", "pyg", "dgl"),
+        "launches": cfg.presets or [*presets(), DEFAULT_PRESET],
+        "alone": cfg.presets or presets(),
     }
     for key, choosable in known.items():
         value = getattr(cfg, key)
         check_choices(key, [value] if isinstance(value, str) else value or (), choosable)
-    for key in ("presets", "alone"):
-        names = [[*preset.split(), ""][0] for preset in getattr(cfg, key) or ()]
-        check_choices(key, names, [*presets(), DEFAULT_PRESET])
-    check_choices("alone", cfg.alone or (), cfg.presets or presets())
+    names = [[*preset.split(), ""][0] for preset in cfg.presets or ()]
+    check_choices("presets", names, [*presets(), DEFAULT_PRESET])
     check_minima(cfg, {key.name: key.metadata["least"] for key in fields(cfg) if key.metadata})
     check_fanouts(cfg.fanouts)
-    check_choices("launches", [cfg.launches] if cfg.launches else (), cfg.presets or [*presets(), DEFAULT_PRESET])
-    for key in "fanouts widths sizes_mb presets kernels orders alone_threads dropouts methods".split():
-        if getattr(cfg, key) == []:
-            raise ConfigError(f"{key}=[] leaves nothing to measure: give one or more")
+    never_empty = "fanouts widths sizes_mb presets kernels orders alone_threads dropouts methods".split()
     for key, value in vars(cfg).items():
+        if value == [] and key in never_empty:
+            raise ConfigError(f"{key}=[] leaves nothing to measure: give one or more")
         if isinstance(value, list) and key != "fanouts" and len(set(value)) < len(value):
             raise ConfigError(f"{key} names something twice: leave one out")
     if cfg.op == "epoch" and cfg.epochs <= cfg.warmup:

@@ -12,7 +12,7 @@ in the memory of the device.
 import gc
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -30,9 +30,7 @@ from fullgnn.bench.process import variables, worker_with
 from fullgnn.config import Config
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0, world_of_one
 from fullgnn.distributed.worker import Worker, WorkerLost
-from fullgnn.engine.checks import replay_for
-from fullgnn.engine.run import set_up
-from fullgnn.engine.step_runner import StepRunner
+from fullgnn.engine import StepRunner, replay_for, set_up
 from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph
 from fullgnn.graph.lookalikes import TOYS
@@ -162,9 +160,8 @@ def in_rounds(cfg: BenchConfig, world: World) -> Results:
     peak = max(all_gather_objects(peak_process_bytes()))
     peaks: dict[str, int | None] = dict.fromkeys((method.label for method in ready.methods), peak)
     for worker, labels in workers.items():
-        peaks |= dict.fromkeys(labels)
-        with suppress(WorkerLost):
-            peaks |= dict.fromkeys(labels, worker.call(Ready.peak_bytes))
+        own_peak, _, _ = harness.attempt(partial(worker.call, Ready.peak_bytes), WorkerLost)
+        peaks |= dict.fromkeys(labels, own_peak)  # None: the process has ended
         worker.close()
     ready.profile(outcome.measurements, cfg, world.device)
     base = next((measured for measured in outcome.measurements if measured.method.label == measured.baseline), None)
@@ -178,7 +175,7 @@ def in_rounds(cfg: BenchConfig, world: World) -> Results:
 def one_after_the_other(cfg: BenchConfig, world: World) -> Results:
     """Time each method alone, on a look-alike that is made on the device."""
     cases, num_ours = Cases(cfg.limit_s, world.device), len(cfg.presets or presets()) * len(cfg.dropouts)
-    made = problems.make_graph(cfg, cases.budget, world.device, host_s_per_entry=num_ours * _HOST_S_PER_ENTRY)
+    made = problems.make_graph(cfg, cases, entry_s=num_ours * _HOST_S_PER_ENTRY)
     yield Outcome(problem=made.facts)
     problem = problems.made_problem(made)
     del made
@@ -231,11 +228,9 @@ def parts_alone(cfg: BenchConfig) -> list[BenchConfig]:
     if cfg.separate:
         parts = [{"presets": [preset], "peers": []} for preset in (presets() if own is None else own)]
         parts += [{"presets": [], "peers": [library]} for library in cfg.peers]
-    return [
-        replace(cfg, nproc=1, threads=threads, alone=None, alone_threads=None, **part)
-        for threads in cfg.alone_threads or [torch.get_num_threads()]
-        for part in parts
-    ]
+    beside = replace(cfg, nproc=1, alone=None, alone_threads=None)
+    counts = cfg.alone_threads or [torch.get_num_threads()]
+    return [replace(beside, threads=threads, **part) for threads in counts for part in parts]
 
 
 def ours(

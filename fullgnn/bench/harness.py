@@ -314,9 +314,9 @@ class Budget:
     def left(self) -> float:
         return max(0.0, self.seconds - self.elapsed)
 
-    def part(self, share: float, reserved_s: float = 0.0, most_s: float = float("inf")) -> float:
-        """Seconds of a step: a share of what is left beyond ``reserved_s``, at most ``most_s``."""
-        return min(most_s, share * max(0.0, self.left - reserved_s))
+    def part(self, share: float, reserved_s: float = 0.0) -> float:
+        """Seconds of a step: a share of what is left beyond ``reserved_s``."""
+        return share * max(0.0, self.left - reserved_s)
 
 
 class Cases:
@@ -327,7 +327,7 @@ class Cases:
     """
 
     def __init__(self, limit_s: float, device: torch.device):
-        self.budget, self._device = Budget(limit_s), device
+        self.budget, self.device = Budget(limit_s), device
 
     def run(
         self, name: str, make: Callable[[], Any], case: dict[str, Any], predicted_s: float = 1.0, limit_s: float = 60.0
@@ -344,7 +344,7 @@ class Cases:
         signal.alarm(math.ceil(limit_s))
         try:
             made, _, reason = attempt(make)
-            if reason and self._device.type == "cuda":
+            if reason and self.device.type == "cuda":
                 torch.cuda.empty_cache()
                 torch.cuda.synchronize()  # raises, and so ends this process, if the GPU can no longer be used
         finally:

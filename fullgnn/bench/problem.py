@@ -14,7 +14,7 @@ from scipy.sparse import csr_array, eye_array
 from torch import Tensor
 
 from fullgnn.bench.config import MODELS, BenchConfig, hidden_of, run_config
-from fullgnn.bench.harness import Budget, attempt
+from fullgnn.bench.harness import Cases, attempt
 from fullgnn.config import Config, build
 from fullgnn.errors import UnsupportedError
 from fullgnn.graph import Graph, load_dataset
@@ -24,9 +24,8 @@ from fullgnn.graph.workloads import WORKLOADS, load_workload
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.kernels.spmm.tiles import DENSITY_BINS, tile_density
 from fullgnn.nn import NodeEmbedding
-from fullgnn.partition import Partition
 from fullgnn.partition.facts import NodeFacts
-from fullgnn.partition.partition import UsedMethods
+from fullgnn.partition.partition import Partition, UsedMethods
 from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.prepare.arrange import cut
 from fullgnn.reorder.two_level import NodeOrder
@@ -151,19 +150,15 @@ class MadeGraph:
 
 
 def make_graph(
-    cfg: BenchConfig,
-    budget: Budget,
-    device: torch.device,
-    prepare: Callable[[LocalCSR], object] = lambda block: None,
-    host_s_per_entry: float = 0.0,
+    cfg: BenchConfig, cases: Cases, prepare: Callable[[LocalCSR], object] = lambda block: None, entry_s: float = 0.0
 ) -> MadeGraph:
     """The graph that ``cfg`` names, of the scale that it asks for, or of the largest that fits memory and time.
 
     Args:
         prepare: prepares a small block as often as the operation does; its time counts where the size is chosen.
-        host_s_per_entry: seconds that the operation spends on the host for each entry of the graph.
+        entry_s: seconds that the operation spends on the host for each entry of the graph.
     """
-    shape, facts = {**LOOKALIKES, **TOYS}[cfg.graph], dict[str, Any](name=cfg.graph)
+    shape, facts, device = {**LOOKALIKES, **TOYS}[cfg.graph], dict[str, Any](name=cfg.graph), cases.device
 
     def set_up() -> None:
         small = generate(shape, PROBE_SCALE, 1, device)
@@ -172,14 +167,14 @@ def make_graph(
     scale = cfg.scale or (1.0 if cfg.graph in TOYS else None)
     if scale is None:
         set_up()  # compiles the kernels
-        whole_s = wall_ms(set_up, device) / 1e3 / PROBE_SCALE + host_s_per_entry * shape.num_edges
-        allowed_s, memory = _SCALE_SHARE * budget.left, _MEMORY_SHARE * available_memory(device)
+        whole_s = wall_ms(set_up, device) / 1e3 / PROBE_SCALE + entry_s * shape.num_edges
+        allowed_s, memory = _SCALE_SHARE * cases.budget.left, _MEMORY_SHARE * available_memory(device)
         scale = largest_scale(lambda scale: scale * whole_s <= allowed_s and num_bytes(shape, scale) <= memory)
         facts["scale_reason"] = f"{scale * whole_s:.0f} s predicted for set-up, {allowed_s:.0f} s allowed"
     graphs = list[RandomGraph]()
     generate_s = wall_ms(lambda: graphs.append(generate(shape, scale, 0, device)), device) / 1e3
     graph = graphs.pop()
-    perm, ordered = _order(graph, _METIS_SHARE * budget.left)
+    perm, ordered = _order(graph, _METIS_SHARE * cases.budget.left)
     block = graph.csr(perm)
     facts |= {"scale": scale, "generate_s": generate_s, **ordered, "num_nodes": block.num_rows, "nnz": block.nnz}
     facts |= {"longest_row": int(block.indptr.diff().max()), "tile_density": densities(block)}
@@ -202,8 +197,7 @@ def made_problem(made: MadeGraph) -> Problem:
     tensors, nobody = (block.indptr, block.indices, features, labels, train_mask), np.zeros(n, bool)
     indptr, indices, *of_nodes = (tensor.cpu().numpy() for tensor in tensors)
     graph = Graph(indptr, indices, of_nodes[0], of_nodes[1], of_nodes[2], nobody, nobody, num_classes=len(centre))
-    train_index = train_mask.nonzero().squeeze(1)
-    return Problem(graph, shape.hidden, block, features, labels, train_index)
+    return Problem(graph, shape.hidden, block, features, labels, train_mask.nonzero().squeeze(1))
 
 
 def prepared(graph: Graph, num_parts: int) -> PreparedGraph:

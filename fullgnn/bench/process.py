@@ -117,34 +117,28 @@ def finished(
     Raises:
         TimeoutExpired: it took longer.
     """
-    budget = Budget(seconds)
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-        start_new_session=True,
-        env={key: value for key, value in os.environ.items() if key not in _OF_RANK} | dict(variables or {}),
-        # A job in the background of a shell ignores interrupts, and so would the command.
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL) if grace_s else None,
-    )
-    try:
-        while True:
-            try:
-                output, errors = process.communicate(timeout=min(_LOOK_S, budget.left))
-                return output, errors, process.returncode
-            except subprocess.TimeoutExpired:
-                look()
-                if not budget.left:
-                    os.killpg(process.pid, signal.SIGINT)
-                    with suppress(subprocess.TimeoutExpired):
-                        process.communicate(timeout=grace_s)
-                    raise
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    budget, pipe = Budget(seconds), subprocess.PIPE
+    env = {key: value for key, value in os.environ.items() if key not in _OF_RANK} | dict(variables or {})
+    # A job in the background of a shell ignores interrupts, and so would the command.
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL) if grace_s else None
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, cwd=folder, env=env, start_new_session=True, preexec_fn=heed
+    ) as process:
+        try:
+            while True:
+                try:
+                    output, errors = process.communicate(timeout=min(_LOOK_S, budget.left))
+                    return output, errors, process.returncode
+                except subprocess.TimeoutExpired:
+                    look()
+                    if not budget.left:
+                        os.killpg(process.pid, signal.SIGINT)
+                        with suppress(subprocess.TimeoutExpired):
+                            process.communicate(timeout=grace_s)
+                        raise
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def run_or_raise(command: list[str], seconds: float, look: Callable[[], object] = lambda: None) -> None:

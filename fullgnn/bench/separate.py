@@ -14,6 +14,7 @@ serves the next hop too, whose targets are the nodes that it has.
 Both draw the same neighbours as the fused sampler with the same seed, so that nothing but the operators differs.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -162,12 +163,9 @@ class Separate:
         return table
 
     def _most_nodes(self, num_targets: int) -> int:
-        """The nodes that a batch reaches, at most."""
-        most, num_nodes = float(num_targets), len(self.indptr) - 1
-        mean = len(self.indices) / max(1, num_nodes)
-        for fanout in self.fanouts:
-            most *= 1 + (mean if fanout == ALL else fanout)
-        return int(min(num_nodes, most))
+        """The nodes that a batch reaches, at most; with ``ALL``, those of the graph: a degree has no other bound."""
+        drawn = math.inf if ALL in self.fanouts else num_targets * math.prod(1 + fanout for fanout in self.fanouts)
+        return int(min(len(self.indptr) - 1, drawn))
 
 
 class _Table:

@@ -6,17 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from fullgnn.bench.harness import (
-    MIN_ROUNDS,
-    Measurement,
-    Method,
-    Missing,
-    attempt,
-    compare,
-    interleaved,
-    measure,
-    timed,
-)
+from fullgnn.bench import harness
+from fullgnn.bench.harness import Measurement, Method, Missing
 from fullgnn.distributed import World
 from fullgnn.telemetry.timing import Times
 
@@ -48,7 +39,7 @@ def measure_fakes(world: World, *arguments: Any) -> tuple[list[Measurement], lis
 
         methods += [method("slow", 6000, "peer", calls=calls), method("quick", 1, "peer", calls=calls)]
         methods += [Method("failing", "peer", fails_later, 1, 1)]
-    return *measure(methods, world, *arguments), calls
+    return *harness.measure(methods, world, *arguments), calls
 
 
 def test_rounds_budget_and_failure(ranks) -> None:
@@ -58,12 +49,12 @@ def test_rounds_budget_and_failure(ranks) -> None:
     assert set(by_name) == {"all", "slow", "quick"}
     assert by_name["all"].times.ms == [20.0] * 9  # the time of the slowest rank
     assert by_name["all"].warmup_ms == [20.0] and by_name["all"].values == [0.5] * 10
-    assert len(by_name["slow"].times.ms) == MIN_ROUNDS
+    assert len(by_name["slow"].times.ms) == harness.MIN_ROUNDS
     assert by_name["slow"].stopped == "budget_s=10 was spent"
     assert len(by_name["quick"].times.ms) == 9 and by_name["quick"].stopped is None
     assert missing == [Missing("failing", "failed in round 2: ValueError: enough of it")]
     assert results[1][2] == ["all"] * 10  # rank 1 only runs the method of all ranks
-    rounds = [calls[start : start + 3] for start in range(0, 3 * (1 + MIN_ROUNDS), 3)]
+    rounds = [calls[start : start + 3] for start in range(0, 3 * (1 + harness.MIN_ROUNDS), 3)]
     assert all(sorted(names) == ["all", "quick", "slow"] for names in rounds)  # each once, interleaved
     assert len(set(map(tuple, rounds))) > 1  # not always in the same order
 
@@ -72,7 +63,7 @@ def fail(world: World) -> None:
     def broken() -> tuple[float, list[float]]:
         raise ValueError("ours")
 
-    measure([Method("broken", "ours", broken, 1, 1)], world, 1, 0, 1)
+    harness.measure([Method("broken", "ours", broken, 1, 1)], world, 1, 0, 1)
 
 
 def test_ours_may_not_fail(ranks) -> None:
@@ -85,24 +76,25 @@ def test_ratios(ranks) -> None:
         return Measurement(method(name, median_ms, kind), [], Times([median_ms]), [])
 
     every = [measured("a", "ours", 4.0), measured("b", "ours", 2.0), measured("c", "peer", 1.0)]
-    assert compare(every[2:], None) is None and every[2].ratio is None
+    assert harness.compare(every[2:], None) is None and every[2].ratio is None
     for name, base, ratios in ((None, 1, [2.0, 1.0, 0.5]), ("c", 2, [4.0, 2.0, 1.0])):
-        assert compare(every, name) is every[base]
+        assert harness.compare(every, name) is every[base]
         assert [other.ratio for other in every] == ratios
         assert {other.baseline for other in every} == {every[base].method.label}
 
 
 def test_steps_of_a_process_without_a_job(ranks) -> None:
     calls: list[str] = []
-    times = interleaved({name: lambda name=name: calls.append(name) for name in "ab"}, torch.device("cpu"), 5, warmup=2)
+    steps = {name: lambda name=name: calls.append(name) for name in "ab"}
+    times = harness.interleaved(steps, torch.device("cpu"), 5, warmup=2)
     assert sorted(calls) == ["a"] * 7 + ["b"] * 7
     assert [len(times[name].times.ms) for name in "ab"] == [5, 5]
 
 
 def test_a_step_is_timed_and_its_loss_kept(ranks) -> None:
-    elapsed_ms, values = timed(lambda: time.sleep(0.01) or 0.5, torch.device("cpu"))()
+    elapsed_ms, values = harness.timed(lambda: time.sleep(0.01) or 0.5, torch.device("cpu"))()
     assert elapsed_ms >= 10 and values == [0.5]
-    assert timed(lambda: "no number", torch.device("cpu"))()[1] == []
+    assert harness.timed(lambda: "no number", torch.device("cpu"))()[1] == []
 
 
 def test_losses_are_read_after_the_last_launch(ranks) -> None:
@@ -112,14 +104,14 @@ def test_losses_are_read_after_the_last_launch(ranks) -> None:
         calls.append("launch")
         return lambda: calls.append("read") or 0.5
 
-    _, values = timed(step, torch.device("cpu"), at_once=3)()
+    _, values = harness.timed(step, torch.device("cpu"), at_once=3)()
     assert calls == ["launch"] * 3 + ["read"] * 3 and values == [0.5] * 3
-    assert timed(lambda: time.sleep(0.01), torch.device("cpu"), at_once=2)()[0] == pytest.approx(10, abs=9)
+    assert harness.timed(lambda: time.sleep(0.01), torch.device("cpu"), at_once=2)()[0] == pytest.approx(10, abs=9)
 
 
 def test_a_maker_that_fails_has_a_reason(ranks) -> None:
     def make() -> None:
         raise OSError("lib.so: cannot open\n  shared object")
 
-    assert attempt(make) == (None, 0.0, "OSError: lib.so: cannot open shared object")
-    assert attempt(lambda: 3)[::2] == (3, None)
+    assert harness.attempt(make) == (None, 0.0, "OSError: lib.so: cannot open shared object")
+    assert harness.attempt(lambda: 3)[::2] == (3, None)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fullgnn.bench.config import load_bench
-from fullgnn.bench.harness import Budget
+from fullgnn.bench.harness import Cases
 from fullgnn.bench.problem import SCALES, MadeGraph, largest_scale, made_problem, make_graph
 from fullgnn.graph.generate_on_device import random_graph
 from fullgnn.graph.lookalikes import LOOKALIKES
@@ -25,14 +25,14 @@ def test_labels_follow_the_nodes():
 def test_a_graph_says_how_it_was_made(monkeypatch):
     """The size is the largest for which there is time; without METIS the order is the generator's."""
     monkeypatch.setattr("fullgnn.bench.problem.find_spec", lambda name: None)
-    made = make_graph(load_bench("op=sweep", "graph=products-like", "scale=0.02"), Budget(100), torch.device("cpu"))
+    made = make_graph(load_bench("op=sweep", "graph=products-like", "scale=0.02"), Cases(100, torch.device("cpu")))
     facts = made.facts
     assert facts["scale"] == 0.02 and "scale_reason" not in facts and made.block.nnz == facts["nnz"] > 500_000
     assert facts["order"] == "the generator's communities" and "not installed" in facts["order_reason"]
     begun = []
     monkeypatch.setattr("fullgnn.bench.problem.PROBE_SCALE", 0.02)
     cfg = load_bench("op=sweep", "graph=products-like")
-    small = make_graph(cfg, Budget(1e-6), torch.device("cpu"), prepare=begun.append)
+    small = make_graph(cfg, Cases(1e-6, torch.device("cpu")), prepare=begun.append)
     assert small.facts["scale"] == min(SCALES) and "0 s allowed" in small.facts["scale_reason"] and len(begun) == 2
 
 

@@ -61,7 +61,6 @@ def test_parts_of_a_budget_are_of_what_is_left(monkeypatch: pytest.MonkeyPatch) 
     now[0] = 20
     assert budget.left == 80 and budget.elapsed == 20
     assert budget.part(0.5, reserved_s=20) == 30
-    assert budget.part(0.5, most_s=7) == 7
     now[0] = 130
     assert budget.left == 0 == budget.part(1.0)
 

@@ -34,6 +34,12 @@ def test_the_edges_are_those_of_the_fused_sampler(fast: bool, fanouts: list[int]
         torch.set_num_threads(before)
 
 
+def test_a_target_may_have_far_more_neighbours_than_the_mean_node() -> None:
+    separate = Separate(np.array([0, *[8] * 9]), np.arange(1, 9, dtype=np.int32), [ALL], fast=True)
+    (pairs,) = separate.sample(np.zeros(1, np.int32), 1)
+    assert pairs.sources.tolist() == [*range(9)]
+
+
 def test_searches_are_counted() -> None:
     """Of a row of 4 neighbours, twice the same graph of 5 nodes: the second hop finds nothing new."""
     indptr, indices = np.array([0, 4, 8, 12, 16, 20]), np.array([[j for j in range(5) if j != i] for i in range(5)])

@@ -63,31 +63,28 @@ def run(cfg: BenchConfig, world: World) -> Results:
     budget, toy = Budget(cfg.limit_s), world.device.type == "cpu"
     pytest = [sys.executable, "-m", "pytest"]
     parallel = ["-n", str(min(len(os.sched_getaffinity(0)), _MOST_PROCESSES))] if find_spec("xdist") else []
-    chosen = TOY_TESTS if toy else ("--all", *parallel, *NOT, *TESTS)
+    command = [*pytest, *(TOY_TESTS if toy else ("--all", *parallel, *NOT, *TESTS))]
 
-    def outcome(name: str, command: list[str], tool: str | None = None) -> Outcome:
-        """The checks of a command of pytest, and of the ``tool`` that watches it."""
-        made, _, reason = attempt(lambda: run_tests(command, budget.left - _END_S, tool))
-        return Outcome(missing=[Missing(name, reason)]) if reason else made
-
-    def watched(tool: str) -> Outcome:
-        command = ["compute-sanitizer", "--tool", tool, "--target-processes", "all", *pytest, *SANITIZED]
-        return outcome(f"pytest under {tool}", command, tool)
+    def outcome(tool: str = "") -> Outcome:
+        """The checks of pytest, or of the ``tool`` that watches a sample of its tests."""
+        watched = ["compute-sanitizer", "--tool", tool, "--target-processes", "all", *pytest, *SANITIZED]
+        made, _, reason = attempt(lambda: run_tests(watched if tool else command, budget.left - _END_S, tool))
+        return Outcome(missing=[Missing(f"pytest under {tool}" if tool else "pytest", reason)]) if reason else made
 
     if find_spec("pytest") is None or not (ROOT / "tests").is_dir():
         reason = "pytest is not installed" if find_spec("pytest") is None else "this installation has no tests"
         yield Outcome(missing=[Missing("pytest", reason)])
         return
-    yield outcome("pytest", [*pytest, *chosen])
+    yield outcome()
     if toy or shutil.which("compute-sanitizer") is None:
         reason = "a toy has no GPU" if toy else "it is not on the PATH"
         yield Outcome(missing=[Missing("compute-sanitizer", reason)])
     else:
         with ThreadPoolExecutor() as threads:
-            yield from threads.map(watched, TOOLS)
+            yield from threads.map(outcome, TOOLS)
 
 
-def run_tests(command: list[str], seconds: float, tool: str | None = None) -> Outcome:
+def run_tests(command: list[str], seconds: float, tool: str = "") -> Outcome:
     """Run a command of pytest for at most ``seconds``; see :func:`summary`, and :func:`verdict` of a ``tool``.
 
     Raises:

@@ -11,7 +11,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,6 @@ TOY_MODELS = {
 TARGETS = ("fig8", "fig10", "table4", "table5", "fused_breakdown", "fused_fig7")
 """The targets of the reproduction that the part epochs makes."""
 
-HARDWARE = "h200x8"
 EPOCHS = (
     "op=epoch made=true dropouts=[0,0.5] launches=full warmup=1 budget_s=1.5 peers=[torch,pyg] "
     "\"presets=[full,hetu,'full runtime.cuda_graph=never','full optimizations.offload=always']\" "
@@ -239,7 +238,7 @@ def plan_keys(shape: Lookalike, scale: float) -> str:
     num_nodes, num_entries = shape.scaled(scale)
     sizes = f"num_nodes={num_nodes} num_edges={num_entries} num_features={shape.num_features}"
     model = f"num_classes={shape.num_classes} model.hidden_channels={shape.hidden} experiment=full"
-    return f"{sizes} {model} hardware={HARDWARE} nproc=1,2,4,8"
+    return f"{sizes} {model} hardware=h200x8 nproc=1,2,4,8"
 
 
 def models(part: BenchPart) -> None:
@@ -260,9 +259,7 @@ def ranks(part: BenchPart) -> None:
             part.command(f"{title}: {graph.split()[0]}", keys, _RANKS_S)
 
 
-PARTS: dict[str, Callable[[BenchPart], None]] = {
-    part.__name__: part for part in (checks, products, epochs, models, ranks)
-}
+PARTS = {part.__name__: part for part in (checks, products, epochs, models, ranks)}
 
 
 def run(options: argparse.Namespace) -> None:
@@ -292,12 +289,11 @@ def kept(out: Path) -> dict[str, Any]:
 
 def planned(options: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The fastest option of a plan that fits the memory, for each number of ranks."""
-    best: dict[int, float] = {}
-    for option in options:
-        size, ms, needs = option["world_size"], option["epoch_time_ms"], option["prediction"]
-        if needs["peak_tensor_bytes"] <= needs["memory_bytes"]:
-            best[size] = min(ms, best.get(size, ms))
-    return [{"world_size": size, "predicted_epoch": f"{best[size]:.3g} ms"} for size in sorted(best)]
+    best_ms = dict[int, float]()
+    for option in sorted(options, key=lambda option: option["epoch_time_ms"]):
+        if option["prediction"]["peak_tensor_bytes"] <= option["prediction"]["memory_bytes"]:
+            best_ms.setdefault(option["world_size"], option["epoch_time_ms"])
+    return [{"world_size": size, "predicted_epoch": f"{best_ms[size]:.3g} ms"} for size in sorted(best_ms)]
 
 
 def without_times(node: Any) -> Any:

@@ -80,7 +80,7 @@ def run(cfg: BenchConfig, world: World) -> Results:
         for contestant in able:
             contestant.make().prepare(block, torch.float32)
 
-    made = make_graph(cfg, cases.budget, device, prepare_all)
+    made = make_graph(cfg, cases, prepare_all)
     shuffled, block, shape = made.graph.csr(), made.block, made.shape
     yield Outcome(problem=made.facts | {"tile_density_shuffled": densities(shuffled)})
     del made

@@ -7,7 +7,7 @@ named there is tried by its type, so that a new constant is swept as soon as it 
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -72,7 +72,7 @@ DEPTHS = {128: 602, 41: 128, 64: 100, 47: 64, 8: 128, 10: 128}
 def run(cfg: BenchConfig, world: World) -> Results:
     """The rows of every kernel at the widths of the graph, as far as time goes."""
     toy, cases = products.is_toy(world.device), Cases(cfg.limit_s, world.device)
-    made = make_graph(cfg, cases.budget, world.device)
+    made = make_graph(cfg, cases)
     yield Outcome(problem=made.facts)
     small = made.graph if toy else generate(made.shape, SCALES[-1], 0, world.device)
     yield from sweep(made.block, small.csr(small.perm), cases, world, cfg.graph, most=1 if toy else None)
@@ -144,8 +144,6 @@ class DenseLayer:
         self._gradient = products.rotated(num_rows, width, device, seed=1)[0]
         weight = torch.randn(depth, width, device=device) / depth**0.5
         self._output = matmul(self._inputs[0], weight, Epilogue(None, torch.randn(width, device=device), relu=True))
-        x, g = self._inputs[0].double(), torch.where(self._output > 0, self._gradient, 0).double()
-        self._exact, self._magnitude = x.t() @ g, x.abs().t() @ g.abs()
 
     def run(self, x: Tensor) -> Tensor:
         """X^T G'."""
@@ -157,7 +155,8 @@ class DenseLayer:
 
     def time(self, width: int, world: World, seconds: float) -> Measurement:
         """The times, and in the details whether the gradient is ``correct``."""
-        error = products.error_of(self.launch(width), self._exact, self._magnitude)
+        x, g = self._inputs[0].double(), torch.where(self._output > 0, self._gradient, 0).double()
+        error = products.error_of(self.launch(width), x.t() @ g, x.abs().t() @ g.abs())
         method = Method(DENSE, products.KERNEL, self.run)
         measured = products.time_on_device(method, self._inputs, world, seconds)
         measured.details["correct"] = error <= products.FLOAT32
@@ -170,38 +169,39 @@ def row_of(measurement: Mapping[str, Any]) -> SweepRow:
     return about | {key: measurement["details"][key] for key in ("section", "changed", "correct")}
 
 
-def defaults(section: str) -> dict[str, Any]:
-    """The constants of a kernel by name."""
-    return asdict(getattr(Tuning(), section).general)
-
-
-def tries(section: str, name: str) -> list[Any]:
-    """Other values than the default of the constant ``name``."""
-    default = defaults(section)[name]
-    if name in VALUES[section]:
-        return [value for value in VALUES[section][name] if value != default]
-    if isinstance(default, bool):
-        return [not default]
-    return [value for value in (default // 2, default * 2) if value not in (0, default)]
-
-
 def single_changes(section: str) -> list[Changed]:
-    """Each constant at each of its values, the others at their defaults."""
-    return [{name: value} for name in defaults(section) for value in tries(section, name)]
+    """Each constant at each of its values that are not the default, the others at their defaults."""
+    changes = list[Changed]()
+    for name, default in asdict(getattr(Tuning(), section).general).items():
+        by_type = (not default,) if isinstance(default, bool) else (default // 2 or default, default * 2)
+        changes += [{name: value} for value in VALUES[section].get(name, by_type) if value != default]
+    return changes
 
 
-def descent(rows: Sequence[SweepRow]) -> list[Changed]:
+def ranked(rows: Iterable[SweepRow]) -> list[SweepRow]:
+    """The rows that gain, the fastest first, and behind them that of the defaults; none if the defaults do not count.
+
+    A row counts that has a time, which one of an interpreter has not, and a right result.
+
+    Args:
+        rows: of one kernel and width on one graph.
+    """
+    timed = [row for row in rows if row["correct"] and isinstance(row["median_ms"], (int, float))]
+    right = sorted((row for row in timed if row["median_ms"] > 0), key=lambda row: row["median_ms"])
+    bases = [row for row in right if not row["changed"]]
+    return [row for row in right for base in bases if row["median_ms"] <= GAIN * base["median_ms"]] + bases
+
+
+def descent(rows: Iterable[SweepRow]) -> list[Changed]:
     """What to try after every single change was: the gains of the constants, added one after the other, the largest
     first; each combination once.
 
     Args:
         rows: of one kernel and width on one graph.
     """
-    right = sorted(filter(_counts, rows), key=lambda row: row["median_ms"])
-    base, together = _base_ms(right) or 0.0, Changed()
-    for row in right:
-        if row["median_ms"] <= GAIN * base:
-            together = {**together, **row["changed"], **together}  # the value of the fastest row holds
+    together = Changed()
+    for row in ranked(rows):
+        together = {**together, **row["changed"], **together}  # the value of the fastest row holds
     return [dict(list(together.items())[:count]) for count in range(2, len(together) + 1)]
 
 
@@ -212,13 +212,12 @@ def winners(rows: Iterable[SweepRow]) -> dict[str, dict[str, Any]]:
     one that does not: the constants of a wider one would hold for it otherwise.
     """
     cases: dict[tuple[str, str, str, int], list[SweepRow]] = defaultdict(list)
-    for row in filter(_counts, rows):
+    for row in rows:
         cases[row["section"], row["kernel"], row["graph"], row["width"]].append(row)
     tree: dict[str, dict[int, Changed]] = defaultdict(dict)
     for (section, _, _, width), of_case in cases.items():
-        if base := _base_ms(of_case):
-            best = min(of_case, key=lambda row: row["median_ms"])
-            tree[section].setdefault(width, best["changed"] if best["median_ms"] <= GAIN * base else {})
+        if fastest_first := ranked(of_case):
+            tree[section].setdefault(width, fastest_first[0]["changed"])
     return {key: {"widths": dict(sorted(widths.items()))} for key, widths in tree.items() if any(widths.values())}
 
 
@@ -231,13 +230,3 @@ def tuning_text(rows: Iterable[SweepRow], gpu_name: str | None) -> str:
     if tree := winners(rows):
         lines.append(yaml.safe_dump(tree, default_flow_style=None, sort_keys=False, width=1000).rstrip())
     return "\n".join(lines) + "\n"
-
-
-def _base_ms(rows: Iterable[SweepRow]) -> float | None:
-    """The time of the defaults."""
-    return next((row["median_ms"] for row in rows if not row["changed"]), None)
-
-
-def _counts(row: SweepRow) -> bool:
-    """Whether a row has a time, which one of an interpreter has not, and a right result."""
-    return row["correct"] and isinstance(row["median_ms"], (int, float)) and row["median_ms"] > 0

@@ -45,8 +45,5 @@ def candidates(makers: Makers, libraries: Iterable[str], *arguments: Any, **case
     known = {library: makers.get(library, {}) for library in libraries}
     for library in filter(known.get, known):
         attempt(functools.partial(import_module, MODULE.get(library, library)))  # not a part of any set-up time
-    return [
-        Method(name, "peer", functools.partial(make, *arguments, **case), case=case)
-        for methods in known.values()
-        for name, make in methods.items()
-    ]
+    own = {name: make for methods in known.values() for name, make in methods.items()}
+    return [Method(name, "peer", functools.partial(make, *arguments, **case), case=case) for name, make in own.items()]

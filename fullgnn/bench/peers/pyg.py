@@ -39,11 +39,9 @@ def edge_index(problem: Problem, gathers_features: bool = False) -> Tensor:
             multiplied by weights.
     """
     columns = problem.widths if gathers_features else problem.widths[1:]
-    messages = 4 * problem.block.nnz * max(columns)  # bytes, of one layer
-    if 4 * messages > available_memory(problem.features.device):
-        raise UnsupportedError(
-            f"its messages of {messages / 1e9:.1f} GB a layer, held four times, do not fit in memory"
-        )
+    messages_gb = 4e-9 * problem.block.nnz * max(columns)  # of one layer
+    if 4e9 * messages_gb > available_memory(problem.features.device):
+        raise UnsupportedError(f"its messages of {messages_gb:.1f} GB a layer, held four times, do not fit in memory")
     return problem.pairs
 
 
@@ -107,15 +105,12 @@ def light_gcn(problem: Problem, weights: list[Tensor], form: Form) -> torch.nn.M
 def forms(name: str, layer: PeerLayer | Maker, gathers_features: bool = False) -> dict[str, Maker]:
     """The methods of one layer, or of a maker of a model, by the type of the adjacency."""
     make = functools.partial(model, layer) if isinstance(layer, PeerLayer) else layer
-    pairs = functools.partial(edge_index, gathers_features=gathers_features)
-    known = {"torch CSR": training.unweighted, "SparseTensor": sparse_tensor, "edge_index": pairs}
+    known = MATRICES | {"edge_index": functools.partial(edge_index, gathers_features=gathers_features)}
     return {f"PyG {name} ({kind})": functools.partial(make, form=form) for kind, form in known.items()}
 
 
-SPMM = {
-    "PyG spmm (torch CSR)": functools.partial(spmm, form=training.unweighted),
-    "PyG spmm (SparseTensor)": functools.partial(spmm, form=sparse_tensor),
-}
+MATRICES: dict[str, Form] = {"torch CSR": training.unweighted, "SparseTensor": sparse_tensor}
+SPMM = {f"PyG spmm ({kind})": functools.partial(spmm, form=form) for kind, form in MATRICES.items()}
 ALONE: dict[str, Any] = {"add_self_loops": False}  # the loops are in A + I
 OF_SAGE = ("lin_l.weight.T", "lin_r.weight.T")
 GCN = PeerLayer(lambda nn, weight: nn.GCNConv(*weight.shape, cached=True, **ALONE), ["lin.weight.T"])

@@ -4,10 +4,10 @@ Each rank of a job trains on its own part of the training nodes and averages its
 ``DistributedDataParallel``, which is how both libraries are used on several devices.
 """
 
-import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
+from fullgnn.bench.peers import Makers
 from fullgnn.bench.peers.training import Convolve, Modules, descent
 from fullgnn.bench.separate import OperatorTimes
 from fullgnn.graph import Graph
@@ -81,12 +82,8 @@ class DglOperators:
         return blocks
 
 
-SAMPLERS: dict[str, dict[str, Callable[..., Any]]] = {
-    "dgl": {
-        "DGL, fused": DglSampler,
-        "DGL": DglOperators,
-        "DGL, int32": functools.partial(DglOperators, dtype=torch.int32),
-    }
+SAMPLERS: Makers = {
+    "dgl": {"DGL, fused": DglSampler, "DGL": DglOperators, "DGL, int32": partial(DglOperators, dtype=torch.int32)}
 }
 """Library -> method -> its maker (graph, fan-outs) -> an object with ``sample``."""
 
@@ -156,11 +153,8 @@ def pyg_step(graph: Graph, setting: SampledSetting, device: torch.device) -> "Sa
     return Sage(convs, convolve, batches, setting, device)
 
 
-STEPS: dict[str, dict[str, Callable[[Graph, SampledSetting, torch.device], "Sage"]]] = {
-    "pyg": {"PyG": pyg_step},
-    "dgl": {"DGL": dgl_step},
-}
-"""Library -> method -> its maker of a model with its training."""
+STEPS: Makers = {"pyg": {"PyG": pyg_step}, "dgl": {"DGL": dgl_step}}
+"""Library -> method -> its maker (graph, setting, device) -> a ``Sage``, a model with its training."""
 
 
 class Sage(torch.nn.Module):
@@ -195,7 +189,7 @@ class Sage(torch.nn.Module):
             return F.cross_entropy(net(batch, features)[: len(labels)], labels)
 
         made = itertools.islice(self._stream, num_batches)
-        return sum(self._update(functools.partial(loss_of, batch)).item() for batch in made) / num_batches
+        return sum(self._update(partial(loss_of, batch)).item() for batch in made) / num_batches
 
 
 def _shared(graph: Graph, setting: SampledSetting) -> tuple[list[tuple[int, int]], Tensor, dict[str, Any]]:

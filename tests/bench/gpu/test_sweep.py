@@ -1,6 +1,6 @@
 """The sweep of the kernels' constants: which values it tries, which values win, and how kernels read the winners."""
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 
 import pytest
 import torch
@@ -35,12 +35,11 @@ SWEPT = [
 
 def test_every_constant_is_tried_and_the_tables_name_no_other():
     for section in NAMES:
-        for name, default in sweep.defaults(section).items():
-            values = sweep.tries(section, name)
-            assert default not in values and len(set(map(str, values))) == len(values)
-            assert values or name in sweep.VALUES[section], f"{section}.{name} is never tried"
-    known = {section: set(sweep.defaults(section)) for section in NAMES}
-    assert all(set(names) <= known[section] for section, names in sweep.VALUES.items())
+        defaults, changes = asdict(getattr(Tuning(), section).general), sweep.single_changes(section)
+        assert len(set(map(str, changes))) == len(changes)
+        assert not any(change.items() <= defaults.items() for change in changes)
+        assert {name for change in changes for name in change} | set(sweep.VALUES[section]) == set(defaults)
+        assert all(value > 0 for change in changes for value in change.values())
     assert set(NAMES) == set(sweep.VALUES) == set(sweep.SECTIONS.values()), "a table lacks a section"
     assert len(set(sweep.WIDTHS)) == len(sweep.WIDTHS) and set(sum(sweep.WIDTHS.values(), ())) >= {128, 64, 47, 41, 8}
 
@@ -54,11 +53,10 @@ def test_winners_gain_and_are_right():
 
 def test_gains_are_added_up_one_after_the_other():
     rows = [row for row in SWEPT if row["section"] == "csr" and row["width"] == 128]
-    assert sweep.descent(rows) == [{"elements": 8192, "elements_per_warp": 512}]
+    gains = {"elements": 8192, "elements_per_warp": 512}
+    assert sweep.descent(rows) == [gains]
     rows.append(row(7.5, elements_per_warp=256))
-    assert sweep.descent(rows) == [
-        {"elements": 8192, "elements_per_warp": 512}
-    ]  # one value of each, of the fastest row
+    assert sweep.descent(rows) == [gains]  # one value of each, of the fastest row
     assert sweep.descent(rows[1:2]) == [] == sweep.descent([row(10.0)])
 
 
