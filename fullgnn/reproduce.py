@@ -19,9 +19,7 @@ from pathlib import Path
 import torch
 
 from fullgnn.bench.harness import reason_of
-from fullgnn.bench.papers.config import ALL, Keys, load_target, split_arguments, targets
-from fullgnn.bench.papers.config import run as run_case
-from fullgnn.bench.papers.page import check_installed, make_record, table_text, write
+from fullgnn.bench.papers import config, page
 from fullgnn.config.keys import help_with_keys
 from fullgnn.distributed import check_tasks, product_precision
 from fullgnn.distributed.command import run_command
@@ -42,31 +40,31 @@ def main() -> None:
 
 def run(arguments: list[str]) -> None:
     """Run one target, or several one after the other; end with status 1 if one of several fails."""
-    names, out, arguments = split_arguments(arguments)
+    names, out, arguments = config.split_arguments(arguments)
     check_tasks(None)
     warn_if_busy()
-    label = names[0] if len(names) == 1 else ALL
+    label = names[0] if len(names) == 1 else config.ALL
     folder = Path(out or f"runs/reproduce/{label}-{datetime.now():%Y-%m-%d_%H-%M-%S.%f}")
     if len(names) == 1:
-        run_target(names[0], load_target(names[0], *arguments), arguments, folder)
+        run_target(names[0], config.load_target(names[0], *arguments), arguments, folder)
     elif run_all(names, arguments, folder):
         sys.exit(1)
 
 
-def run_target(target: str, cfg: Keys, arguments: list[str], folder: Path) -> None:
+def run_target(target: str, cfg: config.Keys, arguments: list[str], folder: Path) -> None:
     """Run one target and write its files to ``folder``."""
     begin = time.perf_counter()
-    check_installed()
+    page.check_installed()
     make_folder(folder)
     Cache(cfg.cache_dir).check()
     torch.set_num_threads(cfg.threads or torch.get_num_threads())
     with product_precision():
-        result = run_case(target, cfg)
+        result = config.run(target, cfg)
     seconds = time.perf_counter() - begin
     command = shlex.join(["python", "-m", "fullgnn.reproduce", f"target={target}", *arguments])
-    log.info("\n%s\n\n%s", cfg.title, table_text(result))
+    log.info("\n%s\n\n%s", cfg.title, page.table_text(result))
     with writing_to("out", folder):
-        write(folder, make_record(target, command, cfg, result, seconds), result)
+        page.write(folder, page.make_record(target, command, cfg, result, seconds), result)
     log.info("%s: %.1f s", folder, seconds)
 
 
@@ -78,20 +76,19 @@ def run_all(names: list[str], arguments: list[str], out: Path) -> list[str]:
     """
     make_folder(out)
     lines, failed = [], []
-    for name in names:
-        begin, reason = time.perf_counter(), ""
-        try:
-            run_target(name, load_target(name, *arguments), arguments, out / name)
-        except Exception as error:
-            failed.append(name)
-            reason = str(error) if isinstance(error, FullGNNError) else reason_of(error)
-            log.error("target=%s failed: %s", name, reason)
-            if not isinstance(error, FullGNNError):
-                with writing_to("out", out):
+    with writing_to("out", out):
+        for name in names:
+            begin, reason = time.perf_counter(), ""
+            try:
+                run_target(name, config.load_target(name, *arguments), arguments, out / name)
+            except Exception as error:
+                failed.append(name)
+                reason = str(error) if isinstance(error, FullGNNError) else reason_of(error)
+                log.error("target=%s failed: %s", name, reason)
+                if not isinstance(error, FullGNNError):
                     write_text(out / name / "error.txt", traceback.format_exc())
-        seconds = time.perf_counter() - begin
-        lines.append(f"- failed: {name}: {reason}" if reason else f"- [{name}]({name}/{name}.md), {seconds:.0f} s")
-        with writing_to("out", out):
+            seconds = time.perf_counter() - begin
+            lines.append(f"- failed: {name}: {reason}" if reason else f"- [{name}]({name}/{name}.md), {seconds:.0f} s")
             write_text(out / "index.md", "\n".join(["# Reproduction", "", *lines]) + "\n")
     log.info("\n%s", "\n".join(lines))
     return failed
@@ -99,8 +96,8 @@ def run_all(names: list[str], arguments: list[str], out: Path) -> list[str]:
 
 def help_text() -> str:
     """Describe the command, its keys, and the targets there are."""
-    width = max(map(len, targets())) + 1
-    titles = [f"  {name:{width}} {load_target(name).title}" for name in targets()]
+    width = max(map(len, config.targets())) + 1
+    titles = [f"  {name:{width}} {config.load_target(name).title}" for name in config.targets()]
     return "\n".join([help_with_keys(__doc__, "reproduce"), "Targets:", *titles])
 
 

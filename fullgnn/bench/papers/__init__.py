@@ -10,6 +10,6 @@ that fill them, and ``conf/experiment/reproduce/<target>.yaml`` has its keys, th
     time_to_accuracy   full-batch beside sampled training
 
 All of them share the other modules: ``config`` knows the keys, ``graphs`` finds or makes the datasets, ``trainings``
-trains and times epochs of full-batch training, ``batches`` those of sampled training, ``products`` single products,
-``curves`` has a training epoch by epoch, ``result`` is what a target returns, ``page`` and ``plot`` write it.
+trains, has a training epoch by epoch and times epochs of full-batch training, ``batches`` those of sampled training,
+``products`` single products, ``target`` is the shape of a target, ``result`` what it returns, and ``page`` writes it.
 """

@@ -28,7 +28,7 @@ from fullgnn.bench.harness import interleaved
 from fullgnn.bench.papers.config import JobShape, Keys
 from fullgnn.bench.papers.graphs import GraphCase
 from fullgnn.bench.papers.result import Cell, Origin, Result, bars
-from fullgnn.bench.papers.trainings import load_links
+from fullgnn.bench.papers.trainings import listed, load_links
 from fullgnn.config import RuntimeConfig
 from fullgnn.config.overrides import quote
 from fullgnn.costs.hardware import Hardware, load_hardware
@@ -54,12 +54,10 @@ class MeasuredBatches:
     num_batches: int  # of an epoch, on each rank
     times_ms: dict[str, list[float]]
 
-    def cell(
-        self, method: str, scale: float = 1.0, unit: str = "ms", waiting_ms: float = 0.0, origin: Origin = "measured"
-    ) -> Cell:
-        """The time of a batch, with what it waits for, times ``scale``; or why there is none."""
+    def cell(self, method: str, scale: float = 1.0, unit: str = "ms", origin: Origin = MEASURED) -> Cell:
+        """The time of a batch, times ``scale``; or why there is none."""
         missing = self.missing.get(method, "not measured")
-        return Cell((self.ms[method] + waiting_ms) * scale if method in self.ms else missing, None, unit, origin)
+        return Cell(self.ms[method] * scale if method in self.ms else missing, None, unit, origin)
 
     def records(self, presets: Mapping[str, str]) -> dict[str, Any]:
         """What the record of a target keeps of methods of ours, which have the names of their presets."""
@@ -83,8 +81,8 @@ def measure(cfg: Keys, case: GraphCase, op: str, presets: Sequence[str] = (), **
     """
     keys: dict[str, Any] = {"op": op, "graph": "npz", "hidden": case.hidden, "nproc": 1, "workers": 0}
     keys |= {name: getattr(cfg, name) for name in ("threads", "device", "seed", "batches", "rounds", "batch_size")}
-    keys |= {"presets": _listed(map(quote, presets)) if presets else "null"}
-    keys |= {"fanouts": _listed(cfg.fanouts), "peers": _listed(cfg.peers)} | own
+    keys |= {"presets": listed(map(quote, presets)) if presets else "null"}
+    keys |= {"fanouts": listed(cfg.fanouts), "peers": listed(cfg.peers)} | own
     known = (case.dataset, case.real, case.scale, case.degree_scale, *keys.values())
     if known not in _KNOWN:
         with temporary_folder() as folder:
@@ -99,11 +97,6 @@ def measure(cfg: Keys, case: GraphCase, op: str, presets: Sequence[str] = (), **
         missing = {own["method"]: why_missing(own["reason"]) for own in record["missing"]}
         _KNOWN[known] = MeasuredBatches(ms, details, missing, record["problem"]["num_batches"], times_ms)
     return _KNOWN[known]
-
-
-def _listed(items: Iterable[object]) -> str:
-    """A list, as an argument has it."""
-    return f"[{','.join(map(str, items))}]"
 
 
 def why_missing(reason: str) -> str:
@@ -124,13 +117,14 @@ def epoch_cells(cfg: Keys, case: GraphCase, p: int, **own: Any) -> dict[str, Cel
     """
     simulates = p > cfg.most_ranks
     times = measure(cfg, case, "minibatch", nproc=1 if simulates else p, **own)
-    num_batches, waiting_ms, origin = times.num_batches, 0.0, MEASURED
+    num_batches, origin = times.num_batches, MEASURED
     if simulates:
         num_batches, origin = math.ceil(times.num_batches / p), SIMULATED
         hardware = load_links(cfg, [JobShape("1d", p, 1)])
         assert hardware is not None
         waiting_ms = 1e3 * waiting_s(replace(hardware, ranks_per_node=p), p, times.details[OURS])
-    return {name: times.cell(name, num_batches / 1e3, "s", waiting_ms, origin) for name in (DGL, PYG, OURS)}
+        times = replace(times, ms={name: ms + waiting_ms for name, ms in times.ms.items()})
+    return {name: times.cell(name, num_batches / 1e3, "s", origin) for name in (DGL, PYG, OURS)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,10 +233,8 @@ def batch_here(times: MeasuredBatches, name: str) -> BatchSeconds:
     )
 
 
-@functools.cache
-def modelled(name: str) -> Hardware:
-    """The profile of the modelled machine."""
-    return load_hardware(name, RuntimeConfig())
+modelled = functools.cache(functools.partial(load_hardware, runtime=RuntimeConfig()))
+"""The profile of the modelled machine, by its name."""
 
 
 def waiting_s(hardware: Hardware, num_ranks: int, details: dict[str, Any]) -> float:

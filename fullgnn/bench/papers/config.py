@@ -173,11 +173,8 @@ _NOT_EMPTY = (
     *("chosen_runs", "chosen_models", "chosen_codecs", "chosen_ways", "samplers", "all_fanouts", "caches"),
     *("seeds", "processes", "ranks", "parts", "shares", "cache_shares", "ratios"),
 )
-_CHOICES = {
+_CHOICES = {f"chosen_{known}": known for known in ("runs", "models", "codecs")} | {
     "datasets": "graphs",
-    "chosen_runs": "runs",
-    "chosen_models": "models",
-    "chosen_codecs": "codecs",
     "device": ("cpu", "cuda", "auto"),
     "chosen_ways": WAYS,
     "samplers": (NEIGHBOR, LAYER),
@@ -222,6 +219,11 @@ def check_keys(cfg: Any) -> None:
         raise ConfigError(f"datasets={cfg.datasets} leaves nothing to do: the target has {', '.join(cfg.sizes)}")
     if cfg.scale is not None and not 0 < cfg.scale <= 1:
         raise ConfigError(f"scale={cfg.scale:g} is out of range: it must be above 0 and at most 1, full size")
+
+
+def chosen_runs(cfg: Any) -> list[str]:
+    """The names of the ``runs`` to train, in the order of the YAML."""
+    return [name for name in cfg.runs if cfg.chosen_runs is None or name in cfg.chosen_runs]
 
 
 def published(entries: Sequence[Mapping[str, Any]], value: str, **row: Any) -> Any:

@@ -7,11 +7,11 @@ from statistics import fmean
 
 from fullgnn.bench.harness import attempt
 from fullgnn.bench.papers.batches import DGL, OURS, PYG, epoch_cells, measure, why_missing
-from fullgnn.bench.papers.config import Keys
+from fullgnn.bench.papers.config import Keys, chosen_runs
 from fullgnn.bench.papers.graphs import GraphCase, cases, configured
 from fullgnn.bench.papers.result import OURS_AND_PAPER, Cell, Curve, Result, Value, bars, cells, over, with_label
-from fullgnn.bench.papers.target import Target, no_graphs
-from fullgnn.bench.papers.trainings import fan_outs, place, train
+from fullgnn.bench.papers.target import Target
+from fullgnn.bench.papers.trainings import listed, place, train
 from fullgnn.bench.peers.sampled import SampledSetting, dgl_accuracy
 from fullgnn.bench.sampling import FAST, FUSED, SEPARATE
 from fullgnn.distributed import world_of_one
@@ -79,8 +79,7 @@ def operators(result: Result, cfg: Keys, case: GraphCase) -> None:
     of_dgl = [ms for name, ms in times.ms.items() if name.startswith(DGL)]
     times = replace(times, ms=times.ms | ({DGL: min(of_dgl)} if of_dgl else {}))
     row, base = {name: times.cell(name) for name in OPERATORS}, DGL if of_dgl else SEPARATE
-    labels = (case.title, f"ms, speed-up over {base}")
-    result.add(labels, row, base, by="sampler", value="ms", graph=case.dataset)
+    result.add((case.title, f"ms, speed-up over {base}"), row, base, by="sampler", value="ms", graph=case.dataset)
     result.details[case.title] = vars(times)
 
 
@@ -113,15 +112,13 @@ def pipeline(result: Result, cfg: Keys, case: GraphCase) -> None:
     """Figure 5: a batch without a worker and with one, measured, and as the model predicts the latter."""
     alone, ahead = (measure(cfg, case, "minibatch", workers=workers) for workers in (0, 1))
     steps = {name: ms for name, ms in ahead.details[OURS]["steps_ms"].items() if name not in ("epoch", "wait")}
-    worker_ms = sum(ms for name, ms in steps.items() if name in PRODUCER)
-    rank_ms = sum(ms for name, ms in steps.items() if name not in PRODUCER)
+    stations = [sum(ms for name, ms in steps.items() if (name in PRODUCER) == of_worker) for of_worker in (True, False)]
     many = 100
-    each_ms = (makespan([worker_ms, rank_ms], 2 * many) - makespan([worker_ms, rank_ms], many)) / many
+    each_ms = (makespan(stations, 2 * many) - makespan(stations, many)) / many
     result.add((case.title, "each"), {SERIAL: alone.cell(OURS), OVERLAPPED: ahead.cell(OURS)}, SERIAL)
-    simulated = cells({SERIAL: worker_ms + rank_ms, OVERLAPPED: each_ms}, "ms", "simulated")
+    simulated = cells({SERIAL: sum(stations), OVERLAPPED: each_ms}, "ms", "simulated")
     result.add((case.title, "each, from its steps"), simulated, SERIAL)
-    by_way = {"alone": alone, "ahead": ahead}
-    result.details[case.title] = {way: times.details[OURS]["steps_ms"] for way, times in by_way.items()}
+    result.details[case.title] = {"alone": alone.details[OURS]["steps_ms"], "ahead": ahead.details[OURS]["steps_ms"]}
 
 
 def model_pipeline(result: Result, cfg: Keys) -> None:
@@ -134,11 +131,9 @@ def model_pipeline(result: Result, cfg: Keys) -> None:
         result.add(("model", f"n={n}"), row)
     result.rows += measured
     counts = range(1, max(cfg.counts) + 1)
-    curves = [
-        Curve(name, list(map(float, counts)), [makespan(stations, n) for n in counts])
-        for name, stations in cfg.stations.items()
-    ]
-    result.draw("the pipeline's model", "batches n", "t", curves)
+    for name, stations in cfg.stations.items():
+        curve = Curve(name, list(map(float, counts)), [makespan(stations, n) for n in counts])
+        result.draw("the pipeline's model", "batches n", "t", [curve])
 
 
 def makespan(stations: Sequence[float], num_batches: int) -> float:
@@ -188,9 +183,8 @@ ACCURACIES = dict.fromkeys((FULL, DGL, OURS, "spread of ours"), "%")
 
 def accuracies(result: Result, cfg: FusedTable4Keys) -> None:
     """Table 4: test accuracies at the best validation epoch, of full-batch training, of DGL, and of ours."""
-    for name, run in cfg.runs.items():
-        if cfg.chosen_runs is not None and name not in cfg.chosen_runs:
-            continue
+    for name in chosen_runs(cfg):
+        run = cfg.runs[name]
         dgl, why = _dgl(cfg, run)
         full = [_accuracy(cfg, run, seed, 0) for seed in cfg.seeds]
         details = result.details[name] = {FULL: full, DGL: dgl}
@@ -218,7 +212,7 @@ def _accuracy(cfg: FusedTable4Keys, run: AccuracyRun, seed: int, p: int) -> floa
     keys = [f"model.{key}={run.dropout}" for key in ("dropout", "input_dropout")]
     keys += [f"model.num_layers={len(cfg.fanouts)}", f"model.hidden_channels={run.hidden}"]
     keys += [f"optimizer.weight_decay={run.weight_decay}", f"train.epochs={run.epochs if p else run.full_epochs}"]
-    keys += [fan_outs(cfg.fanouts), f"loader.batch_size={run.batch_size}"] if p else []
+    keys += [f"sampler.fanouts={listed(cfg.fanouts)}", f"loader.batch_size={run.batch_size}"] if p else []
     record = train([*run.dataset, "model=sage", *keys, *place(cfg, max(1, p), seed)], sampled=p > 0).record
     assert record.test_accuracy is not None
     return 100 * record.test_accuracy
@@ -249,7 +243,7 @@ _RANKS = ("graph", "ranks")
 CASES = {
     "fused_table2": Target(_RANKS, libraries),
     "fused_table3": Target(("graph", "batch"), batch_sizes, (), [_SIZES], keys=BatchSizeKeys),
-    "fused_table4": Target(_RANKS, columns=ACCURACIES, finish=accuracies, cases=no_graphs, keys=FusedTable4Keys),
+    "fused_table4": Target(_RANKS, columns=ACCURACIES, finish=accuracies, keys=FusedTable4Keys),
     "fused_fig5": Target(("what", "batches"), pipeline, (SERIAL, OVERLAPPED), finish=model_pipeline),
     "fused_fig6": Target(("graph", "a batch"), operators, OPERATORS, [_SAMPLING], cases=_structure),
     "fused_fig7": Target(_RANKS, epochs, (DGL, OURS), finish=largest),

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _CSV = ("column", "ours", "unit", "origin", "ratio", "paper", "paper_ratio")
-_PANEL_INCHES = 5.8, 3.2
 
 
 def make_record(target: str, command: str, cfg: Keys, result: Result, seconds: float) -> dict[str, Any]:
@@ -155,7 +154,7 @@ def draw(panels: Sequence[Bars | Curves], title: str, path: Path) -> None:
     across = min(2, len(panels))
     down = -(-len(panels) // across)
     with style.context(Path(__file__).with_name("plot.mplstyle")):
-        figure = Figure((_PANEL_INCHES[0] * across, _PANEL_INCHES[1] * down + 0.4))
+        figure = Figure((5.8 * across, 3.2 * down + 0.4))  # inches
         figure.suptitle(title)
         grid = figure.subplots(down, across, squeeze=False).flat
         for axes, panel in itertools.zip_longest(grid, panels):

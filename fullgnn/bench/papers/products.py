@@ -23,8 +23,6 @@ from fullgnn.config import build
 from fullgnn.kernels.spmm import LocalCSR
 from fullgnn.storage.folder import temporary_folder
 
-_NCU_LIMIT_S = 300.0
-
 
 def kernel_label(kernel: str, device: torch.device) -> str:
     """Label a row of times; ``auto`` is named by the kernel that it takes on ``device``."""
@@ -68,7 +66,7 @@ def l2_hit_rates(matrices: Mapping[str, csr_array], width: int, device: torch.de
             save_npz(folder / f"{name}.npz", matrix, compressed=False)
         arguments = {"folder": str(folder), "names": list(matrices), "width": width}
         try:
-            launches = counted(command(ncu, arguments, "fullgnn.bench.papers.products"), _NCU_LIMIT_S)
+            launches = counted(command(ncu, arguments, "fullgnn.bench.papers.products"), seconds=300.0)
         except (ValueError, subprocess.TimeoutExpired) as error:
             return dict.fromkeys(matrices, f"not measured: {error}")
     rates = {name: [launch["hit_rate_percent"] for launch in launches if launch["kernel"] == name] for name in matrices}

@@ -173,15 +173,6 @@ def speedups(cells: Mapping[str, Cell], base: str) -> dict[str, Cell]:
     return compared
 
 
-def rows_of(columns: Mapping[str, Mapping[RowLabels, Cell]]) -> list[TableRow]:
-    """Make the rows of a table that is given by column."""
-    rows: dict[RowLabels, dict[str, Cell]] = {}
-    for column, of_column in columns.items():
-        for labels, cell in of_column.items():
-            rows.setdefault(labels, {})[column] = cell
-    return list(itertools.starmap(TableRow, rows.items()))
-
-
 def with_label(rows: Iterable[TableRow], *labels: str) -> list[TableRow]:
     """Select the ``rows`` that bear all of ``labels``."""
     return [row for row in rows if set(labels) <= set(row.labels)]
@@ -226,4 +217,8 @@ def bars(
 
 def transposed(rows: Mapping[str, TableRow]) -> list[TableRow]:
     """A row for each column, with the cells of all ``rows`` by their names."""
-    return rows_of({name: {(column,): cell for column, cell in row.cells.items()} for name, row in rows.items()})
+    columns: dict[str, TableRow] = {}
+    for name, row in rows.items():
+        for column, cell in row.cells.items():
+            columns.setdefault(column, TableRow((column,), {})).cells[name] = cell
+    return list(columns.values())

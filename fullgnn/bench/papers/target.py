@@ -42,8 +42,3 @@ class Target:
         for draw in self.panels:
             result.panels += draw(rows=result.rows)
         return result
-
-
-def no_graphs(cfg: Keys) -> list[GraphCase]:
-    """The graphs of a target that has none."""
-    return []

@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 import torch
 
-from fullgnn.bench.papers.config import Keys
+from fullgnn.bench.papers.config import Keys, chosen_runs
 from fullgnn.bench.papers.graphs import GraphCase, given_case, load
 from fullgnn.bench.papers.result import Curve, Curves, Result, TableRow, Value, number, over
 from fullgnn.bench.papers.target import Target
@@ -57,11 +57,6 @@ def check(cfg: TimeToAccuracyKeys) -> None:
             raise ConfigError(f"runs.{name}.ways lacks {FULL}, with which the others are compared: add it")
 
 
-def chosen_runs(cfg: TimeToAccuracyKeys) -> list[str]:
-    """The runs to train, in the order of the YAML."""
-    return [name for name in cfg.runs if cfg.chosen_runs is None or name in cfg.chosen_runs]
-
-
 def graphs(cfg: TimeToAccuracyKeys) -> list[GraphCase]:
     """Load the graphs of the runs, whose names are the titles."""
     return [graph_of(cfg, name) for name in chosen_runs(cfg)]
@@ -75,7 +70,7 @@ def graph_of(cfg: TimeToAccuracyKeys, name: str) -> GraphCase:
     return given_case(node.name if "degree_scale" in node else name, name, graph, node, hidden)
 
 
-def compare_ways(result: Result, cfg: TimeToAccuracyKeys, case: GraphCase) -> None:
+def train_ways(result: Result, cfg: TimeToAccuracyKeys, case: GraphCase) -> None:
     """Train a graph with every seed in every way, and find when each training reaches the target of its seed.
 
     Raises:
@@ -213,10 +208,8 @@ def _panel(name: str, trained: TrainedRuns, goals: list[float]) -> Curves:
     return Curves(name, "seconds of training", "validation accuracy, %", curves)
 
 
-_LABELS = ("graph", "ranks", "way")
-CASES = {
-    "time_to_accuracy": Target(
-        _LABELS, compare_ways, COLUMNS, finish=say_keys, cases=graphs, keys=TimeToAccuracyKeys, check=check
-    )
-}
+_target = Target(
+    ("graph", "ranks", "way"), train_ways, COLUMNS, finish=say_keys, cases=graphs, keys=TimeToAccuracyKeys, check=check
+)
+CASES = {"time_to_accuracy": _target}
 """The one target that is about no paper."""

@@ -129,9 +129,9 @@ def place(cfg: Keys, num_ranks: int, seed: int, threads: int | None = None) -> l
     return [*runtime, f"seed={seed}"]
 
 
-def fan_outs(fanouts: Sequence[int]) -> str:
-    """The override for these fan-outs, from the targets outwards."""
-    return f"sampler.fanouts=[{','.join(map(str, fanouts))}]"
+def listed(items: Iterable[object]) -> str:
+    """A list, as the value of an override has it."""
+    return f"[{','.join(map(str, items))}]"
 
 
 def train(overrides: Sequence[str], sampled: bool, graph: Graph | None = None) -> FinishedRun:

@@ -58,10 +58,8 @@ def test_a_simulated_batch_is_what_its_counts_say(monkeypatch: pytest.MonkeyPatc
     assert batch.transfer == pytest.approx(14e-6 + 19 * 2400 * up / 12e9)  # conf/hardware/titanrtx8.yaml
     flops = 2 * 7 * 600 * 32 * 2 + 2 * 3 * 32 * 60 * 3  # the features have no gradient
     edge_bytes = 4 * 14 * 600 + 4 * 6 * 32 * 2
-    table = 4 * 19 * 600 * up
-    expected = 10 * 5e-6 + 1000 * up / 538e9 + flops * up / 11.4e12 + edge_bytes * up / batches.modelled(
-        "titanrtx8"
-    ).gather_rate(table)  # fmt: skip
+    reads = edge_bytes * up / batches.modelled("titanrtx8").gather_rate(4 * 19 * 600 * up)
+    expected = 10 * 5e-6 + 1000 * up / 538e9 + flops * up / 11.4e12 + reads
     assert batch.compute == pytest.approx(expected) and batch.waiting == 0
     assert batch.in_turn == pytest.approx(batch.sample + batch.gather + batch.transfer + batch.compute)
     hit = epochs.simulated(own, details(counts={"fetched_bytes": 0.0, "sampled_edges": 20.0}))
@@ -72,9 +70,9 @@ def test_a_simulated_batch_is_what_its_counts_say(monkeypatch: pytest.MonkeyPatc
     assert both.waiting == pytest.approx(18e-6 + 4 * (600 * 32 + 32 * 60) / 12e9)
 
 
-def test_steps_that_overlap_take_as_long_as_the_longer_ones() -> None:
-    batch = BatchSeconds(sample=1, gather=2, transfer=3, compute=4, waiting=0.5)
-    assert (batch.loading, batch.in_turn, batch.overlapped) == (5, 10.5, 6)
+def test_steps_come_in_turn_or_overlap_and_take_as_long_as_the_longer_ones() -> None:
+    batch = BatchSeconds(sample=1, gather=2, transfer=3, decode=4, compute=5, waiting=6)
+    assert (batch.loading, batch.in_turn, batch.overlapped, replace(batch, waiting=0).overlapped) == (9, 21, 11, 10)
 
 
 def test_the_share_that_fits_the_device() -> None:

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from fullgnn.bench.papers import batches
-from fullgnn.bench.papers.batches import BatchSeconds
 from fullgnn.bench.papers.config import load_target, published, run
 from fullgnn.bench.papers.result import Result, number
 from fullgnn.bench.papers.sparsification import epochs, processes
@@ -250,11 +249,6 @@ def test_edges_by_layer_are_those_of_the_batches() -> None:
     job = sampled_job()
     first, second, last = epochs.drawn_by_layer(job.cfg, job.case)
     assert 0 < last <= 8 * 15 and last < second < first
-
-
-def test_steps_that_come_in_turn() -> None:
-    batch = BatchSeconds(sample=1, gather=2, transfer=3, decode=4, compute=5, waiting=6)
-    assert (batch.loading, batch.in_turn) == (9, 21)
 
 
 def origins(cells: dict[str, Any]) -> set[str]:

@@ -10,7 +10,7 @@ from functools import partial
 from fullgnn.bench.papers.graphs import cases
 from fullgnn.bench.papers.hetu import convergence, epochs, orders
 from fullgnn.bench.papers.result import OURS_AND_PAPER, bars
-from fullgnn.bench.papers.target import Target, no_graphs
+from fullgnn.bench.papers.target import Target
 from fullgnn.bench.papers.trainings import EPOCH, SPMM, measuring
 
 __all__ = ["CASES"]
@@ -22,9 +22,7 @@ _BLOCKS = partial(bars, "", "blocks", columns=("block rows", "blocks per rank"),
 _GAINS = [partial(epochs.by_layout, of) for of in (SPMM, EPOCH)]
 
 CASES = {
-    "table2": Target(
-        ("scheme",), columns=orders.BLOCK_COLUMNS, panels=[_BLOCKS], finish=orders.schemes, cases=no_graphs
-    ),
+    "table2": Target(("scheme",), columns=orders.BLOCK_COLUMNS, panels=[_BLOCKS], finish=orders.schemes),
     "table3": Target(_OF, orders.statistics, orders.STATISTICS, finish=orders.draw_densities),
     "table4": _timed(_LAYOUTS, epochs.libraries, finish=epochs.finish_libraries, keys=epochs.HetuTable4Keys),
     "table5": Target(_OF, epochs.thresholds, finish=epochs.draw_thresholds),

@@ -102,11 +102,10 @@ def _add_largest(result: Result, cfg: Keys) -> None:
     times, ours = [row.cells for row in with_label(result.rows, TIME)], list(result.columns[1:])
     for base, paper in ((PLAIN, cfg.paper_over_plain), ("ours p=1", cfg.paper_over_single)):
         row = {}
-        for column in ours if base in result.columns else ():
-            if column != base:
-                ratios = [over(of_graph[base].ours, of_graph[column].ours) for of_graph in times]
-                most = max((ratio for ratio in ratios if ratio is not None), default=None)
-                row[column] = Cell(most, paper if column == ours[-1] else None)
+        for column in [name for name in ours if base in result.columns and name != base]:
+            ratios = [over(of_graph[base].ours, of_graph[column].ours) for of_graph in times]
+            most = max((ratio for ratio in ratios if ratio is not None), default=None)
+            row[column] = Cell(most, paper if column == ours[-1] else None)
         result.add(("largest", f"speed-up over {base}"), row)
 
 

@@ -69,16 +69,14 @@ def libraries(result: Result, cfg: HetuTable4Keys, case: GraphCase) -> None:
     trainings.load_links(cfg, cfg.layouts)  # fails here, before anything is timed
     result.columns = tuple(method.title for method in cfg.methods)
     for shape in cfg.layouts:
-        names = {}
+        # Our sources do not say on how many GPUs the paper's were measured.
+        names = {"graph": case.dataset} if shape.p == 1 else {}
         if shape.p == 1:
-            names = {"graph": case.dataset}  # our sources do not say on how many GPUs the paper's were measured
             row, result.details[case.title] = _one_process(cfg, case, shape)
         else:
-            row = {}
-            for method in cfg.methods:
-                if method.peer is None:
-                    times = trainings.time_job(cfg, case, shape, method.overrides)
-                    row[method.title] = Cell(max(times.epoch_ms) / 1e3, unit="s", origin=times.origin)
+            ours = [method for method in cfg.methods if method.peer is None]
+            jobs = {method.title: trainings.time_job(cfg, case, shape, method.overrides) for method in ours}
+            row = {title: Cell(max(job.epoch_ms) / 1e3, unit="s", origin=job.origin) for title, job in jobs.items()}
         result.add((case.title, shape.name), row, cfg.base, **names)
 
 
@@ -179,8 +177,12 @@ def orders_by_scheme(result: Result, cfg: OrdersKeys) -> None:
         of_rounds = [of_round[case.title][shape.name] for of_round in rounds]
         times = {column: trainings.fastest([of_round[column] for of_round in of_rounds]) for column in columns}
         for of in (trainings.SPMM, trainings.EPOCH):
-            cells = {column: _cell(cfg, case, shape, column, of, job) for column, job in times.items()}
-            result.add((case.title, shape.name, of), cells, NO_ORDER)
+            row, about = {}, {"dataset": case.dataset, "scheme": shape.scheme, "p": shape.p, "of": of}
+            for column, (order, scope) in columns.items():
+                paper = published(cfg.paper, "speedup", order=order, **about) if scope == cfg.paper_scope else None
+                job = times[column]
+                row[column] = replace(Cell(job) if isinstance(job, str) else job.cell(of), paper_ratio=paper)
+            result.add((case.title, shape.name, of), row, NO_ORDER)
         recorded = {column: job if isinstance(job, str) else asdict(job) for column, job in times.items()}
         result.details["times_ms"][case.title][shape.name] = recorded
     result.panels += bars("{0}: {2}, speed-up over no order", "speed-up", result.rows, [*columns][1:], group=1)
@@ -207,16 +209,6 @@ def time_case(cfg: OrdersKeys, case: GraphCase) -> dict[str, dict[str, trainings
     return times
 
 
-def _cell(
-    cfg: OrdersKeys, case: GraphCase, shape: JobShape, column: str, of: str, times: trainings.TimesOrReason
-) -> Cell:
-    """What is timed in a column, with the speed-up that the paper's text gives."""
-    order, scope = orders_by_column(cfg)[column]
-    names = {"dataset": case.dataset, "scheme": shape.scheme, "p": shape.p, "order": order, "of": of}
-    paper = published(cfg.paper, "speedup", **names) if scope == cfg.paper_scope else None
-    return replace(Cell(times) if isinstance(times, str) else times.cell(of), paper_ratio=paper)
-
-
 OFF, ON = "off", "on"
 
 
@@ -236,8 +228,7 @@ def block_sparse(result: Result, cfg: Keys, case: GraphCase) -> None:
 
 def by_layout(of: str, rows: list[TableRow]) -> list[Bars]:
     """A panel of what the block-sparse product gains by layout, of the products or of the epoch."""
-    graphs: dict[str, dict[str, Cell]] = {}
+    graphs: dict[str, TableRow] = {}
     for row in with_label(rows, of):
-        graphs.setdefault(row.labels[0], {})[row.labels[1]] = row.cells[ON]
-    own = [TableRow((title, of), cells) for title, cells in graphs.items()]
-    return bars("{1}: speed-up by the block-sparse product", "speed-up", own, heights=("ratio",))
+        graphs.setdefault(row.labels[0], TableRow((row.labels[0], of), {})).cells[row.labels[1]] = row.cells[ON]
+    return bars("{1}: speed-up by the block-sparse product", "speed-up", graphs.values(), heights=("ratio",))

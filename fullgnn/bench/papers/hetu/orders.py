@@ -53,9 +53,6 @@ def blocks(shape: JobShape) -> dict[str, int]:
 ORIGINAL, WHOLE, BLOCKWISE = "original", "whole METIS", "blockwise METIS"
 SHARE, BALANCE, SLOWEST, FASTEST = "share of the non-zeros", "largest / mean", "slowest", "fastest"
 
-BlockTimes = dict[str, list[float]]
-"""Milliseconds of each block, by order."""
-
 
 @dataclass
 class Figure5Keys(Keys):
@@ -98,23 +95,16 @@ def orders_of_blocks(result: Result, cfg: Figure5Keys, case: GraphCase) -> None:
     title = "time / the original's slowest"
     result.panels += bars("{0}", title, extremes, [*cfg.orders], OURS_AND_PAPER, group=1)
     result.details = {"nnz": {order: of_order.tolist() for order, of_order in nnz.items()}, "times_ms": times}
-    result.details["facts"] = _facts(cfg, nnz, times)
-
-
-def say_facts(result: Result, cfg: Figure5Keys) -> None:
-    """Say below the table whether what the paper's figure shows is so here."""
-    result.notes += [f"{'Yes' if holds else 'No'}: {fact}" for fact, holds in result.details["facts"].items()]
 
 
 def blocks_of(matrix: csr_array, partition: Partition) -> list[csr_array]:
     """Return the ``num_parts ** 2`` blocks of a matrix, row by row."""
     parts = [partition.slice(part) for part in range(partition.num_parts)]
-    block_rows = [matrix[rows] for rows in parts]
-    return [block_row[:, columns] for block_row in block_rows for columns in parts]
+    return [block_row[:, columns] for block_row in (matrix[rows] for rows in parts) for columns in parts]
 
 
-def _times(cfg: Keys, blocks: Mapping[str, list[csr_array]], kernel: str, width: int) -> BlockTimes:
-    """Time the blocks of all orders, which take turns in the same rounds."""
+def _times(cfg: Keys, blocks: Mapping[str, list[csr_array]], kernel: str, width: int) -> dict[str, list[float]]:
+    """Milliseconds of each block, by order; the blocks of all orders take turns in the same rounds."""
     generator, steps = torch.Generator().manual_seed(cfg.seed), {}
     for order, of_order in blocks.items():
         for k, block in enumerate(of_order):
@@ -140,12 +130,13 @@ def _extremes(of_kernel: list[TableRow]) -> list[TableRow]:
     return rows
 
 
-def _facts(cfg: Keys, nnz: Mapping[str, np.ndarray], times: Mapping[str, BlockTimes]) -> dict[str, bool]:
-    """State what the paper's figure shows, and whether it is so here."""
-    balance, limit = imbalance(nnz[WHOLE]), cfg.unbalanced
+def say_facts(result: Result, cfg: Figure5Keys) -> None:
+    """Say below the table what the paper's figure shows, and whether it is so here."""
+    nnz, times = result.details["nnz"], result.details["times_ms"]
+    balance, limit = imbalance(np.array(nnz[WHOLE])), cfg.unbalanced
     facts = {
         f"{WHOLE} unbalances the blocks: largest / mean is {balance:.2f}, {limit:g} or more": balance >= limit,
-        f"{BLOCKWISE} leaves the non-zeros of every block as they were": np.array_equal(nnz[BLOCKWISE], nnz[ORIGINAL]),
+        f"{BLOCKWISE} leaves the non-zeros of every block as they were": nnz[BLOCKWISE] == nnz[ORIGINAL],
     }
     for label, ms in times.items():
         slowest = {order: max(of_order) for order, of_order in ms.items()}
@@ -153,7 +144,8 @@ def _facts(cfg: Keys, nnz: Mapping[str, np.ndarray], times: Mapping[str, BlockTi
         facts[f"{label}: the slowest block is faster under {BLOCKWISE} than under the others ({numbers})"] = all(
             slowest[BLOCKWISE] < slowest[other] for other in (ORIGINAL, WHOLE)
         )
-    return facts
+    result.details["facts"] = facts
+    result.notes += [f"{'Yes' if holds else 'No'}: {fact}" for fact, holds in facts.items()]
 
 
 STATISTICS = ("nodes", "edges", "features", "classes", "mean degree", "density")

@@ -12,7 +12,7 @@ import numpy as np
 
 from fullgnn.bench.papers.batches import Draws
 from fullgnn.bench.papers.config import LAYER, NEIGHBOR, Keys
-from fullgnn.bench.papers.graphs import GraphCase, cases
+from fullgnn.bench.papers.graphs import GraphCase
 from fullgnn.bench.papers.result import Cell, Curve, Result, Value, cells, numbers, with_label
 from fullgnn.errors import ConfigError
 from fullgnn.sampling.caches import most, num_readers
@@ -62,11 +62,6 @@ def check(cfg: PagraphKeys) -> None:
             raise ConfigError(f"all_fanouts has {list(fanouts)}: give two numbers or more, each at least 1")
     if len(cfg.layer_sizes) < 2:
         raise ConfigError(f"layer_sizes={list(cfg.layer_sizes)} is too short: give two numbers or more")
-
-
-def trained_cases(cfg: PagraphKeys) -> list[GraphCase]:
-    """The graphs with features, of whose nodes as many train as in the paper."""
-    return cases(cfg, data=cfg.data)
 
 
 @dataclass(frozen=True)

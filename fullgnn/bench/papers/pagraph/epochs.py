@@ -16,7 +16,7 @@ from fullgnn.bench.papers.config import BOTH, CACHED, LAYER, PLAIN, PP, WAYS, pu
 from fullgnn.bench.papers.graphs import GraphCase
 from fullgnn.bench.papers.pagraph.counts import PagraphDraws, PagraphJob, PagraphKeys, batch_size, rules, sampled_jobs
 from fullgnn.bench.papers.result import Cell, Curve, Curves, Origin, Result, Value, bars, cells, numbers, over
-from fullgnn.bench.papers.trainings import NEARLY, TrainingCurve, epoch_s, fan_outs, mean_curve, place, train
+from fullgnn.bench.papers.trainings import NEARLY, TrainingCurve, epoch_s, listed, mean_curve, place, train
 from fullgnn.sampling.caches import most
 
 Presets = Callable[[PagraphJob], dict[str, str]]
@@ -38,10 +38,10 @@ def preset(
     if precomputed:
         keys += [*model.precomputed, "loader.precompute=true"]
     if job.sampler == LAYER:
-        sizes = (str(max(1, round(size * job.case.scale))) for size in draws)
-        keys += ["sampler=layer", f"sampler.sizes=[{','.join(sizes)}]"]
+        sizes = (max(1, round(size * job.case.scale)) for size in draws)
+        keys += ["sampler=layer", f"sampler.sizes={listed(sizes)}"]
     else:
-        keys += [fan_outs(draws)]
+        keys += [f"sampler.fanouts={listed(draws)}"]
     if share is not None:
         megabytes = share * job.case.graph.num_nodes * job.row_bytes(precomputed) / 1e6
         keys += ["cache=degree", f"cache.megabytes={megabytes + 1e-6:.6f}"]
@@ -164,10 +164,8 @@ def finish_ablation(result: Result, cfg: PagraphKeys) -> None:
     result.panels += batches.bars_by_origin("{0}, {2}", "speed-up over PP", result.rows, STAGES, group=1)
 
 
-STEPS = (
-    *("sample", "gather", "transfer", "compute"),
-    *("loading", "gather of loading", "loading saved", "computing", "memory"),
-)
+STEPS = ("sample", "gather", "transfer", "compute")
+SHARES = ("loading", "gather of loading", "loading saved", "computing", "memory")
 UNCACHED = {CACHED: PLAIN, BOTH: PP}
 """Way with a cache -> the same one without."""
 
@@ -199,7 +197,7 @@ def draw_steps(result: Result, cfg: PagraphKeys) -> None:
     """Draw the steps of the simulated epochs."""
     title, group = ("{1}, {2}, {3}", 0) if len(result.cases) > 1 else ("{0}, {1}, {2}", 3)
     drawn, ylabel = [batches.SIMULATED], "seconds of an epoch"
-    result.panels += bars(title, ylabel, result.rows, STEPS[:4], ("ours",), group, origins=drawn)
+    result.panels += bars(title, ylabel, result.rows, STEPS, ("ours",), group, origins=drawn)
 
 
 def _step_cells(batch: BatchSeconds, count: float, origin: Origin, others: Mapping[str, float]) -> dict[str, Cell]:
@@ -265,8 +263,7 @@ def convergence(result: Result, cfg: PagraphKeys, case: GraphCase) -> None:
             result.add(labels, row | {"time": Cell(time, unit="s", ratio=over(base, time), paper_ratio=paper)})
             result.details[", ".join(labels)] = [{"accuracy": run.accuracies, "seconds": run.seconds} for run in own]
         curves = [mean_curve(way, [run.accuracies for run in own]) for way, own in runs.items()]
-        title = f"{case.title}, {job.name}"
-        result.panels.append(Curves(title, "epochs", "accuracy of validation nodes, %", curves))
+        result.panels.append(Curves(f"{case.title}, {job.name}", "epochs", "accuracy of validation nodes, %", curves))
 
 
 def reached(runs: list[TrainingCurve], wanted: float) -> tuple[Value, Value]:

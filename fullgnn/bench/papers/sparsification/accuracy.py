@@ -61,10 +61,9 @@ def losses(result: Result, cfg: AccuracyKeys, case: GraphCase) -> None:
     """What codecs cost every model."""
     tables = {}
     for job in _jobs(cfg, case):
-        rows, full = ByCodec(), list[float]()
-        for codec, own in _runs(result, job):
-            full = full or [run.accuracy for run in own]
-            rows[codec] = job.add(result, codec, _cells(job, codec, own, full))
+        runs = dict(_runs(result, job))
+        full = [run.accuracy for run in runs[FULL]]
+        rows = {codec: job.add(result, codec, _cells(job, codec, own, full)) for codec, own in runs.items()}
         del rows[FULL]
         result.notes += _sentences(job, rows, fmean(full))
         tables[job] = rows

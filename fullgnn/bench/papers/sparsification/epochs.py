@@ -216,10 +216,8 @@ def throughput(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None
         alone = compare(SampledJob(cfg, case, model))
         for host in (THIS, OWN, SHARED):
             rows, origin = dict[int, TableRow](), MEASURED if host == THIS else SIMULATED
-            jobs = [
-                SampledJob(cfg, case, model, ranks) for ranks in cfg.ranks if host != THIS or ranks <= cfg.most_ranks
-            ]
-            speeds = {job.ranks: _speeds(result, job, alone, host) for job in jobs}
+            counts = [ranks for ranks in cfg.ranks if host != THIS or ranks <= cfg.most_ranks]
+            speeds = {ranks: _speeds(result, SampledJob(cfg, case, model, ranks), alone, host) for ranks in counts}
             for ranks, own in speeds.items():
                 ratios = {f"{way}, scaling": over(own[way], speeds[min(speeds)][way]) for way in WAYS}
                 ratios["sparse over full"] = over(own[SPARSE], own[FULL])

@@ -28,7 +28,7 @@ from fullgnn.bench.papers.graphs import GraphCase, configured, full_size
 from fullgnn.bench.papers.result import Bars, BarSeries, Cell, Origin, Result, cells
 from fullgnn.bench.papers.sparsification import sizes
 from fullgnn.bench.papers.sparsification.sizes import EPOCH, ID_BYTES, WAYS, SparsificationKeys
-from fullgnn.bench.papers.trainings import fan_outs, fit_here, place
+from fullgnn.bench.papers.trainings import fit_here, listed, place
 from fullgnn.codecs import EncodedRows, Features
 from fullgnn.codecs.topk import TopK
 from fullgnn.distributed import world_of_one
@@ -45,8 +45,6 @@ from fullgnn.telemetry.log import setup_logging
 from fullgnn.telemetry.meter import Cost, Meter
 
 log = logging.getLogger(__name__)
-
-_POLL_S = 0.005
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ def _watched(function: Callable[..., Any], args: tuple[Any, ...], limit_bytes: i
 def _peak_bytes(done: threading.Event) -> int:
     """The most memory that the process has written, every few milliseconds until ``done``, and then."""
     peak = 0
-    while not done.wait(_POLL_S):
+    while not done.wait(0.005):
         peak = max(peak, _written_bytes())
     return max(peak, _written_bytes())
 
@@ -144,7 +142,7 @@ def trainings_of(cfg: SparsificationKeys, case: GraphCase) -> list[tuple[list[st
     """By way, the overrides of a full-batch training of GraphSAGE, and of a sampled training of the same model."""
     plain = ["model=sage", f"model.num_layers={len(cfg.fanouts)}", f"model.hidden_channels={case.hidden}"]
     plain += ["model.dropout=0", "model.input_dropout=0", *place(cfg, 1, cfg.seed, cfg.threads), "runtime.device=cpu"]
-    batches = [fan_outs(cfg.fanouts), f"loader.batch_size={sizes.batch_size(cfg, case)}"]
+    batches = [f"sampler.fanouts={listed(cfg.fanouts)}", f"loader.batch_size={sizes.batch_size(cfg, case)}"]
     codecs = ([] if k is None else ["codec=topk", f"codec.k={k}"] for k in sizes.k_by_way(cfg, case).values())
     return [([*plain, *codec], [*plain, *codec, *batches]) for codec in codecs]
 

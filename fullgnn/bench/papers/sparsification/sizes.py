@@ -12,7 +12,7 @@ import numpy as np
 from fullgnn.bench.papers.batches import Draws
 from fullgnn.bench.papers.config import NEIGHBOR, Keys, published
 from fullgnn.bench.papers.graphs import GraphCase, GraphSize, case, full_size
-from fullgnn.bench.papers.result import OURS_AND_PAPER, Cell, Result, RowLabels, bars, cells, rows_of
+from fullgnn.bench.papers.result import OURS_AND_PAPER, Cell, Result, TableRow, bars, cells
 from fullgnn.codecs.topk import GROUP, TopK
 from fullgnn.errors import ConfigError
 from fullgnn.sampling.caches import Accesses, CacheByDegree, CacheByPresampling, CacheExactly
@@ -140,8 +140,7 @@ def graphs(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
     counted = cells({"nodes": nodes, "edges": num_edges(arcs, nodes, kind)})
     derived = cells({"features": full.num_features}, origin="derived") | cells({"ratio": row / code}, "x", "derived")
     gigabytes = {"features in all": full.num_nodes * row / 1e9, "compressed": full.num_nodes * code / 1e9}
-    derived |= cells(gigabytes, "GB", "derived")
-    result.add((case.title, f"k={kind.k}"), counted | derived, graph=case.dataset)
+    result.add((case.title, f"k={kind.k}"), counted | derived | cells(gigabytes, "GB", "derived"), graph=case.dataset)
 
 
 def draws_of(cfg: SparsificationKeys, case: GraphCase) -> Draws:
@@ -180,7 +179,7 @@ def caches_of(cfg: SparsificationKeys, case: GraphCase) -> Iterator[tuple[float,
 def hits(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
     """Count the hits of each cache, and the bytes that an epoch of the whole graph fetches beside them, with the rows
     that change before it."""
-    draws, drawn = draws_of(cfg, case), dict[str, dict[RowLabels, Cell]]()
+    draws, drawn = draws_of(cfg, case), dict[str, TableRow]()
     reads = {epoch: draws.reads([epoch]) for epoch in range(EPOCH + 1)}
     num_reads, empty = int(reads[EPOCH].sum()), np.empty((case.graph.num_nodes, 0), np.float32)
     host = HostGraph(draws.indptr, case.graph.indices, None, empty, case.graph.labels, draws.train)
@@ -195,6 +194,6 @@ def hits(result: Result, cfg: SparsificationKeys, case: GraphCase) -> None:
             counted[f"rows, {way}"] = Cell(100 * (len(kept) / case.graph.num_nodes), unit="%")
             counted[f"hits, {way}"] = Cell(100 * (num_hits / max(1, num_reads)), paper, "%")
             counted[f"fetched, {way}"] = Cell(fetched / 1e9, unit="GB")
-            drawn.setdefault(f"{name}, {way}", {})[(label,)] = counted[f"hits, {way}"]
+            drawn.setdefault(label, TableRow((label,), {})).cells[f"{name}, {way}"] = counted[f"hits, {way}"]
         result.add((case.title, label, name), counted)
-    result.panels += bars(case.title, "hits, %", rows_of(drawn), list(drawn), OURS_AND_PAPER)
+    result.panels += bars(case.title, "hits, %", drawn.values(), heights=OURS_AND_PAPER)
