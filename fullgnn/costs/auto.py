@@ -40,12 +40,6 @@ from fullgnn.telemetry.screen import num_bytes
 
 log = logging.getLogger(__name__)
 
-CUDA_BYTES = 600 << 20
-"""Bytes that CUDA itself takes in a process: its context, and the code of kernels. Estimated, not measured."""
-
-NCCL_BYTES = 400 << 20
-"""Bytes that NCCL takes for one communicator: its buffers for the other ranks. Estimated, not measured."""
-
 PART_ROWS = DenseTuning.gradient_steps * DenseTuning.gradient_rows
 """Rows whose products X^T G are one part, see ``_gradient_gpu.py``."""
 
@@ -258,8 +252,8 @@ def _need(job: PlannedJob, world: World, runtime: RuntimeConfig, available: int)
         BLOCKS: block_bytes(job, trace, world.device.type),
         STEP: trace.peak_tensor_bytes - trace.buffer_bytes - _offloaded_bytes(job, trace, available),
         BUFFERS: trace.buffer_bytes,
-        CUDA: CUDA_BYTES,
-        NCCL: NCCL_BYTES * num_communicators,
+        CUDA: 600 << 20,  # of a process: its context, and the code of kernels
+        NCCL: (400 << 20) * num_communicators,  # buffers for the other ranks
         EVALUATION: _evaluation_bytes(job, trace, world, runtime),
         PARTS: max((_part_bytes(gemm, job, world) for gemm in trace.gemms), default=0),
     }

@@ -214,8 +214,7 @@ def _edge_gather_rate(clock: JobClock, world: World, table_bytes: int, num_edges
     of_targets = x.new_zeros(adj.num_rows, HEADS)
     state = SoftmaxState.empty(adj.num_rows, HEADS, WIDTH, x)
     stage = AttentionStage(adj, x[:, WIDTH:], x[:, :WIDTH], 0.2, None)
-    seconds = clock.seconds(lambda: attend(stage, of_targets, state))
-    return adj.nnz * EDGE_ROW_BYTES / seconds
+    return adj.nnz * EDGE_ROW_BYTES / clock.seconds(lambda: attend(stage, of_targets, state))
 
 
 def _draw_s(clock: JobClock) -> float:
@@ -229,8 +228,7 @@ def _draw_s(clock: JobClock) -> float:
 
 def random_pattern(num_rows: int, num_cols: int, nnz: int, seed: int, device: torch.device) -> LocalCSR:
     """``nnz`` ones at uniformly random places, rows and columns independent; a place may have several."""
-    places = np.random.default_rng(seed).integers(0, num_rows * num_cols, nnz)
-    places.sort()
+    places = np.sort(np.random.default_rng(seed).integers(0, num_rows * num_cols, nnz))
     rows, columns = np.divmod(places, num_cols)
     indptr = np.searchsorted(rows, np.arange(num_rows + 1))
     first, second = (torch.from_numpy(array.astype(np.int32)).to(device) for array in (indptr, columns))

@@ -88,14 +88,13 @@ class Search:
             prediction = predict_own_scheme(cfg, size, *self._arranged(cfg, size), hardware)
             return Option(size, cfg.scheme["name"], replication, exchange, *order_and_kernel, prediction)
         cfg = replace(cfg, scheme=dict(cfg.scheme) | {"exchange": exchange, "replication": replication})
-        if isinstance(self.graph, GraphStatistics):
-            job = estimated_job(cfg, size, self.graph)
-        else:
+        if not isinstance(self.graph, GraphStatistics):
             key = key_of_job(cfg, size, hardware.near_bytes, self.cache)
-            if (kept := kept_job(cfg, size, key, self.cache)) is None:
-                kept = counted_job(cfg, size, *self._arranged(cfg, size))
-                keep_job(kept, key, self.cache)
-            job = kept
+            if (job := kept_job(cfg, size, key, self.cache)) is None:
+                job = counted_job(cfg, size, *self._arranged(cfg, size))
+                keep_job(job, key, self.cache)
+        else:
+            job = estimated_job(cfg, size, self.graph)
         prediction = predict(replace(job, local=size <= hardware.ranks_per_node), hardware)
         return Option(size, "1d" if replication == 1 else "1.5d", replication, exchange, *order_and_kernel, prediction)
 

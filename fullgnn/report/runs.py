@@ -218,8 +218,7 @@ def _labels(names: list[str]) -> list[str]:
 def settings_without(run: ShownRun, *keys: str) -> dict[str, str]:
     """The configuration of a run without where it writes, its seeds, and ``keys`` with all keys below them."""
     below = tuple(f"{key}." for key in (*FOLDER_KEYS, *keys))
-    kept = (item for item in run.settings.items() if not is_draw(*item) and not f"{item[0]}.".startswith(below))
-    return dict(kept)
+    return dict(item for item in run.settings.items() if not (is_draw(*item) or f"{item[0]}.".startswith(below)))
 
 
 def differing_keys(settings: Sequence[Mapping[str, str]]) -> list[str]:
