@@ -28,7 +28,6 @@ LOCALITY_READS = 1 << 24
 """About how many non-zeros of a large matrix the cache model reads."""
 
 SCALING_SIZES = [1 << k for k in range(11)]
-SCALING_REPLICATIONS = [1, 2, 4, 8, 16]
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ class Search:
         """The exchange that the run asks for on 1 to 1024 ranks, with each replication that leaves every replica a
         stage."""
         exchanges = [self.runs[0].scheme["exchange"]]
-        grids = (([size], [r for r in SCALING_REPLICATIONS if r * r <= size]) for size in SCALING_SIZES)
+        grids = (([size], [r for r in (1, 2, 4, 8, 16) if r * r <= size]) for size in SCALING_SIZES)
         return [option for sizes, wanted in grids for option in self.options(sizes, exchanges, wanted)]
 
     def smallest_that_fits(self, beyond: int) -> Option | None:
