@@ -12,10 +12,9 @@ import pytest
 from fullgnn import plan
 from fullgnn.config import RuntimeConfig
 from fullgnn.costs import hardware
-from fullgnn.costs.config import load_plan
 from fullgnn.costs.hardware import load_hardware, write_hardware
 from fullgnn.errors import ConfigError
-from fullgnn.plan import run
+from fullgnn.plan import load_plan, run
 from fullgnn.storage.record import read_record
 from tests.cases import config
 from tests.commands import OWN, run_command

@@ -127,7 +127,7 @@ class RuntimeConfig:
     """Let each of several processes that srun or mpirun has started be a run of its own; see
     ``distributed/outer_launcher.py``."""
     check_memory: bool = True
-    """Refuse a run that needs more memory than a GPU has, by the estimate of ``costs/gpu_memory.py``."""
+    """Refuse a run that needs more memory than a GPU has, by the estimate of ``costs/auto.py``."""
 
 
 @dataclass

@@ -1,21 +1,35 @@
-"""``scheme=auto``: the planner chooses the scheme of a run, and predicts what the run costs."""
+"""The planner of a run: it chooses for ``scheme=auto``, predicts what the run costs, and tells what a GPU needs for it
+before anything is allocated.
 
+Counted of a GPU: the blocks of A, as ``kernel=csr`` holds them; what an epoch of the rank's real program holds
+(``trace.py``); the buffers of the exchange. Estimated, since only a GPU knows them: CUDA and NCCL, an evaluation beside
+the pool of a CUDA graph, and the parts of the product X^T G.
+"""
+
+import functools
 import logging
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from fullgnn.config import Config
+import torch
+
+from fullgnn.config import Config, RuntimeConfig
 from fullgnn.config.options import takes_options
-from fullgnn.costs.gpu_memory import MemoryNeed, advise, device_bytes, memory_need
 from fullgnn.costs.hardware import Hardware, load_hardware
 from fullgnn.costs.measure import measured_hardware, needed_part
-from fullgnn.costs.predict import predict
+from fullgnn.costs.predict import block_bytes, fewest_pieces, heaviest_trace, predict
 from fullgnn.costs.search import Option, Search, best, locality
-from fullgnn.costs.statistics import check_plannable, counted_job, why_unplannable
+from fullgnn.costs.statistics import PlannedJob, check_plannable, counted_job, why_unplannable
+from fullgnn.costs.trace import Gemm, Trace
 from fullgnn.distributed import World, all_gather_objects, broadcast_object, from_rank0
+from fullgnn.engine.aggregate import OFFLOAD_SHARE
+from fullgnn.engine.checks import replay_for
 from fullgnn.engine.run import Planner, Run, with_supported_optimizations
+from fullgnn.errors import ConfigError
+from fullgnn.kernels.dense.host_rows import CHUNK_BYTES
 from fullgnn.kernels.spmm import Kernel
+from fullgnn.kernels.support.aligned import aligned_stride
+from fullgnn.kernels.support.tuning import PARTS_BYTES, DenseTuning
 from fullgnn.partition.prepared import PreparedGraph
 from fullgnn.prepare.process import PreparationWorker
 from fullgnn.prepare.source import loaded_dataset
@@ -25,6 +39,14 @@ from fullgnn.telemetry.meter import Meter
 from fullgnn.telemetry.screen import num_bytes
 
 log = logging.getLogger(__name__)
+
+PART_ROWS = DenseTuning.gradient_steps * DenseTuning.gradient_rows
+"""Rows whose products X^T G are one part, see ``_gradient_gpu.py``."""
+
+BLOCKS, STEP, BUFFERS = "blocks of A", "features, parameters and activations", "buffers of the exchange"
+CUDA, NCCL = "CUDA (estimated)", "NCCL (estimated)"
+EVALUATION = "an evaluation beside the CUDA graph (estimated)"
+PARTS = "parts of X^T G (estimated)"
 
 
 @takes_options(SchemeOptions)
@@ -50,10 +72,9 @@ class CostPlanner(Planner):
         if cfg.scheme["name"] != "auto":
             return cfg
         check_plannable(cfg)
-        name = cfg.scheme["hardware"]
+        name, remeasure = cfg.scheme["hardware"], cfg.scheme["remeasure"]
         if name == "auto":
-            needed = partial(work.call, needed_part, cfg)
-            hardware = measured_hardware(world, cfg.runtime, cfg.scheme["remeasure"], needed)
+            hardware = measured_hardware(world, cfg.runtime, remeasure, lambda: work.call(needed_part, cfg))
         else:
             hardware = broadcast_object(from_rank0(lambda: load_hardware(name, cfg.runtime)))
         self._hardware = hardware
@@ -79,9 +100,8 @@ class CostPlanner(Planner):
             return cfg
 
         def choice() -> str:
-            local = world.size == world.local_size
-            job = replace(counted_job(with_supported_optimizations(cfg), world.size, prepared), local=local)
-            return predict(job, hardware).fetch
+            job = counted_job(with_supported_optimizations(cfg), world.size, prepared)
+            return predict(replace(job, local=world.size == world.local_size), hardware).fetch
 
         return replace(cfg, scheme=dict(cfg.scheme) | {"fetch": broadcast_object(from_rank0(choice))})
 
@@ -100,8 +120,7 @@ class CostPlanner(Planner):
 
         def need() -> MemoryNeed:
             job = counted_job(replace(cfg, optimizations=run.optimizations), world.size, prepared)
-            job = job.fetching(grid.fetch, grid.piece_rows)
-            return memory_need(job, world, cfg.runtime, available)
+            return memory_need(job.fetching(grid.fetch, grid.piece_rows), world, cfg.runtime, available)
 
         needed = broadcast_object(from_rank0(need))
         log.info("memory of a GPU, %s", needed.text())
@@ -118,9 +137,9 @@ class CostPlanner(Planner):
             return None  # the planner knows products of dense features alone
 
         def predicted() -> dict[str, Any]:
-            cfg, local = replace(run.cfg, optimizations=run.optimizations), world.size == world.local_size
-            counted = counted_job(cfg, world.size, prepared, locality(prepared, cfg, hardware.near_bytes))
-            prediction = predict(replace(counted, local=local), hardware)
+            cfg = replace(run.cfg, optimizations=run.optimizations)
+            job = counted_job(cfg, world.size, prepared, locality(prepared, cfg, hardware.near_bytes))
+            prediction = predict(replace(job, local=world.size == world.local_size), hardware)
             kept = ("hardware", "time_ms", "comm_bytes_per_epoch", "peak_tensor_bytes", "epoch_time_ms")
             return {key: getattr(prediction, key) for key in kept}
 
@@ -163,3 +182,104 @@ def _with_replication(cfg: Config, replication: int) -> Config:
     scheme: dict[str, Any] = {key: value for key, value in cfg.scheme.items() if key not in ("hardware", "remeasure")}
     kind = {"_target_": ONE_AND_HALF_D, "name": "1d" if replication == 1 else "1.5d"}
     return replace(cfg, scheme=scheme | kind | {"replication": replication})
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """The bytes that a GPU needs, and has."""
+
+    bytes_of: dict[str, int]  # in the order of the report
+    available: int
+    num_pieces: int  # of a product; 1: all rows arrive at once
+    piece_rows: int | None  # see ``SchemeOptions``
+
+    @property
+    def total(self) -> int:
+        return sum(self.bytes_of.values())
+
+    @property
+    def fits(self) -> bool:
+        return self.total <= self.available
+
+    def text(self) -> str:
+        """The report in one line."""
+        parts = [f"{name} {num_bytes(count)}" for name, count in self.bytes_of.items() if count]
+        pieces = "" if self.num_pieces == 1 else f"; rows travel in {self.num_pieces} pieces a product"
+        return f"{num_bytes(self.total)} of {num_bytes(self.available)}: {', '.join(parts)}{pieces}"
+
+
+def device_bytes(world: World) -> int | None:
+    """Bytes of the GPU of this rank; those of one that several ranks share are divided. None: it has no GPU."""
+    if world.device.type != "cuda":
+        return None
+    return torch.cuda.get_device_properties(world.device).total_memory // world.ranks_per_device
+
+
+def advise(need: MemoryNeed, cfg: Config, world: World) -> None:
+    """Refuse a run that needs more memory than a GPU has, or warn of one that needs it beside a CUDA graph alone.
+
+    Raises:
+        ConfigError: one line with the numbers and what would help; a warning with ``runtime.check_memory=false``.
+    """
+    if need.total - need.bytes_of[EVALUATION] <= need.available:  # it fits without a CUDA graph
+        doubt = f"an evaluation may not fit beside the CUDA graph of a step ({need.text()})"
+        log.warning("%s: if it does not, set runtime.cuda_graph=never", doubt)
+        return
+    cures = ["more GPUs (runtime.nproc)", "a smaller model (model.hidden_channels)"]
+    if world.size > 1 and cfg.partition["name"] != "metis":
+        cures.append("fewer rows between ranks (partition=metis)")
+    if world.size > 1 and not (cfg.scheme["fetch"] in ("auto", "packed") and cfg.scheme["exchange"] != "broadcast"):
+        cures.append("rows that travel in pieces (scheme.fetch=packed)")
+    problem = f"this run does not fit into a GPU, {need.text()}"
+    if not cfg.runtime.check_memory:
+        log.warning("%s; it starts all the same, since runtime.check_memory=false", problem)
+        return
+    more = "python -m fullgnn.plan shows what a rank needs, and runtime.check_memory=false starts it all the same"
+    raise ConfigError(f"{problem}: take {', or '.join(cures)}; {more}")
+
+
+def memory_need(job: PlannedJob, world: World, runtime: RuntimeConfig, available: int) -> MemoryNeed:
+    """What the rank that multiplies most needs; where rows travel packed, in the fewest pieces that fit."""
+    need = functools.cache(lambda job: _need(job, world, runtime, available))
+    return need(fewest_pieces(job, lambda packed: need(packed).fits) if job.grid.packs else job)
+
+
+def _need(job: PlannedJob, world: World, runtime: RuntimeConfig, available: int) -> MemoryNeed:
+    trace = heaviest_trace(job, world.device)
+    alone = job.grid.num_ranks == 1 or world.backend != "nccl"
+    num_communicators = 0 if alone else 1 + (job.grid.replication > 1)  # of all ranks; of the replicas of a block row
+    bytes_of = {
+        BLOCKS: block_bytes(job, trace, world.device.type),
+        STEP: trace.peak_tensor_bytes - trace.buffer_bytes - _offloaded_bytes(job, trace, available),
+        BUFFERS: trace.buffer_bytes,
+        CUDA: 600 << 20,  # of a process: its context, and the code of kernels
+        NCCL: (400 << 20) * num_communicators,  # buffers for the other ranks
+        EVALUATION: _evaluation_bytes(job, trace, world, runtime),
+        PARTS: max((_part_bytes(gemm, job, world) for gemm in trace.gemms), default=0),
+    }
+    num_pieces = max((cut.num_exchanges for product in job.products.values() if (cut := product.pieces)), default=1)
+    return MemoryNeed(bytes_of, available, num_pieces, job.grid.piece_rows)
+
+
+def _offloaded_bytes(job: PlannedJob, trace: Trace, available: int) -> int:
+    """Bytes of A @ H0 that the trace counts, and that stay on the host; see ``optimizations.offload``."""
+    choice = job.cfg.optimizations.offload
+    stays = choice == "always" or (choice == "auto" and trace.kept_bytes > OFFLOAD_SHARE * available)
+    return max(0, trace.kept_bytes - 2 * CHUNK_BYTES) if stays else 0
+
+
+def _evaluation_bytes(job: PlannedJob, trace: Trace, world: World, runtime: RuntimeConfig) -> int:
+    """Two of the widest rows of each node. The graph keeps the memory of a step, and an evaluation needs its own."""
+    if replay_for(runtime.cuda_graph, world).make_graph is None or job.links is not None:
+        return 0
+    widths = [gemm.n for gemm in trace.gemms if gemm.m >= gemm.k]
+    widths += [product.reads.sources for product in trace.products]
+    stride = aligned_stride(world.device, max(widths, default=0), job.dtype)
+    return 2 * int(job.num_own_rows.max()) * stride * job.dtype.itemsize
+
+
+def _part_bytes(gemm: Gemm, job: PlannedJob, world: World) -> int:
+    """Bytes of the parts of one product, if it is X^T G of tall matrices and a kernel of this project computes it."""
+    if gemm.k <= gemm.m or job.dtype != torch.float32 or world.device.type != "cuda":
+        return 0
+    return min(PARTS_BYTES, -(-gemm.k // PART_ROWS) * (gemm.m + 1) * gemm.n * 4)

@@ -63,9 +63,7 @@ WIDTH, DEGREE = 64, 50  # float32 columns of a table, and mean edges of a row, i
 IN_CHANNELS, OUT_CHANNELS = 128, 64  # shape of W
 NUM_OWNERS = 4096  # of pairs that are drawn, each with ``DEGREE`` of them
 HEADS = 8  # of a row, in the passes of attention
-COPY_CACHES = 4  # size of a copied tensor over that of the cache
 BUSY_SPREAD = 1.25  # a larger median time over the shortest means a busy machine; a quiet one has 1.1 at most
-MEMORY_SHARE = 1 / 16  # size of the largest table over the memory of a rank
 
 MIB = 1 << 20
 
@@ -165,7 +163,7 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:
     memory_bytes, cache_bytes = machine.memory_bytes(device) // world.ranks_per_device, _cache_bytes(world)
     x = torch.rand(sizes.num_rows, IN_CHANNELS, device=device)
     weight, number = torch.rand(IN_CHANNELS, OUT_CHANNELS, device=device), torch.ones(1, device=device)
-    tables = [table for table in sizes.tables if table <= MEMORY_SHARE * memory_bytes]
+    tables = [table for table in sizes.tables if table <= memory_bytes / 16]
     edge_tables, num_edges = tables if sizes.edges else [], sizes.num_edges
     profile = Hardware(  # measured in this order
         name="auto",
@@ -173,7 +171,7 @@ def measure(world: World, sizes: Sizes = Sizes()) -> Hardware:
         ranks_per_node=world.size,
         memory_bytes=memory_bytes,
         cache_bytes=cache_bytes,
-        copy_bytes_per_s=copy_rate(device, COPY_CACHES * cache_bytes, clock.seconds),
+        copy_bytes_per_s=copy_rate(device, 4 * cache_bytes, clock.seconds),
         gemm_flops_per_s=2 * x.numel() * OUT_CHANNELS / clock.seconds(lambda: matmul(x, weight)),
         op_s=clock.seconds(lambda: torch.add(number, number)),
         gather={table: _gather_rate(clock, world, table, num_edges) for table in tables},
@@ -214,8 +212,7 @@ def _edge_gather_rate(clock: JobClock, world: World, table_bytes: int, num_edges
     of_targets = x.new_zeros(adj.num_rows, HEADS)
     state = SoftmaxState.empty(adj.num_rows, HEADS, WIDTH, x)
     stage = AttentionStage(adj, x[:, WIDTH:], x[:, :WIDTH], 0.2, None)
-    seconds = clock.seconds(lambda: attend(stage, of_targets, state))
-    return adj.nnz * EDGE_ROW_BYTES / seconds
+    return adj.nnz * EDGE_ROW_BYTES / clock.seconds(lambda: attend(stage, of_targets, state))
 
 
 def _draw_s(clock: JobClock) -> float:
@@ -229,8 +226,7 @@ def _draw_s(clock: JobClock) -> float:
 
 def random_pattern(num_rows: int, num_cols: int, nnz: int, seed: int, device: torch.device) -> LocalCSR:
     """``nnz`` ones at uniformly random places, rows and columns independent; a place may have several."""
-    places = np.random.default_rng(seed).integers(0, num_rows * num_cols, nnz)
-    places.sort()
+    places = np.sort(np.random.default_rng(seed).integers(0, num_rows * num_cols, nnz))
     rows, columns = np.divmod(places, num_cols)
     indptr = np.searchsorted(rows, np.arange(num_rows + 1))
     first, second = (torch.from_numpy(array.astype(np.int32)).to(device) for array in (indptr, columns))

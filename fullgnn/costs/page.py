@@ -55,12 +55,10 @@ def page(
         exchanges = dict.fromkeys(option.exchange for option in same)
         exchange = "any" if 1 < len(exchanges) == len(every_exchange) else ", ".join(exchanges)
         cells.append(_cells(same[0], exchange, varied) | {"": "best" if named in same else ""})
+    verdict = _folded("Nothing fits, on any number of ranks that was tried: choose a machine with more memory.", screen)
     if named is not None:
         heading = "Best" if named in options else "Nothing fits. The smallest that was found to"
         verdict = _with_command(heading, train_command(named, run_keys), screen)
-    else:
-        nothing = "Nothing fits, on any number of ranks that was tried: choose a machine with more memory."
-        verdict = _folded(nothing, screen)
     alone = "".join(f"; {key} {getattr(ranked[0], key)}" for key in _CHOICES if key not in varied)
     header, rows_of_table = list(cells[0]), [list(row.values()) for row in cells]
     table = format_table(header, rows_of_table)

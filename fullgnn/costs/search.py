@@ -28,7 +28,6 @@ LOCALITY_READS = 1 << 24
 """About how many non-zeros of a large matrix the cache model reads."""
 
 SCALING_SIZES = [1 << k for k in range(11)]
-SCALING_REPLICATIONS = [1, 2, 4, 8, 16]
 
 
 @dataclass(frozen=True)
@@ -88,14 +87,13 @@ class Search:
             prediction = predict_own_scheme(cfg, size, *self._arranged(cfg, size), hardware)
             return Option(size, cfg.scheme["name"], replication, exchange, *order_and_kernel, prediction)
         cfg = replace(cfg, scheme=dict(cfg.scheme) | {"exchange": exchange, "replication": replication})
-        if isinstance(self.graph, GraphStatistics):
-            job = estimated_job(cfg, size, self.graph)
-        else:
+        if not isinstance(self.graph, GraphStatistics):
             key = key_of_job(cfg, size, hardware.near_bytes, self.cache)
-            if (kept := kept_job(cfg, size, key, self.cache)) is None:
-                kept = counted_job(cfg, size, *self._arranged(cfg, size))
-                keep_job(kept, key, self.cache)
-            job = kept
+            if (job := kept_job(cfg, size, key, self.cache)) is None:
+                job = counted_job(cfg, size, *self._arranged(cfg, size))
+                keep_job(job, key, self.cache)
+        else:
+            job = estimated_job(cfg, size, self.graph)
         prediction = predict(replace(job, local=size <= hardware.ranks_per_node), hardware)
         return Option(size, "1d" if replication == 1 else "1.5d", replication, exchange, *order_and_kernel, prediction)
 
@@ -103,7 +101,7 @@ class Search:
         """The exchange that the run asks for on 1 to 1024 ranks, with each replication that leaves every replica a
         stage."""
         exchanges = [self.runs[0].scheme["exchange"]]
-        grids = (([size], [r for r in SCALING_REPLICATIONS if r * r <= size]) for size in SCALING_SIZES)
+        grids = (([size], [r for r in (1, 2, 4, 8, 16) if r * r <= size]) for size in SCALING_SIZES)
         return [option for sizes, wanted in grids for option in self.options(sizes, exchanges, wanted)]
 
     def smallest_that_fits(self, beyond: int) -> Option | None:

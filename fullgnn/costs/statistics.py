@@ -16,8 +16,7 @@ import torch
 
 from fullgnn.config import Config
 from fullgnn.config.keys import check_minima
-from fullgnn.costs.layout import PlannedLayout
-from fullgnn.costs.links import PlannedLinks, planned_links
+from fullgnn.costs.layout import PlannedLayout, PlannedLinks, planned_links
 from fullgnn.engine.run import build_model
 from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.graph.labels import LabelFacts

@@ -31,8 +31,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from fullgnn.costs.layout import Move, MoveKind
-from fullgnn.costs.links import MadeUpDirectory, made_up_step
+from fullgnn.costs.layout import MadeUpDirectory, Move, MoveKind, made_up_step
 from fullgnn.costs.statistics import PlannedJob, estimated_job
 from fullgnn.distributed import CountingAxis, SharedSlots
 from fullgnn.engine import Run, StepRunner, build_model

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import eq
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from fullgnn.report.replicates import Quantity, Show, by_key, rows_of
+from fullgnn.report.replicates import Quantity, Show, T, by_key, rows_of
 from fullgnn.report.runs import ShownRun
 
 PageBlock = tuple[str, Any]
@@ -16,7 +16,6 @@ PageBlock = tuple[str, Any]
 """
 Cells = Sequence[Sequence[str]]
 """The rows of a table; the first cell of a row is its heading."""
-T = TypeVar("T")
 
 
 class Table(NamedTuple):

@@ -38,22 +38,12 @@ PART_COLORS = dict(zip(PARTS, LIGHT)) | dict(zip(STEPS, LIGHT))
 """Of the phases and the collectives, and of the steps of a batch, which are in no plot with them: waiting alone has a
 colour of its own."""
 DPI = 200
-NUM_COLORS = 64
-"""Colours of the palette of a plot: a few, their shades at the edges of lines, and those of a map."""
 SIZE = (4.6, 3.1)
 """Width and height of bars and curves, in inches. A page of usual width shows an inch as one inch."""
-MAP_HEIGHT = 5.0
-"""Inches of a map with its scale."""
-BORDER_COLOR = "#D55E00"
-"""Of the borders of block rows on a map."""
-LUMA = (0.2126, 0.7152, 0.0722)
-"""Shares of red, green and blue in the brightness of a colour, by Rec. 709."""
 MAX_NAME = 50
 """Characters of a run's name in one line of a plot."""
 wrapped = partial(textwrap.fill, width=MAX_NAME)
 """A long name in several lines."""
-LEGEND_LINE = 0.2
-"""Inches by which a plot grows for each further line of its legend."""
 WHISKERS: dict[str, Any] = {"capsize": 2.5, "elinewidth": 1}
 Series = Mapping[str, tuple[int, Any]]
 """What a plot shows of each run, by its text in the legend, which is empty where there is no legend: the position of
@@ -116,7 +106,8 @@ def _png(figure: Figure) -> bytes:
     canvas = FigureCanvasAgg(figure)
     canvas.draw()  # once, while savefig lays the figure out and draws it twice
     image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    image = image.quantize(NUM_COLORS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    # 64 colours: a few, their shades at the edges of lines, and those of a map
+    image = image.quantize(64, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     file = io.BytesIO()
     image.save(file, "png", optimize=True, dpi=(DPI, DPI))
     return file.getvalue()
@@ -267,7 +258,7 @@ def density_map(
     mesh = axes.pcolormesh(bounds, bounds, np.ma.masked_equal(density, 0), norm=LogNorm(*limits))
     for bound in parts[1:-1]:
         for draw_line in (axes.axhline, axes.axvline):
-            draw_line(bound, color=BORDER_COLOR, linewidth=min(0.9, 8 / len(parts)))
+            draw_line(bound, color="#D55E00", linewidth=min(0.9, 8 / len(parts)))
     _square(axes, int(bounds[-1]), "column", "row")
     ticks = _logarithmic_ticks(*limits)
     _add_scale(axes, mesh, lambda share, _: f"{100 * share:.3g} %", ticks=ticks, label="stored share of a cell")
@@ -284,7 +275,8 @@ def block_map(axes: Axes, nnz: np.ndarray) -> None:
     mesh = axes.pcolormesh(nnz, cmap=soft, norm=norm, edgecolors=rcParams["axes.facecolor"], linewidth=1)
     if num_parts <= 6:
         for (row, column), count in np.ndenumerate(nnz):
-            ink = "#1c1c1c" if np.dot(soft(norm(count))[:3], LUMA) > 0.635 else "#ffffff"
+            brightness = np.dot(soft(norm(count))[:3], (0.2126, 0.7152, 0.0722))  # by Rec. 709
+            ink = "#1c1c1c" if brightness > 0.635 else "#ffffff"
             axes.text(column + 0.5, row + 0.5, _si(count), ha="center", va="center", color=ink, fontsize=9)
     _square(axes, num_parts, "block column", "block row")
     marks = np.unique(np.linspace(0, num_parts - 1, min(num_parts, 8)).astype(int))
@@ -296,7 +288,7 @@ def block_map(axes: Axes, nnz: np.ndarray) -> None:
 
 def _square(axes: Axes, size: int, xlabel: str, ylabel: str) -> None:
     """Axes of a map, with row 0 at the top."""
-    axes.figure.set(figheight=MAP_HEIGHT)
+    axes.figure.set(figheight=5.0)  # with its scale
     axes.set(aspect="equal", xlim=(0, size), ylim=(size, 0), xlabel=xlabel, ylabel=ylabel)
     axes.spines[:].set_visible(False)
     axes.locator_params(nbins=4, integer=True)
@@ -341,5 +333,5 @@ def _add_legend(figure: Figure, axes: Axes) -> None:
         columns = 1 if longest > 24 else 2 if longest > 12 else 4
         lines = -(-sum(label.count("\n") + 1 for label in labels) // columns)
         width, height = figure.get_size_inches()
-        figure.set_size_inches(width, height + LEGEND_LINE * (lines - 1))
+        figure.set_size_inches(width, height + 0.2 * (lines - 1))
         figure.legend(handles, labels, loc="outside lower left", ncols=columns, columnspacing=1.2)

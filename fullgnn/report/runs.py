@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from fullgnn.config.trust import plain_config
 from fullgnn.errors import ConfigError, FullGNNError, message_of, reason_of
@@ -21,7 +21,7 @@ from fullgnn.prepare.statistics import Statistics, kept_statistics
 from fullgnn.reorder.structure import Structure
 from fullgnn.report.folders import GIVE, SearchResult, find_runs, reading
 from fullgnn.report.inspection.findings import Inspection
-from fullgnn.report.replicates import NOTHING, SEED, are_distinct, by_key, is_draw, merged, without_draws
+from fullgnn.report.replicates import NOTHING, SEED, T, are_distinct, by_key, is_draw, merged, without_draws
 from fullgnn.report.sweep import distinguishing
 from fullgnn.storage.archive import read_arrays
 from fullgnn.storage.record import read_epochs, read_record_fields
@@ -33,7 +33,6 @@ FOLDER_KEYS = ("run_dir", "overwrite", "resume")
 """Keys of the configuration that say where a run writes, not what it computes."""
 MACHINE = ("world_size", "device", "hardware", "versions", "git_commit")
 """Fields of the record that may differ where the configurations do not."""
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,8 +217,7 @@ def _labels(names: list[str]) -> list[str]:
 def settings_without(run: ShownRun, *keys: str) -> dict[str, str]:
     """The configuration of a run without where it writes, its seeds, and ``keys`` with all keys below them."""
     below = tuple(f"{key}." for key in (*FOLDER_KEYS, *keys))
-    kept = (item for item in run.settings.items() if not is_draw(*item) and not f"{item[0]}.".startswith(below))
-    return dict(kept)
+    return dict(item for item in run.settings.items() if not (is_draw(*item) or f"{item[0]}.".startswith(below)))
 
 
 def differing_keys(settings: Sequence[Mapping[str, str]]) -> list[str]:

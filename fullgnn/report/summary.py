@@ -76,8 +76,6 @@ BOLD = (
 """What is bold, in words; see above."""
 Kind = tuple[str, str]
 """What ``setting_and_draw`` says of a run."""
-ONE_RUN = 0.005
-"""Half a per cent: the precision of what one run learns."""
 
 
 def summary(runs: list[ShownRun]) -> Iterator[PageBlock]:
@@ -147,7 +145,7 @@ def value_range(value: float, noise: Noise, record: Mapping[str, Any]) -> tuple[
     if noise == "clock" and (median := record["epoch_time_ms"].get("median")):
         shortest, longest = epoch_range(record)
         return value * shortest / median, value * longest / median
-    around = ONE_RUN * abs(value) if noise == "sample" and not isinstance(value, Mean) else std(value)
+    around = 0.005 * abs(value) if noise == "sample" and not isinstance(value, Mean) else std(value)
     return value - around, value + around
 
 

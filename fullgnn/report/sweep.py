@@ -79,8 +79,7 @@ class SweepReport(Callback):
         if config.hydra.mode != RunMode.MULTIRUN:
             return
         outcome, overrides, job = job_return._return_value, job_return.overrides or [], config.hydra.job.num
-        folder = config.hydra.runtime.output_dir
-        row: dict[str, Any] = {"job": job, "overrides": " ".join(overrides), "run_dir": folder}
+        row: dict[str, Any] = {"job": job, "overrides": " ".join(overrides), "run_dir": config.hydra.runtime.output_dir}
         if isinstance(outcome, RunRecord):
             fields = {column: value for column, value in vars(outcome).items() if column in COLUMNS}
             metrics = {name: value for name, value in outcome.metrics.items() if not hasattr(outcome, name)}
@@ -145,8 +144,7 @@ def _swept_values(keys: Sequence[str], overrides: Sequence[str], row: dict[str, 
     """
     given = {key.lstrip("+").partition("@")[0]: value for key, _, value in (word.partition("=") for word in overrides)}
     values: dict[str, Any] = {key: given[key] for key in keys if key in given and key != "run_dir"}
-    used = {f"{key}_used": row[key] for key in values if key in row and str(row[key]) != values[key]}
-    return values | used
+    return values | {f"{key}_used": row[key] for key in values if key in row and str(row[key]) != values[key]}
 
 
 def _columns(swept: Sequence[str], rows: list[dict[str, Any]]) -> list[str]:

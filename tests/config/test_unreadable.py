@@ -11,9 +11,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from fullgnn.config.compose import compose, load_config
 from fullgnn.config.explain import pasteable
 from fullgnn.config.keys import load_keys
-from fullgnn.costs.config import PlanConfig
 from fullgnn.errors import ConfigError
 from fullgnn.graph import load_dataset
+from fullgnn.plan import PlanConfig
 from tests.cases import config
 from tests.commands import OWN, run_command
 

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from fullgnn.config import Config
-from fullgnn.costs import auto, gpu_memory
-from fullgnn.costs.auto import CostPlanner
-from fullgnn.costs.gpu_memory import BLOCKS, BUFFERS, CUDA, EVALUATION, NCCL, PARTS, STEP, MemoryNeed, memory_need
+from fullgnn.costs import auto
+from fullgnn.costs.auto import BLOCKS, BUFFERS, CUDA, EVALUATION, NCCL, PARTS, STEP, MemoryNeed, memory_need
 from fullgnn.costs.statistics import GraphStatistics, estimated_job
 from fullgnn.distributed import World
 from fullgnn.engine import fit, run, set_up
@@ -43,7 +42,7 @@ def trained(world: World, cfg: Config, graph: Graph, available: int) -> dict[str
     given, making = {"device_bytes": lambda world: available, "memory_need": noted}, {"wraps": run.make_scheme}
     with mock.patch.multiple(auto, **given), mock.patch.object(run, "make_scheme", **making) as made:
         try:
-            job = set_up(cfg, world, meter, graph if world.rank == 0 else None, planner=CostPlanner())
+            job = set_up(cfg, world, meter, graph if world.rank == 0 else None, planner=auto.CostPlanner())
         except ConfigError as error:
             return {"error": str(error), "has_scheme": made.called}
     scheme: Any = job.scheme
@@ -99,10 +98,10 @@ def test_too_much_is_an_error_on_every_rank_before_anything_is_sharded(ranks, gr
 
 def test_a_gpu_is_asked_and_a_cpu_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     world: Any = SimpleNamespace(device=torch.device("cpu"), ranks_per_device=2)
-    assert gpu_memory.device_bytes(world) is None
+    assert auto.device_bytes(world) is None
     world.device = torch.device("cuda", 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=80 * 10**9))
-    assert gpu_memory.device_bytes(world) == 40 * 10**9  # two ranks share a GPU
+    assert auto.device_bytes(world) == 40 * 10**9  # two ranks share a GPU
 
 
 def test_what_only_a_gpu_needs_is_estimated() -> None:
@@ -121,7 +120,7 @@ def test_an_evaluation_beside_a_graph_is_a_warning(caplog: pytest.LogCaptureFixt
     cfg, world = config(), SimpleNamespace(size=1)
     bytes_of = {BLOCKS: 10, STEP: 20, BUFFERS: 0, CUDA: 1, NCCL: 0, EVALUATION: 9, PARTS: 0}
     with caplog.at_level(logging.WARNING):
-        gpu_memory.advise(MemoryNeed(bytes_of, 31, 1, None), cfg, world)  # type: ignore[arg-type]
+        auto.advise(MemoryNeed(bytes_of, 31, 1, None), cfg, world)  # type: ignore[arg-type]
     assert "runtime.cuda_graph=never" in caplog.text
 
 
@@ -130,9 +129,9 @@ def test_a_run_that_does_not_fit_is_refused_unless_a_key_lets_it_start(caplog: p
     with pytest.raises(
         ConfigError, match="does not fit into a GPU, 40 B of 30 B.*runtime.check_memory=false starts it"
     ):
-        gpu_memory.advise(need, config(), world)  # type: ignore[arg-type]
+        auto.advise(need, config(), world)  # type: ignore[arg-type]
     with caplog.at_level(logging.WARNING):
-        gpu_memory.advise(need, config("runtime.check_memory=false"), world)  # type: ignore[arg-type]
+        auto.advise(need, config("runtime.check_memory=false"), world)  # type: ignore[arg-type]
     assert "does not fit into a GPU, 40 B of 30 B" in caplog.text and "it starts all the same" in caplog.text
 
 

@@ -97,31 +97,24 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("key", WRONG)
-def test_a_wrong_value_is_one_line_that_names_it(tmp_path: Path, key: str) -> None:
-    value, message = WRONG[key]
-    path = tmp_path / "wrong.yaml"
-    path.write_text(OmegaConf.to_yaml(OmegaConf.create(asdict(SMALL) | {key: value})))
-    with pytest.raises(ConfigError) as caught:
-        read_hardware(path)
-    assert str(caught.value).startswith(f"{path}: {message}")
-    assert "\n" not in str(caught.value)
+TEXTS = {
+    "lacks keys": ("name: a", ": the profile lacks cache_bytes, "),
+    "a list": ("- 1", ": a profile has keys and values"),
+    "no YAML": ("a: [", " cannot be read as YAML"),
+}
+for key, (value, message) in WRONG.items():
+    TEXTS[key] = OmegaConf.to_yaml(OmegaConf.create(asdict(SMALL) | {key: value})), f": {message}"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("name: a", ": the profile lacks cache_bytes, "),
-        ("- 1", ": a profile has keys and values"),
-        ("a: [", " cannot be read as YAML"),
-    ],
-)
-def test_a_file_that_is_no_profile_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+@pytest.mark.parametrize("kind", TEXTS)
+def test_a_wrong_profile_is_one_line_that_says_what_is_wrong(tmp_path: Path, kind: str) -> None:
+    text, message = TEXTS[kind]
     path = tmp_path / "wrong.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:
         read_hardware(path)
     assert str(caught.value).startswith(f"{path}{message}")
+    assert "\n" not in str(caught.value)
 
 
 def test_an_unknown_name_lists_the_choices(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from fullgnn.config import Config
-from fullgnn.costs.config import load_plan
 from fullgnn.costs.hardware import Hardware, Link
 from fullgnn.costs.predict import predict, received_bytes
 from fullgnn.costs.statistics import PlannedJob, counted_job, estimated_job
@@ -18,6 +17,7 @@ from fullgnn.engine.step_runner import StepRunner
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.graph import Graph
 from fullgnn.kernels.support.trials import TensorPeak
+from fullgnn.plan import load_plan
 from fullgnn.prepare.source import Preparation
 from fullgnn.telemetry.meter import Meter
 from tests.cases import config, layout_overrides

@@ -18,11 +18,11 @@ from fullgnn.bench.gpu.parts import NOT_MEASURED, PARTS, WARMUP, BenchPart, kept
 from fullgnn.bench.gpu.products import CONTESTANTS, FIRST
 from fullgnn.bench.gpu.sweep import TUNING_FILE
 from fullgnn.bench.papers.config import load_target, split_arguments
-from fullgnn.costs.config import load_plan
 from fullgnn.errors import FullGNNError
 from fullgnn.graph.lookalikes import LOOKALIKES
 from fullgnn.kernels.support import gpu
 from fullgnn.kernels.support.tuning import Tuning, read_tuning
+from fullgnn.plan import load_plan
 from tests.commands import ROOT
 
 ABSENT = ("pymetis", "tqdm", "networkx", "sklearn", "pytest")
