@@ -168,7 +168,7 @@ def load_plan(
 
 
 def run_keys(arguments: list[str]) -> list[str]:
-    """Those of the ``arguments`` that are keys of a run."""
+    """Return the ``arguments`` that are keys of a run."""
     return [argument for argument in arguments if _key(argument) not in _OWN_KEYS]
 
 

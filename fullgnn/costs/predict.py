@@ -41,7 +41,7 @@ DENSE_PASSES = 6
 """Passes over the rows of a rank in a step of a task that finds links: zeros for two gradients, and their sum."""
 
 ID_BYTES = 8
-"""Of the id of a winner, see ``RowReads``."""
+"""Bytes of the id of a winner, see ``RowReads``."""
 
 OPTIMIZER_PASSES = 7
 """Passes of Adam over its parameters: four are read (parameter, gradient, two moments), three written."""

@@ -25,8 +25,8 @@ LOWER = ("rmse", "mse", "mae", "mape", "loss", "error", "nll")
 HIGHER = ("accuracy", "f1", "auc", "ap", "mrr", "precision", "recall", "r2", "ndcg", "hits", "mcc", "kappa")
 """Last words of metrics of which a higher value is better, also with a number, as in ``recall@20``."""
 Settings = Mapping[str, Mapping[str, Any]]
-"""Of runs that differ in nothing but their seeds and splits, by a name for them: how many ``runs`` they are, their
-metrics at the best epoch and ``epoch_time_ms``, each a ``Mean`` or a number."""
+"""Groups of runs that differ in their seeds and splits alone, by name: how many ``runs`` a group has, their metrics at
+the best epoch and ``epoch_time_ms``, each a ``Mean`` or a number."""
 
 
 def metrics_in(lines: Iterable[Mapping[str, Any]]) -> list[str]:

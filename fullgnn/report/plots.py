@@ -35,8 +35,7 @@ LIGHT = ("#77AADD", "#EE8866", "#44BB99", "#99DDFF", "#BBCC33", "#EEDD88", "#AAA
 PARTS = "SpMM communication dense exchange broadcast reduce_scatter all_reduce other gather wait".split()
 STEPS = ("sample", "choose rows to keep", "forward", "gather features", "load", "update", "backward")
 PART_COLORS = dict(zip(PARTS, LIGHT)) | dict(zip(STEPS, LIGHT))
-"""Of the phases and the collectives, and of the steps of a batch, which are in no plot with them: waiting alone has a
-colour of its own."""
+"""The colours of phases and collectives, and of the steps of a batch, which share no plot with them."""
 DPI = 200
 SIZE = (4.6, 3.1)
 """Width and height of bars and curves, in inches. A page of usual width shows an inch as one inch."""

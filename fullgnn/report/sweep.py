@@ -208,7 +208,7 @@ def settings_of(rows: list[dict[str, Any]]) -> Settings:
 
 
 def _narrow(heading: str, columns: list[Quantity], records: Records, width: int) -> str:
-    """A table with a line for each record, whose first column has their names, in at most ``width`` columns.
+    """A table of at most ``width`` characters a line, with a line for each record, which begins with its name.
 
     First, columns that say least are left out. If the names are too long even then, numbers take their place, and each
     number is explained below the table.

@@ -60,7 +60,7 @@ BASELINE, CSR = Contestant("torch", TorchCSR), Contestant("csr", TritonCSR)
 TILE32, PACKED = Contestant("tile32", Tile32), Contestant("packed", Packed)
 
 FIRST = [BASELINE, CSR, TILE32, PACKED]
-"""Those of float32 quality: timed at every width, before the other one."""
+"""The contestants of float32 quality: timed at every width, before the other one."""
 
 ROUNDED = Contestant("csr bf16", partial(TritonCSR, "bf16"), FLOAT32 + 2.0**-8)
 """``csr`` that is not exact: a number of 8 significant bits leaves half a unit of its last bit."""

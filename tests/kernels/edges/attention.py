@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -21,6 +22,9 @@ TOLERANCE = {FLOAT32: 2e-5, FLOAT64: 1e-12}
 CUTS = {"compiled": ((None, False), (50, False), (77, True)), "torch": ((None, False), (77, True))}
 CUTS["triton"] = ((15, False), (20, True))
 """The stages of a path: the source with which the first one begins, and whether two parties merge their states."""
+
+KINDS = pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+"""A test of both attentions."""
 
 MakeMask = Callable[[Tensor, Tensor], EdgeMask]
 Result = tuple[Tensor, list[Tensor]]

@@ -16,6 +16,7 @@ from tests.kernels.edges.attention import (
     CUTS,
     FLOAT32,
     FLOAT64,
+    KINDS,
     SLOPE,
     Attention,
     check,
@@ -27,7 +28,6 @@ from tests.kernels.edges.attention import (
 )
 from tests.kernels.edges.blocks import block_for, device_of, local_csr, pattern
 
-KINDS = pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 HEADS = [(False, k, d, dtype) for k in (1, 8) for d in (1, 7, 8, 41) for dtype in (FLOAT32, FLOAT64)]
 HEADS += [(False, 3, 1, FLOAT32), (True, 8, 8, FLOAT32), (True, 1, 41, FLOAT32), (True, 2, 16, FLOAT64)]
 HEADS += [(True, 8, 7, FLOAT64), (True, 3, 1, FLOAT32)]

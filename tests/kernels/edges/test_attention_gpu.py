@@ -20,6 +20,7 @@ from fullgnn.sampling.rows import Rows
 from tests.kernels.edges.attention import (
     FLOAT32,
     FLOAT64,
+    KINDS,
     SLOPE,
     Attention,
     check,
@@ -32,7 +33,6 @@ from tests.kernels.edges.blocks import amid_nans, local_csr, pattern
 from tests.triton_device import DEVICE, needs_triton
 
 pytestmark = needs_triton
-KINDS = pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 
 
 @pytest.fixture(autouse=True)

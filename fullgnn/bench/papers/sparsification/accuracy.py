@@ -177,7 +177,7 @@ def similarities(result: Result, cfg: AccuracyKeys, case: GraphCase) -> None:
 
 
 def _similarities(job: TrainingJob, codec: CodecSetting, weights: str) -> Iterator[list[float]]:
-    """Of each seed, the similarity of each layer, and the part of the predictions that are the same."""
+    """For each seed: the similarity of each layer, and the share of predictions that are the same."""
     for seed in job.cfg.seeds:
         full = _full_outputs(job, seed, weights != FIRST)
         own = outputs(job, codec, seed, {FIRST: None, SHARED: FULL, OWN: codec}[weights])

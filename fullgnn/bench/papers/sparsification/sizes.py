@@ -171,7 +171,7 @@ EPOCH = 2
 
 
 def caches_of(cfg: SparsificationKeys, case: GraphCase) -> Iterator[tuple[float, str, float]]:
-    """Of each cache the memory, in per cent of the features as they are, its kind, and its megabytes here."""
+    """For each cache: its memory in per cent of the features as they are, its kind, and its megabytes here."""
     for share, name in itertools.product(cfg.cache_shares, cfg.caches):
         yield share, name, share / 100 * case.graph.num_nodes * row_bytes(case.full.num_features, None) / 1e6
 
