@@ -19,7 +19,7 @@ ROOMS = [
 ]
 
 MOST_MODULES = 125
-"""Of the package, that ``import fullgnn.train`` may load."""
+"""How many modules of the package ``import fullgnn.train`` may load."""
 
 NOT_FOR_A_PLAIN_RUN = (
     "api",

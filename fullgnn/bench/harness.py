@@ -101,7 +101,7 @@ class Measurement:
 
     @property
     def details(self) -> dict[str, Any]:
-        """Those of the method."""
+        """The details of the method."""
         return self.method.details
 
     def compare_with(self, base: "Measurement | None") -> None:

@@ -103,13 +103,13 @@ def _two_means(sides: np.ndarray, count: int, low: np.ndarray, high: np.ndarray)
 
 
 def _spread(x: np.ndarray, mean: np.ndarray, low: np.ndarray) -> np.ndarray:
-    """Of columns, the sums of squared distances from the mean, and the smallest numbers above ``low``."""
+    """The sums of squared distances from the mean, and the smallest numbers above ``low``, of columns."""
     return np.stack([np.square(x - mean).sum(0, keepdims=True), np.where(x > low, x, np.inf).min(0, keepdims=True)])
 
 
 @np.errstate(over="ignore", invalid="ignore")
 def _errors(low: np.ndarray, step: np.ndarray, top: int, x: np.ndarray) -> np.ndarray:
-    """Of columns, the sums of squared errors, (1, 1, F)."""
+    """The sums of squared errors of columns, (1, 1, F)."""
     code = np.rint((x - low.astype(np.float64)) / np.where(step > 0, step, 1)).clip(0, top).astype(x.dtype)
     errors = np.square(x - (low + step * code), dtype=np.float64).sum(0, keepdims=True)
     return np.nan_to_num(errors, nan=np.inf)[None]  # nan: numbers so large that low + step code is beyond the dtype

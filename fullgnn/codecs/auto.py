@@ -26,7 +26,7 @@ from fullgnn.kernels.support.read_only import read_only_tensor
 log = logging.getLogger(__name__)
 
 RATIOS = (128, 64, 32, 16, 8, 4, 2)
-"""Of which ``max_loss`` chooses the first one at which a codec loses no more."""
+"""The ratios that ``max_loss`` tries; it chooses the first one at which a codec loses no more."""
 
 LEARN_NODES = 65536
 """Nodes that a codec learns from before its loss is measured: it would fit the measured ones alone too well."""

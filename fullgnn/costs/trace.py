@@ -180,7 +180,7 @@ class Trace:
 
     @property
     def products(self) -> list[Pass]:
-        """Those of the ``passes`` that are products."""
+        """The ``passes`` that are products."""
         return [row_pass for row_pass in self.passes if row_pass.is_product]
 
 

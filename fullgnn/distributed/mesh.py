@@ -31,7 +31,7 @@ priority over a product in progress, since other ranks wait for NCCL. The second
 in launch order on every rank, so that they cannot deadlock (NCCL 2.26 and later reads it)."""
 
 NCCL_VARIABLES_OF_SEVERAL_MACHINES = {"NCCL_GRAPH_REGISTER": "0"}
-"""Those that are set, too, where the job spans several machines. By default NCCL registers the buffers of operations
+"""Variables that are set as well if a job spans several machines. By default NCCL registers the buffers of operations
 that a CUDA graph has captured with the network card, so that it reads and writes them without a copy. A replay may then
 wait forever, with busy GPUs and no error: NCCL's thread that drives the card can erase the signal by which a kernel has
 told it that such a buffer is ready (github.com/NVIDIA/nccl/pull/2390). Without registration NCCL copies through buffers

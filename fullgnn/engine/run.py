@@ -93,7 +93,7 @@ class Run:
     model: torch.nn.Module
     task: Task
     optimizations: OptimizationConfig
-    """Those that the model and the scheme support."""
+    """The optimizations that the model and the scheme support."""
     request: BlockRequest
     # distribute
     scheme: Scheme = field(init=False)

@@ -21,7 +21,7 @@ PHASE_NAMES = {"spmm": "SpMM", "comm": "communication", "dense": "dense", "other
 STEPS = ("cache", "sample", "gather", "pack", "wait", "load", "forward", "backward", "comm", "update")
 """The steps of an epoch of sampled training, as the record names them."""
 STEP_NAMES = {"cache": "choose rows to keep", "gather": "gather features", "comm": "communication"}
-"""Those that have another name on the page."""
+"""The steps that have another name on the page."""
 IN_WORKERS = dict.fromkeys(("sample", "gather", "pack"), 0.0)
 """What a rank that waits for its workers does itself of their steps."""
 COUNTS = (

@@ -63,7 +63,7 @@ class FeatureSource:
             self._codec.load_state(self._state)  # type: ignore[attr-defined]
 
     def missing(self, ids: np.ndarray) -> np.ndarray:
-        """Those of the (m,) nodes ``ids`` for whose rows the host is read, in their order."""
+        """The nodes among ``ids``, (m,), for whose rows the host is read, in their order."""
         return ids
 
     def gather(self, ids: np.ndarray) -> Tensor:

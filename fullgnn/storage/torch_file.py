@@ -49,7 +49,7 @@ _OPCODES = """
     EMPTY_TUPLE SETITEM SETITEMS APPEND APPENDS TUPLE TUPLE1 TUPLE2 TUPLE3 NONE NEWTRUE NEWFALSE BININT BININT1 BININT2
     LONG1 BINFLOAT BINUNICODE
 """.split()
-"""Those of pickle's protocol 2, in which ``torch.save`` writes."""
+"""The operations of pickle's protocol 2, in which ``torch.save`` writes."""
 _compared: set[tuple[int, ...]] = set()
 """What identifies the files that this process, or that which it was forked from, has compared with their checksums."""
 

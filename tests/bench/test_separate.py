@@ -41,7 +41,7 @@ def test_a_target_may_have_far_more_neighbours_than_the_mean_node() -> None:
 
 
 def test_searches_are_counted() -> None:
-    """Of a row of 4 neighbours, twice the same graph of 5 nodes: the second hop finds nothing new."""
+    """The graph has 5 nodes with 4 neighbours each: the second hop finds nothing new."""
     indptr, indices = np.array([0, 4, 8, 12, 16, 20]), np.array([[j for j in range(5) if j != i] for i in range(5)])
     separate = Separate(indptr, indices.ravel().astype(np.int32), [ALL, ALL])
     separate.sample(np.array([2], np.int32), 1)

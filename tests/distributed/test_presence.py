@@ -108,7 +108,7 @@ def test_ranks_meet_as_often_as_they_like() -> None:
 
 
 def test_a_suspended_job_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the hours in which this process itself was stopped, hardly any counts as silence of another one."""
+    """Hours in which this process itself was stopped hardly count as silence of another one."""
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     silence = Silence()

@@ -62,7 +62,7 @@ class ImportsOfSteps:
         return self._import(name, *args, **keys)
 
     def of(self, steps: Steps) -> list[str]:
-        """Those of a training by ``steps``."""
+        """The imports of a training by ``steps``."""
         try:
             fit(steps, [self])
         finally:

@@ -61,7 +61,7 @@ class CudaTensor(Tensor):
         """All memory is kept; see ``fake_streams.py``."""
 
     def materialize(self, shape: tuple[int, ...]) -> None:
-        """That of an ``UninitializedParameter`` that was moved to the fake GPU."""
+        """Give an ``UninitializedParameter`` that was moved to the fake GPU its shape."""
         with torch.no_grad(), torch._C._DisableTorchDispatch():
             self.set_(torch.empty(shape, dtype=self.dtype))
 

@@ -41,14 +41,14 @@ class Counts:
 
 
 def of_nodes(world: World, cuda: FakeCuda, model: str) -> dict[str, Counts]:
-    """Those of ``model`` for node classification on the whole graph."""
+    """The counts of ``model`` for node classification on the whole graph."""
     cfg, meter = gpu_case(1, f"model={model}"), Meter(world.device)
     job = set_up(cfg, world, meter)
     return _of_epochs(cuda, StepRunner(job))
 
 
 def of_links(world: World, cuda: FakeCuda) -> dict[str, Counts]:
-    """Those of LightGCN, whose epoch has one step here."""
+    """The counts of LightGCN, whose epoch has one step here."""
     kind, overrides = links.CASES["ranking"]
     cfg, meter = links.case("ranking", 1, *overrides, "kernel=csr", "runtime.dtype=float32"), Meter(world.device)
     graph = links.graph_of(kind) if world.rank == 0 else None
@@ -57,7 +57,7 @@ def of_links(world: World, cuda: FakeCuda) -> dict[str, Counts]:
 
 
 def of_batches(world: World, cuda: FakeCuda, model: str, *overrides: str) -> dict[str, Counts]:
-    """Those of ``model`` on sampled batches of two hops; a step includes the batch that it reads."""
+    """The counts of ``model`` on sampled batches of two hops; a step includes the batch that it reads."""
     cfg = minibatch_config(
         "dataset=karate", *layout_overrides(1), f"model={model}", "sampler.fanouts=[3,3]", "loader.batch_size=4",
         "kernel=csr", "runtime.dtype=float32", *overrides,

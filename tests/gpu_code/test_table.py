@@ -37,7 +37,7 @@ def test_rows_of_x_are_read_in_vectors(compiled: list[dict[str, Any]]) -> None:
 
 @pytest.mark.sample(3)
 def test_the_published_figures_are_those_of_now(compiled: list[dict[str, Any]]) -> None:
-    """Of loads, which the host's code decides; the others may change with the compiler."""
+    """The loads alone, which the host's code decides; other figures may change with the compiler."""
     with FIGURES.open(newline="") as file:
         published = {(line["kernel"], line["width"], line["function"]): line for line in csv.DictReader(file)}
     for row in compiled:
@@ -90,7 +90,7 @@ def test_attention_reads_vectors_and_leaves_room_for_five_programs(tmp_path: Pat
 
 @pytest.mark.sample(4)
 def test_the_largest_rows_are_read_in_vectors(tmp_path: Path) -> None:
-    """Of 41 columns as well."""
+    """Rows of 41 columns, too."""
     out = tmp_path / "max.json"
     output_of("tests.gpu_code.table", "--kernels", "max", "--out", str(out))
     (row,) = (row for row in json.loads(out.read_text())["rows"] if row["function"] == "largest_neighbours")

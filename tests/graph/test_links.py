@@ -114,7 +114,7 @@ DIGESTS = {
     "users and items": ("f397bb59d452a4c3", "d42548f5e4912fdb"),
     "users read nothing": ("ebd4982ee2feecae", "d42548f5e4912fdb"),
 }
-"""Of the graph and its pairs, and of draws, by a version whose pairs of directed graphs had a direction."""
+"""Digests of the graph with its pairs, and of draws, by a version whose pairs of directed graphs had a direction."""
 
 
 def graph_of_digest(kind: str) -> Graph:

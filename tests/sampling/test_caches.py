@@ -30,7 +30,7 @@ from tests.examples import example
 
 
 def accesses(counts: dict[int, list[int]], row_bytes: int = 500_000) -> Accesses:
-    """Of five nodes: node 0 is read by three nodes, node 1 by two, nodes 2 and 4 by one (u -> v lets v read u)."""
+    """Five nodes: node 0 is read by three nodes, node 1 by two, nodes 2 and 4 by one (u -> v lets v read u)."""
     arcs = Graph.from_edge_index(np.array([[0, 0, 0, 1, 1, 2, 4], [1, 2, 3, 0, 2, 0, 0]]), features=np.eye(5))
     host = HostGraph(arcs.indptr, arcs.indices, None, np.eye(5), np.zeros(5), np.arange(5))
     return Accesses(host, lambda epoch: np.array(counts[epoch], np.int32), row_bytes)
@@ -44,7 +44,7 @@ def test_the_nodes_that_most_nodes_read() -> None:
 
 
 def test_the_rows_of_a_part_alone_are_kept() -> None:
-    """Of the part of nodes 0, 1 and 3: nodes 1 and 3 read node 0, node 0 reads node 1, and nobody in it node 3."""
+    """In the part of nodes 0, 1 and 3, nodes 1 and 3 read node 0, node 0 reads node 1, and nobody in it node 3."""
     every = accesses({0: [0, 0, 0, 1, 0], 1: [0, 0, 0, 1, 0]}, row_bytes=500_000)
     own = Accesses(every.graph, every.counts, 500_000, np.array([True, True, False, True, False]))
     assert own.nodes.tolist() == CacheAll().rows(own, 1).tolist() == [0, 1, 3] and every.nodes.tolist() == [*range(5)]

@@ -138,7 +138,7 @@ def test_draws_at_the_end_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("replace", [False, True], ids=["without", "with"])
 def test_refused_words_are_drawn_again(replace: bool) -> None:
-    """Of rows as long as these, a quarter of all words would favour a number."""
+    """In rows as long as these, a quarter of all words would favour a number."""
     from fullgnn.kernels.dropout._philox_gpu import signed
     from fullgnn.sampling._neighbors_gpu import THREADS, draw
 

@@ -360,7 +360,7 @@ def test_the_numbers_of_parameters_may_be_anything(tmp_path: Path, numbers: Any)
 
 
 def test_every_bit_of_a_small_file_counts_or_does_not(tmp_path: Path, every_case: bool) -> None:
-    """Of every byte of the headers, one bit is flipped: the file is refused, or has the same tensors."""
+    """One bit of each byte of the headers is flipped: the file is refused, or has the same tensors."""
     file = tmp_path / "best_rows_0000.pt"
     shutil.copy(EPOCH / file.name, file)
     content, whole = bytearray(file.read_bytes()), load(file)

@@ -23,7 +23,7 @@ def drawn(pairs: LinkPairs, node_id: np.ndarray, epoch: int, batch_size: int | N
 
 
 def listed(draws: EpochDraws, node_id: np.ndarray) -> list[set[tuple[int, ...]]]:
-    """Of each batch, the number, owner, partner and negatives of each draw."""
+    """The draws of each batch, each by its number, owner, partner and negatives."""
     rows = np.column_stack([draws.number, node_id[draws.row], draws.partner, draws.negatives])
     return [set(map(tuple, part.tolist())) for part in np.split(rows, draws.starts[1:-1])]
 

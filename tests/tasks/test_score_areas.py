@@ -56,7 +56,7 @@ def test_a_gpu_computes_the_metrics_without_a_wait(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("name", OF_SCORES)
 def test_scores_that_are_not_finite_are_told(monkeypatch: pytest.MonkeyPatch, name: str, value: float) -> None:
-    """Of known nodes; those of unknown nodes do not count."""
+    """Only scores of known nodes count."""
     given = columns()
     given[5, 0, 0], given[np.flatnonzero(given[:, 3, 1] == UNKNOWN)[0], 3, 0] = value, value
     host = _of_columns(name, torch.from_numpy(given))

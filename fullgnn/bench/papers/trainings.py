@@ -74,7 +74,7 @@ class TrainingCurve:
 
     @property
     def accuracies(self) -> list[float]:
-        """Those of the ``evaluations``."""
+        """The accuracies of the ``evaluations``, in their order."""
         return [evaluation.accuracy for evaluation in self.evaluations]
 
     @property

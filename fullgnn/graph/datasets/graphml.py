@@ -40,7 +40,7 @@ def files(path: str) -> list[Path]:
 
 
 def lacks(label: str | None, split_attribute: str | None) -> list[str]:
-    """Those of ``labels`` and ``train_mask`` for which no attribute is named."""
+    """The fields for which no attribute is named, ``labels``, ``train_mask`` or both."""
     return [what for what, key in (("labels", label), ("train_mask", split_attribute)) if key is None]
 
 

@@ -13,7 +13,7 @@ TELL_AFTER_S = 1.0
 """Seconds of compiling after which a ``CompileClock`` tells that it goes on."""
 
 clocks: list["CompileClock"] = []
-"""Those that run now."""
+"""The clocks that run now."""
 
 
 class CompileClock:

@@ -19,7 +19,7 @@ compiled = compiled_with(_csr_cpu)
 """``compiled`` for loops that call functions of these modules."""
 
 NUM_SUMS = 3
-"""Of ``read_rows``: self-loops, entries whose two ends have a label, and those among them with equal labels."""
+"""What ``read_rows`` counts: self-loops, entries whose two ends have a label, and of these, those with equal labels."""
 
 
 def read_rows(

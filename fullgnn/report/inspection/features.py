@@ -11,7 +11,7 @@ MAX_COLUMNS = 20
 """How many columns of a kind are named."""
 _ENDS = np.minimum, np.maximum
 _BYTES_AT_ONCE = 1 << 28
-"""Of features that are converted, or read from a mapped file."""
+"""Bytes of features that are converted, or read from a mapped file, at once."""
 
 
 def features_of(graph: Graph) -> FeatureFacts | None:

@@ -54,7 +54,7 @@ def members(content: bytes) -> Callable[[str], list[Any]]:
 
 
 def masks(parts: dict[str, list[int]], labels: list[Any], columns: int = 1) -> Expected:
-    """Of nodes that have a label."""
+    """The masks of nodes that have a label."""
     rows = [labels[columns * node : columns * (node + 1)] for node in range(len(labels) // columns)]
     known = {node for node, row in enumerate(rows) if any(label == label and label >= 0 for label in row)}
     chosen = {part: known.intersection(nodes) for part, nodes in parts.items()}

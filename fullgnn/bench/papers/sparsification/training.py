@@ -78,7 +78,7 @@ class CodecRows:
     """Further overrides, by the ratio that they come nearest. ``{k}`` stands for the k of topk that comes nearest with
     these features, ``{dimensions}`` for their columns over the ratio and ``{bytes}`` for their bytes over the ratio."""
     datasets: Optional[list[str]] = None
-    """Those to which it is applied; null: all."""
+    """The datasets to which it is applied; null: all."""
 
 
 @dataclass
