@@ -155,16 +155,16 @@ def test_a_process_that_is_stopped_while_the_graph_is_prepared(tmp_path: Path, w
     ],
 )
 def test_a_rank_that_is_stopped_in_an_epoch_is_named(tmp_path: Path, way: str, rank: int, keys: list[str]) -> None:
-    with training(tmp_path, WAYS[way], LONG, "runtime.timeout_s=2", "train.eval_every=0", *keys) as run:
+    timeout_s = 2 if way == "forked" else 6  # new processes wait so long, too, for one that imports more slowly
+    with training(tmp_path, WAYS[way], LONG, f"runtime.timeout_s={timeout_s}", "train.eval_every=0", *keys) as run:
         pid = run.ranks[rank]
         os.kill(pid, signal.SIGSTOP)
         begin = time.monotonic()
         assert run.process.wait(timeout=40) == 1
-        assert time.monotonic() - begin < SLACK * (2 + 5), run.output
+        assert time.monotonic() - begin < SLACK * (timeout_s + 5), run.output
         (line,) = [line for line in run.output.splitlines() if "error: " in line]
-        assert (
-            f"error: rank {rank} (process {pid} on " in line and "did not answer within runtime.timeout_s=2 s" in line
-        )
+        assert f"error: rank {rank} (process {pid} on " in line
+        assert f"did not answer within runtime.timeout_s={timeout_s} s" in line
         assert not any(map(is_running, run.ranks))
 
 

@@ -37,7 +37,7 @@ from fullgnn.tasks import LinkTask, build_task
 KIND = "plan"
 """Folder, in the cache, of planned jobs."""
 
-FORMAT = 3
+FORMAT = 4
 """Increase it when what is counted changes, or how it is kept."""
 
 
@@ -153,12 +153,12 @@ def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality:
     sizes = facts.nodes.num_features, task.num_outputs
     request = block_request(build_model(cfg, *sizes, torch.device("cpu")), cfg.optimizations)
     layout, halos = lay_out(prepared, grid, request)
-    pattern, num_train = request.fold and not layout.weighted, facts.num_split_nodes[0]
+    pattern, loops, num_train = request.fold and not layout.weighted, request.self_loops, facts.num_split_nodes[0]
     shared = all(propagation.shares_blocks(layout.symmetric, pattern) for propagation in request.propagations)
-    numbers = facts.num_nodes, facts.nnz(cfg.self_loops), *sizes, num_train, shared, pattern, layout.weighted, locality
-    targets, nnz = {"adj": layout.rows}, {"adj": facts.block_nnz(cfg.self_loops)}
+    numbers = facts.num_nodes, facts.nnz(loops), *sizes, num_train, shared, pattern, layout.weighted, locality
+    targets, nnz = {"adj": layout.rows}, {"adj": facts.block_nnz(loops)}
     if "loss" in layout.products:
-        targets["loss"], nnz["loss"] = layout.products["loss"].out_rows, facts.counts.train_block_nnz(cfg.self_loops)
+        targets["loss"], nnz["loss"] = layout.products["loss"].out_rows, facts.counts.train_block_nnz(loops)
     halo = {name: rows_read.counts for name, rows_read in halos.items()}
     return job_of_counts(cfg, world_size, GraphStatistics(*numbers, facts.nodes.links), targets, nnz, halo, prepared)
 

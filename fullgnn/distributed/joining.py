@@ -239,7 +239,9 @@ def agree_to_join(store: dist.Store, place: RankPlace, problem: FullGNNError | N
         try:
             kind, _, message = store.get(f"problem/{other}").decode().partition("|")
             process, gpu = json.loads(store.get(f"process/{other}"))
-        except dist.DistStoreError as error:
+        except RuntimeError as error:  # of a store in a file, too, whose errors have no class of their own
+            if "timeout" not in str(error).lower():
+                raise
             raise AbsentRank(other) from error
         if kind:
             raise (ConfigError if kind == "ConfigError" else UnsupportedError)(message)

@@ -3,7 +3,10 @@
 import json
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -107,6 +110,26 @@ def test_every_rank_is_told_the_same() -> None:
     (line,) = set(every_rank_agrees(["c0ffee", "decade", "c0ffee"]))
     assert line.startswith("ranks 0 and 2 use the same GPU")
     assert every_rank_agrees(["c0ffee", "decade"]) == every_rank_agrees(["", ""]) == ["", ""]
+
+
+@pytest.mark.parametrize("kind", ["file", "memory", "server"])
+def test_a_rank_that_does_not_come_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str) -> None:
+    """Whatever its store raises after the time in which a key has not come."""
+    made: dict[str, Callable[[], dist.Store]] = {
+        "file": lambda: dist.FileStore(str(tmp_path / "store")),
+        "memory": dist.HashStore,
+        "server": lambda: dist.TCPStore("localhost", 0, None, is_master=True, wait_for_workers=False),
+    }
+    store = dist.PrefixStore("job", made[kind]())
+    store.set_timeout(timedelta(seconds=0.2))
+    store.set("problem/0", "|")  # rank 0 is about to tell of its process, and rank 2 has not come
+    monkeypatch.setattr(joining, "job_store", lambda use, timeout_s: store)
+    monkeypatch.setattr(RankPlace, "of_environment", lambda: RankPlace(1, 3, 1, 3))
+    for line in ("rank 0 has not joined the job", "rank 2 has not joined the job"):
+        with pytest.raises(LostRank, match=rf"^{line} within runtime.timeout_s=5 s: see whether it runs$"):
+            with init_world(config("runtime.device=cpu", "runtime.timeout_s=5").runtime):
+                pass
+        store.set("process/0", json.dumps([asdict(Process.current()), ""]))
 
 
 DEFAULTS = {"TORCH_NCCL_HIGH_PRIORITY": "1", "NCCL_LAUNCH_ORDER_IMPLICIT": "1"}

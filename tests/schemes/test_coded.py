@@ -90,15 +90,16 @@ def test_codes_travel(ranks, world_size: int, replication: int, way: str) -> Non
         "partition=random",
     ]
     cases, row_bytes, names = [], [], list[str]()
-    for name, (num_products, is_scaled) in MODELS.items():
-        for codec in CODECS.values():
-            names.append(codec[0].removeprefix("codec="))
-            keys = [f"model={name}", *layout[name == "sgc" :]]  # which has no dropout
-            plain, coded = config(*keys), config(*keys, *codec)
-            decoded, code_bytes = kept(whole, coded)
-            cases += [(plain, decoded), (coded, whole)]
-            first = code_bytes + itemsize * is_scaled  # later products send what they have multiplied
-            row_bytes.append((num_products * COLUMNS * itemsize, first + (num_products - 1) * COLUMNS * itemsize))
+    turn = LAYOUTS.index((world_size, replication)) + list(WAYS).index(way)
+    for number, codec in enumerate(CODECS.values()):  # each with one model here, with all of them on every way
+        name, (num_products, is_scaled) = list(MODELS.items())[(number + turn) % len(MODELS)]
+        names.append(codec[0].removeprefix("codec="))
+        keys = [f"model={name}", *layout[name == "sgc" :]]  # which has no dropout
+        plain, coded = config(*keys), config(*keys, *codec)
+        decoded, code_bytes = kept(whole, coded)
+        cases += [(plain, decoded), (coded, whole)]
+        first = code_bytes + itemsize * is_scaled  # later products send what they have multiplied
+        row_bytes.append((num_products * COLUMNS * itemsize, first + (num_products - 1) * COLUMNS * itemsize))
     all_rows = 0
     for of_rank in ranks(world_size)(products, cases):
         for (expected, plain_bytes), (rows, coded_bytes), (of_plain, of_coded), codec in zip(
