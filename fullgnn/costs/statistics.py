@@ -76,6 +76,7 @@ class PlannedJob:
     grid: Grid
     rows: RowDistribution
     products: dict[str, PlannedLayout]  # named as in ``Layout``
+    nnz: np.ndarray  # (b, b) int64, of the blocks of A as a run lays it out: they give the replicas their stages
     links: PlannedLinks | None = None  # None: the task does not find links
     local: bool = True  # all ranks are on one machine
 
@@ -153,12 +154,13 @@ def counted_job(cfg: Config, world_size: int, prepared: PreparedGraph, locality:
     sizes = facts.nodes.num_features, task.num_outputs
     request = block_request(build_model(cfg, *sizes, torch.device("cpu")), cfg.optimizations)
     layout, halos = lay_out(prepared, grid, request)
-    pattern, loops, num_train = request.fold and not layout.weighted, request.self_loops, facts.num_split_nodes[0]
+    pattern, num_train = request.fold and not layout.weighted, facts.num_split_nodes[0]
     shared = all(propagation.shares_blocks(layout.symmetric, pattern) for propagation in request.propagations)
-    numbers = facts.num_nodes, facts.nnz(loops), *sizes, num_train, shared, pattern, layout.weighted, locality
-    targets, nnz = {"adj": layout.rows}, {"adj": facts.block_nnz(loops)}
+    numbers = facts.num_nodes, facts.nnz(cfg.self_loops), *sizes, num_train, shared, pattern, layout.weighted, locality
+    targets, nnz = {"adj": layout.rows}, {"adj": facts.block_nnz(cfg.self_loops)}
+    nnz["stages"] = facts.block_nnz(request.self_loops)
     if "loss" in layout.products:
-        targets["loss"], nnz["loss"] = layout.products["loss"].out_rows, facts.counts.train_block_nnz(loops)
+        targets["loss"], nnz["loss"] = layout.products["loss"].out_rows, facts.counts.train_block_nnz(cfg.self_loops)
     halo = {name: rows_read.counts for name, rows_read in halos.items()}
     return job_of_counts(cfg, world_size, GraphStatistics(*numbers, facts.nodes.links), targets, nnz, halo, prepared)
 
@@ -189,7 +191,7 @@ def estimated_job(cfg: Config, world_size: int, graph: GraphStatistics) -> Plann
     if grid.exchange != "broadcast":
         halo = {name: expected_halo(of_blocks, rows) for name, of_blocks in nnz.items()}
         halo |= {f"{name}_t": expected_halo(of_blocks.T, targets[name]) for name, of_blocks in nnz.items()}
-    return job_of_counts(cfg, world_size, graph, targets, nnz, halo)
+    return job_of_counts(cfg, world_size, graph, targets, nnz | {"stages": nnz["adj"]}, halo)
 
 
 def job_of_counts(
@@ -205,13 +207,13 @@ def job_of_counts(
 
     Args:
         targets: the rows of Y of the product ``adj``, and of ``loss`` if there is one.
-        nnz: (b, b) int64 non-zeros of the blocks of the same products.
+        nnz: (b, b) int64 non-zeros of the blocks of the same products, and ``nnz`` of the job as ``stages``.
         halo: see ``PlannedLayout``, by product; one that is not named moves whole blocks alone.
         prepared: the graph whose pairs a task that finds links draws; None: they are random.
     """
     grid, products, rows = SchemeOptions.of(cfg.scheme).grid(world_size), dict[str, PlannedLayout](), targets["adj"]
     for name, suffix in itertools.product(targets, ("", "_t")):
-        of_rows, of_all, of_blocks = (rows, targets[name]), nnz["adj"], nnz[name]
+        of_rows, of_all, of_blocks = (rows, targets[name]), nnz["stages"], nnz[name]
         if suffix:
             of_rows, of_all, of_blocks = of_rows[::-1], of_all.T, of_blocks.T
         stages, counts = assign_stages(stage_nnz(of_all, grid.stage_order), grid.replication), halo.get(name + suffix)
@@ -222,7 +224,7 @@ def job_of_counts(
         task = build_task(cfg.task, LabelFacts(graph.num_classes), graph.links)
         assert isinstance(task, LinkTask)
         links = planned_links(rows, task, grid.replication, prepared)
-    return PlannedJob(cfg, graph, grid, rows, products, links)
+    return PlannedJob(cfg, graph, grid, rows, products, nnz["stages"], links)
 
 
 def key_of_job(cfg: Config, world_size: int, near_bytes: int, cache: Cache) -> str:
@@ -257,7 +259,7 @@ def kept_job(cfg: Config, world_size: int, key: str, cache: Cache) -> PlannedJob
 def keep_job(job: PlannedJob, key: str, cache: Cache) -> None:
     """Keep the numbers of ``job`` that were counted, a table of its block rows for each product, unless it finds
     links."""
-    arrays = {"graph": np.array(json.dumps(asdict(job.graph)))}
+    arrays = {"graph": np.array(json.dumps(asdict(job.graph))), "nnz.stages": job.nnz}
     for name, product in job.products.items():
         arrays |= {} if product.halo is None else {f"halo.{name}": product.halo}
         if not name.endswith("_t"):

@@ -82,7 +82,6 @@ def test_planned_products_are_laid_out_as_those_of_the_run(model: str, kind: str
         job = counted_job(cfg, world_size, prepared)
         request = block_request(trial_model(cfg), cfg.optimizations)
         layout, _ = lay_out(prepared, job.grid, request)
-        assert job.graph.nnz == job.products["adj"].nnz.sum() == prepared.facts.nnz(request.self_loops)
         for name, product in layout.products.items():
             planned = job.products[name]
             assert planned.stages == product.stages and planned.stage_order == product.stage_order
