@@ -18,7 +18,7 @@ from tests.guard.runs import run_case, signature
 _FILE = json.loads(Path(os.environ.get("FULLGNN_GUARD", RECORDED)).read_text())
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", CASES)
 def test_a_case_is_what_it_was(name: str, tmp_path: Path) -> None:
     now = json.loads(json.dumps(run_case(name, tmp_path)))

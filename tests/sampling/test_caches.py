@@ -186,6 +186,7 @@ def oracle(reads: list[Counter], room: int) -> int:
     return sum(sorted(together.values(), reverse=True)[:room])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_exact_hits_are_those_of_the_oracle(ranks, sampler: str, size: int) -> None:
@@ -201,6 +202,7 @@ def test_exact_hits_are_those_of_the_oracle(ranks, sampler: str, size: int) -> N
                 assert counts["input_rows"] - counts["hits"] == counts["fetched_bytes"] / 12
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_auto_fetches_little_more_than_the_best(ranks, sampler: str) -> None:
     size = 2 if sampler == "parts" else 1

@@ -81,13 +81,13 @@ def test_small_graphs(kind: str) -> None:
 
 @pytest.mark.parametrize("num_parts", [2, 4, 8])
 def test_no_part_reads_another_one_and_parts_are_balanced(num_parts: int) -> None:
-    indptr, indices = random_graph(20_000, 3.0, 2)
-    train = np.sort(np.random.default_rng(0).choice(20_000, 13_000, replace=False))
+    indptr, indices = random_graph(6_000, 3.0, 2)
+    train = np.sort(np.random.default_rng(0).choice(6_000, 3_900, replace=False))
     parts = cross_partition_free(indptr, indices, train, num_parts, 2)
     assert parts.imbalance < 1.02 and parts.num_train.min() > 0.98 * len(train) / num_parts
     sampler = NeighborSampler(indptr, indices, [3, 3])
     for part in range(num_parts):
-        held = np.zeros(20_000, bool)
+        held = np.zeros(6_000, bool)
         held[parts.nodes(part)] = True
         for epoch in (1, 2):
             for hop in sampler.sample(train[parts.part == part], epoch):
@@ -170,7 +170,7 @@ def test_a_run_goes_on_in_mid_epoch_with_as_many_ranks(ranks, tmp_path: Path) ->
     whole = ranks(2)(run, minibatch_config(*SPLIT, f"run_dir={tmp_path / 'whole'}"))[0]
     keys = [*SPLIT, f"run_dir={tmp_path / 'cut'}", "train.checkpoint_every_batches=2", "train.keep_checkpoints=100"]
     ranks(2)(run, minibatch_config(*keys, "train.checkpoint_every=1"))
-    for checkpoint in checkpoints(tmp_path / "cut"):
+    for checkpoint in checkpoints(tmp_path / "cut")[:4]:
         in_epoch = files.read(checkpoint, files.STATE)["state"]["batches"]["count"] > 0
         for size in (2, 3):
             folder = tmp_path / f"{checkpoint.name} {size}"
