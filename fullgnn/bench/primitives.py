@@ -60,7 +60,7 @@ def run_spmm(cfg: BenchConfig, world: World) -> Results:
                 wrong.append(Missing(product.name, reason, case))
             else:
                 about = harness.rate("gflop_per_s", 2 * problem.block.nnz * width)
-                methods.append(replace(of_x(product, x, case, {**product.details, "error": error}), about=about))
+                methods.append(replace(applied(product, x, case, {**product.details, "error": error}), about=about))
         yield Outcome(missing=wrong)
         yield harness.compared(cfg, world, methods)
 
@@ -87,7 +87,7 @@ def run_orders(cfg: BenchConfig, world: World) -> Results:
         missing += [replace(absent, case={"order": order}) for absent in unable]
         for width in cfg.widths:
             x, case = operand(problem, width, cfg.seed), {"order": order, "width": width}
-            methods += [of_x(product, x, case, details) for product in products]
+            methods += [applied(product, x, case, details) for product in products]
     measurements, failed = harness.measure(methods, world, cfg.rounds, cfg.warmup, cfg.budget_s)
     by_case = {(of.name, *of.method.case.values()): of for of in measurements}
     for (name, _, width), measured in by_case.items():
@@ -106,7 +106,7 @@ def kernels(cfg: BenchConfig, problem: Problem) -> Iterable[Method]:
         yield Method(f"kernel={name}", "ours", partial(make, f"kernel={name}"))
 
 
-def of_x(product: Method, x: Tensor, case: dict[str, Any], details: dict[str, Any]) -> Method:
+def applied(product: Method, x: Tensor, case: dict[str, Any], details: dict[str, Any]) -> Method:
     """One call of a ``product`` with ``x``."""
     return replace(product, run=harness.timed(partial(product.run, x), x.device), case=case, details=details)
 

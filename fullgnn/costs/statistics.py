@@ -213,11 +213,11 @@ def job_of_counts(
     """
     grid, products, rows = SchemeOptions.of(cfg.scheme).grid(world_size), dict[str, PlannedLayout](), targets["adj"]
     for name, suffix in itertools.product(targets, ("", "_t")):
-        of_rows, of_all, of_blocks = (rows, targets[name]), nnz["stages"], nnz[name]
+        columns_and_rows, of_all, of_blocks = (rows, targets[name]), nnz["stages"], nnz[name]
         if suffix:
-            of_rows, of_all, of_blocks = of_rows[::-1], of_all.T, of_blocks.T
+            columns_and_rows, of_all, of_blocks = columns_and_rows[::-1], of_all.T, of_blocks.T
         stages, counts = assign_stages(stage_nnz(of_all, grid.stage_order), grid.replication), halo.get(name + suffix)
-        layout = grid.product(*of_rows, stages, counts)
+        layout = grid.product(*columns_and_rows, stages, counts)
         products[name + suffix] = PlannedLayout(**vars(layout), nnz=of_blocks, halo=counts)
     links = None
     if graph.links is not None:

@@ -22,7 +22,7 @@ from fullgnn.partition.prepared import LISTS, PreparedGraph
 from fullgnn.prepare.source import Preparation
 from fullgnn.tasks import takes_links
 from tests.cases import config, dense_graph
-from tests.costs.test_links import bipartite
+from tests.tasks.draws import bipartite
 
 KINDS = ("symmetric", "directed", "weighted", "isolated", "tiny", "words")
 
@@ -82,7 +82,7 @@ def test_the_parts_are_those_of_the_dense_matrix(tmp_path: Path, kind: str, num_
 
 def test_a_folder_keeps_facts_and_pairs(tmp_path: Path) -> None:
     cfg = case(None, "task=link_ranking", "model=lightgcn")
-    prepared = Preparation(cfg, 3, bipartite()).in_memory()
+    prepared = Preparation(cfg, 3, bipartite(30, 20, 0.2)).in_memory()
     opened = open_folder(write_folder(prepared, tmp_path / "graph"))
     assert opened.facts.to_json() == prepared.facts.to_json() and opened.facts.nodes == prepared.facts.nodes
     for part, other in zip(prepared.parts(), opened.parts()):

@@ -1,6 +1,7 @@
 """Run folders that are written without training, and a parser of the report's page."""
 
 import json
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from html.parser import HTMLParser
@@ -12,6 +13,7 @@ import numpy as np
 from fullgnn.reorder.structure import Structure
 from fullgnn.report.__main__ import report
 
+COMMAND = [sys.executable, "-m", "fullgnn.report"]
 EPOCHS = 4
 PREDICTED = {
     "hardware": "a profile",

@@ -9,8 +9,7 @@ from fullgnn.errors import ConfigError
 from fullgnn.report.content import COUNTED_BY
 from fullgnn.report.runs import read_runs
 from tests.commands import run_command
-from tests.report.folders import page_of, record, sweep, write_run
-from tests.report.test_report import COMMAND
+from tests.report.folders import COMMAND, page_of, record, sweep, write_run
 
 pytest.importorskip("matplotlib")
 

@@ -12,7 +12,7 @@ from fullgnn.report.replicates import Mean
 from fullgnn.report.sweep import settings_of
 from fullgnn.storage.folder import prepare_sweep
 from tests.report.folders import page_of, record, write_run
-from tests.report.test_sweep import finished, table_of
+from tests.report.sweep_tables import finished, table_of
 
 FOLDS = {"gcn": [0.7, 0.78, 0.74], "sage": [0.8, 0.9, 0.85], "gat": [0.1, 0.2, 0.3]}
 

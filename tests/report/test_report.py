@@ -17,11 +17,10 @@ from fullgnn.storage.record import RunRecord, read_record
 from fullgnn.train import run_on
 from tests.cases import config
 from tests.commands import run_command
-from tests.report.folders import EPOCHS, PREDICTED, Page, numbers, page_of, record, structure, sweep, write_run
+from tests.report.folders import COMMAND, EPOCHS, PREDICTED, Page, numbers, page_of, record, structure, sweep, write_run
 
 pytest.importorskip("matplotlib")
 
-COMMAND = [sys.executable, "-m", "fullgnn.report"]
 SECTIONS = [
     "Summary",
     "Loss and accuracy",

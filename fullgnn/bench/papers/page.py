@@ -88,11 +88,11 @@ def table_text(result: Result) -> str:
     the origin in a column ``ours is`` where each row has one of its own; otherwise in the cells.
     """
     columns = {name: [row.cells.get(name, Cell(None)) for row in result.rows] for name in result.columns}
-    of_rows = [_origins(row.cells.values()) for row in result.rows]
-    by_row = max(map(len, of_rows)) <= 1 < max(len(_origins(cells)) for cells in columns.values())
+    row_origins = [_origins(row.cells.values()) for row in result.rows]
+    by_row = max(map(len, row_origins)) <= 1 < max(len(_origins(cells)) for cells in columns.values())
     table = {label: [_text(row.labels[k]) for row in result.rows] for k, label in enumerate(result.labels)}
     if by_row:
-        table["ours is"] = [_text(_only(origins) or None) for origins in of_rows]
+        table["ours is"] = [_text(_only(origins) or None) for origins in row_origins]
     for name, cells in columns.items():
         unit = _only({cell.unit for cell in cells if number(cell.ours) is not None})
         origin = "" if by_row else _only(_origins(cells))

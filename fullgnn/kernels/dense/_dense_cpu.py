@@ -203,14 +203,14 @@ def _accumulator(
     num_halves, f_lanes = (2, copied_lanes) if copied_lanes else (1, 1)
 
     @compiled(bits, swapped, lanes, num_vectors, tile, has_narrow, g_lanes, copied_lanes, has_output)
-    def accumulate(rows, widths, tiles, of_x, slices, of_g, of_output, scale, of_kept, keeps_all, beside, arrays):
+    def accumulate(rows, widths, tiles, x_at, slices, g_at, output_at, scale, kept_at, keeps_all, beside, arrays):
         """Add the products of some rows to ``stretch`` and ``totals``, and the column sums to ``sums``.
 
         Args:
             rows: the first one, and the one after the last.
             widths: columns of X and of G.
             tiles: how many have ``tile`` columns, and how many one less, which follow.
-            of_x, of_g, of_output, of_kept: the ``memory_of`` matrices. The last one has all rows if ``keeps_all``, else
+            x_at, g_at, output_at, kept_at: the ``memory_of`` matrices. The last one has all rows if ``keeps_all``, else
                 a chunk; it is not used where nothing is masked.
             slices: ``Slices.offsets``.
             scale: factor of G where G is masked.
@@ -222,7 +222,7 @@ def _accumulator(
                 vectors.
         """
         (first_row, stop_row), (f, h), (num_wide, num_narrow) = rows, widths, tiles
-        (x, x_stride), (g, g_stride), (output, output_stride), (kept, kept_stride) = of_x, of_g, of_output, of_kept
+        (x, x_stride), (g, g_stride), (output, output_stride), (kept, kept_stride) = x_at, g_at, output_at, kept_at
         (num_slices, last_slice, row_last), (picked, picked_stride, index, copied) = slices, beside
         scratch, stretch, totals, sums = arrays
         x_lines, g_last = (f * size + LINE_BYTES - 1) // LINE_BYTES, (h - g_lanes) * size

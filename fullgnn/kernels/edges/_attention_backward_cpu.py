@@ -265,17 +265,17 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int, dynamic: bool) -
                     for place in range(0, count * row_bytes, LINE_BYTES):
                         store(weights_at + place, 0, exp_difference(load(weights_at + place, 0, flat), flat))
                 for part in range(num_slices):
-                    of_x = load(x + row * x_stride + part * slice_bytes, last, zero)
+                    x_row = load(x + row * x_stride + part * slice_bytes, last, zero)
                     at = part * in_slice * size
                     if dynamic:
                         vector = load(of_sources + part * slice_bytes, last, zero)
                     for k in range(count):
                         place = np.intp(targets[np.uint64(edge + k)]) * stride + part * slice_bytes
                         if dynamic:
-                            ends = add(of_x, load(of_targets + place, last, zero))
+                            ends = add(x_row, load(of_targets + place, last, zero))
                             logits = head_sums(multiply(sloped(ends, ends, slope), vector), in_slice, depth)
                             store(weights_at + at + k * row_bytes, last_sum, logits)
-                        sums = head_sums(multiply(load(grad + place, last, zero), of_x), in_slice, depth)
+                        sums = head_sums(multiply(load(grad + place, last, zero), x_row), in_slice, depth)
                         store(dots_at + at + k * row_bytes, last_sum, sums)
                 if dynamic:
                     exp_rows(weights_at, count * row_bytes, tops_at, length * size, flat)
@@ -308,13 +308,13 @@ def source_gradient_loop(bits: int, num_heads: int, depth: int, dynamic: bool) -
                     for place in range(count * num_heads):
                         weights[place] *= kept[place]
                 for part in range(num_slices):
-                    of_x = load(x + row * x_stride + part * slice_bytes, last, zero)
+                    x_row = load(x + row * x_stride + part * slice_bytes, last, zero)
                     at = part * in_slice * size
                     total, of_ends = zero, zero
                     for k in range(count):
                         place = np.intp(targets[np.uint64(edge + k)]) * stride + part * slice_bytes
                         if dynamic:
-                            ends = add(of_x, load(of_targets + place, last, zero))
+                            ends = add(x_row, load(of_targets + place, last, zero))
                             of_edge = spread(dots_at + at + k * row_bytes, zero, in_slice, depth)
                             of_ends = add(of_ends, sloped(of_edge, ends, slope))
                         weight_of_row = spread(weights_at + at + k * row_bytes, zero, in_slice, depth)

@@ -239,15 +239,15 @@ def source_gradients(
     row, exists, edge, last = item_lanes(begin, end, rows, num_items, ROWS, EDGES)
     head, read, is_first, column, within = columns_of(K, D, HEADS, DEPTH, UNIT)
     of_targets, grads = tl.cast(target_stride, tl.int64) * UNIT, tl.cast(grad_stride, tl.int64) * UNIT
-    of_x = load_rows(x, row, tl.cast(x_stride, tl.int64) * UNIT, column, exists, read, EVEN)
-    of_x = own_columns(of_x, within, D, UNIT)
+    x_row = load_rows(x, row, tl.cast(x_stride, tl.int64) * UNIT, column, exists, read, EVEN)
+    x_row = own_columns(x_row, within, D, UNIT)
     vector = None
     if DYNAMIC:
         vector = tl.load(of_sources + column, mask=within, other=0)[None, :, :]
     else:
         of_source = load_heads(of_sources, row, K, head, exists, read)
         lane_logit = tl.zeros(of_source.shape, x.dtype.element_ty)
-    lane_sum = tl.zeros(of_x.shape, x.dtype.element_ty)
+    lane_sum = tl.zeros(x_row.shape, x.dtype.element_ty)
     if target_id is not None:
         id_of_source = tl.load(source_id + row, mask=exists, other=0)
     target = tl.load(targets + edge, mask=edge < last, other=0).to(tl.int64)
@@ -258,11 +258,11 @@ def source_gradients(
         of_target, top, inverse, dot = load_table(table, target, head, here, read, K, DYNAMIC)
         if DYNAMIC:
             of_target = own_columns(load_rows(x_target, target, of_targets, column, here, read, EVEN), within, D, UNIT)
-            ends = of_target + of_x
+            ends = of_target + x_row
         else:
             ends = of_target + of_source
         weight = tl.exp(tl.minimum(score(ends, vector, slope, HEADS, DYNAMIC) - top, 0.0)) * inverse
-        grad_weight, changed = sum_of_heads(of_grad * of_x, HEADS), weight
+        grad_weight, changed = sum_of_heads(of_grad * x_row, HEADS), weight
         if edge_weight is not None:
             factor = load_weights(edge_weight, edge, here)
             grad_weight *= factor

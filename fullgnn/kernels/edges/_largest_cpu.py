@@ -178,18 +178,18 @@ def largest_loop(bits: int, lanes: int, num_vectors: int, weighted: bool) -> Row
     tile = TILE_BYTES // (most * size)
 
     @compiled(bits, lanes, num_vectors, weighted)
-    def largest(indptr, indices, first_row, stop_row, scratch, edge_weight, of_x, width, columns, state, keys, ids):
+    def largest(indptr, indices, first_row, stop_row, scratch, edge_weight, x_at, width, columns, state, keys, ids):
         """Update the state of some targets.
 
         Args:
             edge_weight: address of the weights of the edges, if they are ``weighted``.
-            of_x: the ``memory_of`` of X, of which all numbers are finite.
+            x_at: the ``memory_of`` of X, of which all numbers are finite.
             state: addresses of the tensors of the ``MaxState``.
             width, columns: of a row, and of a slice of it. The last slice ends where the row does.
             keys: (m,) int32 keys of the sources.
             ids: (m,) id of each key; (0,): keys are ids.
         """
-        (x, x_stride), (value, winner) = of_x, state
+        (x, x_stride), (value, winner) = x_at, state
         no_numbers, no_keys = zeros(bits, lanes, num_vectors), zeros(32, lanes, num_vectors)
         numbers, winners, senders = (
             scratch[:most],

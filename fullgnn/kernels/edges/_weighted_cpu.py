@@ -95,23 +95,23 @@ def edge_dots_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
     row_bytes, slice_bytes, in_slice, num_slices = num_heads * size, heads.slice_bytes, heads.heads, heads.num_slices
 
     @compiled(bits, num_heads, depth)
-    def edge_dots(indptr, indices, first_row, stop_row, scratch, of_rows, x, x_stride, out):
+    def edge_dots(indptr, indices, first_row, stop_row, scratch, grad_rows, x, x_stride, out):
         """Write, for the edges of some rows, the dot products of their row and of row ``indices[e]`` of X.
 
         Args:
-            of_rows, x, out: addresses; all but ``x`` are contiguous.
+            grad_rows, x, out: addresses; all but ``x`` are contiguous.
             x_stride: row stride in bytes.
         """
         zero, num_edges = zeros(bits, lanes, num_vectors), len(indices)
         for row in range(first_row, stop_row):
             for part in range(num_slices):
                 base, place = x + part * slice_bytes, out + part * in_slice * size
-                of_row = load(of_rows + (row * num_slices + part) * slice_bytes, last, zero)
+                grad_row = load(grad_rows + (row * num_slices + part) * slice_bytes, last, zero)
                 for edge in range(np.intp(indptr[row]), np.intp(indptr[row + 1])):
                     ahead = np.uint64(min(edge + LOOKAHEAD, num_edges - 1))
                     prefetch(base + np.intp(indices[ahead]) * x_stride, zero)
                     neighbour = load(base + np.intp(indices[np.uint64(edge)]) * x_stride, last, zero)
-                    sums = head_sums(multiply(neighbour, of_row), in_slice, depth)
+                    sums = head_sums(multiply(neighbour, grad_row), in_slice, depth)
                     store(place + edge * row_bytes, last_sum, sums)
 
     return RowLoop(edge_dots, bits, 0)

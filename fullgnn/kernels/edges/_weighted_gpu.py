@@ -49,13 +49,13 @@ def add_weighted(edges: LocalCSR, places: Tensor | None, values: Tensor, x: Tens
     sum_over_bins(bins_of(edges), launch, [out], num_heads, accumulate=True)
 
 
-def write_dots(csr: LocalCSR, of_rows: Tensor, x: Tensor, out: Tensor) -> None:
+def write_dots(csr: LocalCSR, grad_rows: Tensor, x: Tensor, out: Tensor) -> None:
     """Write to (E, K) ``out`` the dot products of the rows of each edge's target, contiguous, and source."""
-    num_heads, x, of_rows, bins = out.shape[1], in_vectors(x), in_vectors(of_rows), bins_of(csr)
+    num_heads, x, grad_rows, bins = out.shape[1], in_vectors(x), in_vectors(grad_rows), bins_of(csr)
     for items in ([] if bins.parts is None else [bins.parts]) + bins.bins[::-1]:
         grid, shape = shape_of(len(items.begin), items.most, num_heads, x.shape[1] // num_heads, x)
-        strides = [matrix.stride(0) // shape["UNIT"] for matrix in (of_rows, x)]
-        rows = (of_rows, strides[0], x, strides[1], out)
+        strides = [matrix.stride(0) // shape["UNIT"] for matrix in (grad_rows, x)]
+        rows = (grad_rows, strides[0], x, strides[1], out)
         edge_dots[grid](*item_arguments(items), csr.indices, *rows, **shape)
 
 
@@ -109,7 +109,7 @@ def edge_dots(
     rows,  # (num_items,) int32 row of each item; None: 0, 1, ...
     num_items,
     indices,  # (E,) int32
-    of_rows,  # (n, K * D)
+    grad_rows,  # (n, K * D)
     row_stride,  # in units of UNIT
     x,  # (m, K * D)
     x_stride,  # in units of UNIT
@@ -127,14 +127,14 @@ def edge_dots(
     row, exists, edge, last = item_lanes(begin, end, rows, num_items, ROWS, EDGES)
     head, read, is_first, column, within = columns_of(K, D, HEADS, DEPTH, UNIT)
     stride = tl.cast(x_stride, tl.int64) * UNIT
-    of_row = load_rows(of_rows, row, tl.cast(row_stride, tl.int64) * UNIT, column, exists, read, EVEN)
-    of_row = own_columns(of_row, within, D, UNIT)
+    grad_row = load_rows(grad_rows, row, tl.cast(row_stride, tl.int64) * UNIT, column, exists, read, EVEN)
+    grad_row = own_columns(grad_row, within, D, UNIT)
     source = tl.load(indices + edge, mask=edge < last, other=0).to(tl.int64)
     for _ in range(0, tl.max(last - edge), EDGES):
         here = edge < last
         ahead = tl.load(indices + edge + EDGES, mask=edge + EDGES < last, other=0).to(tl.int64)
         of_source = own_columns(load_rows(x, source, stride, column, here, read, EVEN), within, D, UNIT)
         place = out + (edge.to(tl.int64) * K)[:, None] + head[None, :]
-        tl.store(place, sum_of_heads(of_source * of_row, HEADS), mask=here[:, None] & is_first[None, :])
+        tl.store(place, sum_of_heads(of_source * grad_row, HEADS), mask=here[:, None] & is_first[None, :])
         edge += EDGES
         source = ahead

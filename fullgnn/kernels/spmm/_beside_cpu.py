@@ -32,7 +32,7 @@ def multiplier_beside(
     x_slice, w_slice = num_x_vectors * x_lanes * size, num_vectors * lanes * size
 
     @compiled(bits, x_lanes, num_x_vectors, lanes, num_vectors, tile_rows, column_type, weighted)
-    def multiply(edges, values, own, rows, of_x, x_slices, ax, of_weight, w_slices, y, epilogue, own_rows, scratch):
+    def multiply(edges, values, own, rows, x_at, x_slices, ax, weight_at, w_slices, y, epilogue, own_rows, scratch):
         """Compute some rows of A X and of Y, at least ``tile_rows`` of them.
 
         The last block and the last tile end with the last row: some rows are computed twice, with the same result.
@@ -42,7 +42,7 @@ def multiplier_beside(
                 pattern.
             own: (num_rows,) int32, the row of X beside each row of A X.
             rows: the first one, and the one after the last.
-            of_x, of_weight: the ``memory_of`` of X (n, f), and of W (2 f, columns of Y).
+            x_at, weight_at: the ``memory_of`` of X (n, f), and of W (2 f, columns of Y).
             x_slices, w_slices: ``Slices.offsets`` of X and of W.
             ax, y: addresses of A X (num_rows, f) and of Y; they are contiguous, as W is.
             epilogue: (num_rows,) factors of the rows of A, or (0,) for none; address of b or 0 for none; whether there
@@ -51,8 +51,8 @@ def multiplier_beside(
             scratch: memory for a tile, or for the rounding errors of a row.
         """
         (starts, columns), (first_row, stop_row), (scale, bias, relu) = edges, rows, epilogue
-        (x, x_stride), (num_x_slices, last_x_slice, x_last) = of_x, x_slices
-        (weight, w_stride), (num_w_slices, last_w_slice, w_last) = of_weight, w_slices
+        (x, x_stride), (num_x_slices, last_x_slice, x_last) = x_at, x_slices
+        (weight, w_stride), (num_w_slices, last_w_slice, w_last) = weight_at, w_slices
         block_rows, f = own_rows.shape
         x_zero, zero, row_zero = (
             zeros(bits, x_lanes, num_x_vectors),

@@ -94,19 +94,19 @@ def multiplier(bits: int, lanes: int, num_vectors: int, column_type: str, weight
     lookahead = min(PADDING, LOOKAHEAD_BYTES // row_bytes)  # edges; more for narrow rows, since each takes less time
 
     @compiled(bits, lanes, num_vectors, column_type, "weighted" if weighted else "pattern")
-    def multiply(blocks, values, rows, of_x, of_out, columns_of_slice, epilogue, accumulate, scratch):
+    def multiply(blocks, values, rows, x_at, out_at, columns_of_slice, epilogue, accumulate, scratch):
         """Compute some rows, block after block: each block adds to the sums that earlier blocks left in the output.
 
         Args:
             blocks, values: those of the ``ColumnBlocks``; ``values`` is None for a pattern.
             rows: of the matrix, and the first one to compute and the one after the last.
-            of_x, of_out: the ``memory_of`` of X and of the output.
+            x_at, out_at: the ``memory_of`` of X and of the output.
             columns_of_slice: offsets of the slice in a row, and of the last vector in the slice, in bytes.
             epilogue: (num_rows,) scale, or (0,) for none; address of the bias, or 0 for none; whether there is a ReLU.
             scratch: (num_vectors * lanes,) memory for the rounding errors.
         """
         (num_blocks, width, starts, columns), (num_rows, first_row, stop_row) = blocks, rows
-        (x, x_stride), (out, out_stride), (first, last) = of_x, of_out, columns_of_slice
+        (x, x_stride), (out, out_stride), (first, last) = x_at, out_at, columns_of_slice
         scale, bias, relu = epilogue
         zero = zeros(bits, lanes, num_vectors)
         ahead = np.uint64(lookahead)

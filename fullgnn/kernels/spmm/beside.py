@@ -63,21 +63,23 @@ def spmm_beside_linear(
     assert multiplies_beside(adj, x, weight.shape[1]) and len(own) == adj.num_rows, (adj.num_rows, x.shape)
     matrix, (f, h), size = OneBlock(adj, x.dtype), (x.shape[1], weight.shape[1]), x.element_size()
     layout, num_rows = matrix.layout(0), adj.num_rows
-    of_x, of_w = slices_of(f, size, row_lines() * LINE_BYTES // registers()[1]), slices_of(h, size, registers()[0] // 8)
+    x_slices = slices_of(f, size, row_lines() * LINE_BYTES // registers()[1])
+    w_slices = slices_of(h, size, registers()[0] // 8)
+    x_columns, w_columns = (slices.num_vectors * slices.lanes for slices in (x_slices, w_slices))
     tile_rows = _tile_rows(size, h)
-    kind = *of_x[:2], *of_w[:2], tile_rows, layout.columns.dtype.name, layout.values is not None
+    kind = *x_slices[:2], *w_slices[:2], tile_rows, layout.columns.dtype.name, layout.values is not None
     loop = _beside_cpu.multiplier_beside(8 * size, *kind)
     weight, bias = weight.detach().contiguous(), None if epilogue.bias is None else epilogue.bias.detach().contiguous()
     factors = (x.new_empty(0) if scale is None else scale.contiguous()).numpy()
     finish = factors, 0 if bias is None else bias.data_ptr(), epilogue.relu
     ax, y = x.new_empty(num_rows, f), x.new_empty(num_rows, h)
     edges = (layout.starts, layout.columns), layout.values, own.numpy()
-    from_x, to_ax = (memory_of(x), of_x.offsets(size)), ax.data_ptr()
-    from_w, to_y = ((weight.data_ptr(), h * size), of_w.offsets(size)), y.data_ptr()
+    from_x, to_ax = (memory_of(x), x_slices.offsets(size)), ax.data_ptr()
+    from_w, to_y = ((weight.data_ptr(), h * size), w_slices.offsets(size)), y.data_ptr()
 
     def multiply(rows: slice) -> None:
         own_rows = np.empty((min(BLOCK_ROWS, rows.stop - rows.start), f), factors.dtype)
-        scratch = np.empty(max(tile_rows * of_w.num_vectors * of_w.lanes, of_x.num_vectors * of_x.lanes), factors.dtype)
+        scratch = np.empty(max(tile_rows * w_columns, x_columns), factors.dtype)
         loop(*edges, (rows.start, rows.stop), *from_x, to_ax, *from_w, to_y, finish, own_rows, scratch)
 
     shared = num_rows * 2 * f * h >= MIN_SHARED_WORK

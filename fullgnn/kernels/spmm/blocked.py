@@ -120,7 +120,7 @@ class BlockedMatrix:
         scale, bias = epilogue.scale, epilogue.bias
         assert scale is None or (scale.shape == (num_rows,) and scale.dtype == self.dtype), (scale.shape, scale.dtype)
         assert bias is None or (bias.shape == (width,) and bias.dtype == self.dtype), (bias.shape, bias.dtype)
-        size, of_x, of_out = x.element_size(), memory_of(x), memory_of(out)
+        size, x_at, out_at = x.element_size(), memory_of(x), memory_of(out)
         num_lines = -(-width * size // LINE_BYTES)
         layout = self.layout(MIN_EDGES if num_lines > 1 else MIN_EDGES_NARROW)
         bounds = self.chunk_bounds(layout, shared=self.nnz * num_lines >= MIN_SHARED_LINES)
@@ -128,7 +128,7 @@ class BlockedMatrix:
         bias = None if bias is None else bias.detach().contiguous()
         finish = factors, 0 if bias is None else bias.data_ptr(), epilogue.relu
         # Where a row of X begins every MAX_ROW_LINES lines, narrower slices would use half of the sets of the caches.
-        most_lines = MAX_ROW_LINES if of_x[1] % (MAX_ROW_LINES * LINE_BYTES) == 0 else row_lines()
+        most_lines = MAX_ROW_LINES if x_at[1] % (MAX_ROW_LINES * LINE_BYTES) == 0 else row_lines()
         slices: list[tuple[Callable[..., None], tuple[int, int]]] = []
         for column, slice_width in _slices(width, LINE_BYTES // size, most_lines):
             lanes = lanes_of(slice_width, registers()[1] // size)
@@ -141,7 +141,7 @@ class BlockedMatrix:
             (loop, columns), rows = task
             scratch = np.empty(MAX_ROW_LINES * LINE_BYTES // size, factors.dtype)
             blocks = layout.num_blocks, layout.width, layout.starts, layout.columns
-            loop(blocks, layout.values, (num_rows, *rows), of_x, of_out, columns, finish, accumulate, scratch)
+            loop(blocks, layout.values, (num_rows, *rows), x_at, out_at, columns, finish, accumulate, scratch)
 
         parallel_for(compute, itertools.product(slices, itertools.pairwise(bounds)))
         if epilogue.dropout is not None:

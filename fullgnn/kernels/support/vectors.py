@@ -124,14 +124,14 @@ def prefetch_line_at(builder: ir.IRBuilder, address: ir.Value) -> None:
 def vectorwise(function: Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value]) -> Any:
     """The operation on two ``RowVectors`` that applies ``function`` vector by vector."""
 
-    def of_rows(_, a, b):
+    def by_vector(_, a, b):
         def codegen(context, builder, signature, args):
             return each_vector(builder, a, functools.partial(function, builder), *args)
 
         return a(a, b), codegen
 
-    of_rows.__name__, of_rows.__doc__ = function.__name__, function.__doc__
-    return intrinsic(of_rows)
+    by_vector.__name__, by_vector.__doc__ = function.__name__, function.__doc__
+    return intrinsic(by_vector)
 
 
 @vectorwise

@@ -9,7 +9,7 @@ from fullgnn.kernels.spmm import (
     Kernel,
     LocalCSR,
 )
-from tests.kernels.spmm.test_kernels import integers, local_csr
+from tests.kernels.spmm.matrices import integers, local_csr
 from tests.triton_device import DEVICE
 
 
