@@ -59,16 +59,6 @@ def assert_refused_or_right(
     assert any(answer.startswith("refused: ") for answer in answers)
 
 
-def assert_survives_damage(check: Check, name: str, folder: Path, files: dict[str, bytes], every_case: bool) -> None:
-    """``check(name, folder, files, file, seed)`` reads the ``files`` of a format: right, where ``file`` is None, and
-    right or refused where ``file`` is damaged, for many seeds."""
-    whole, names = (name, folder, files, None, 0), list(files)
-    check(*whole)
-    seeds = range(100) if every_case else range(7, 17)
-    cases = [(name, folder, files, names[seed // 3 % len(names)], seed) for seed in seeds]
-    assert_refused_or_right(check, cases, whole)
-
-
 def is_right(outcome: str) -> bool:
     """Whether a file was read right, or refused by one short line."""
     return outcome == "right" or (outcome.startswith("refused: ") and "\n" not in outcome and len(outcome) < 2000)

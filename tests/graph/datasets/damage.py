@@ -1,19 +1,72 @@
-"""Helpers that test_damage.py shares with other test modules."""
+"""Helpers that the tests of damaged dataset files share."""
 
 import ast
+import os
 import re
 import struct
+from functools import cache
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
 
+from fullgnn.distributed.worker import Worker, receive
+from fullgnn.errors import FullGNNError
 from fullgnn.graph import Graph
+from tests import damage
+from tests.commands import forked_worker
+from tests.damage import Check, assert_refused_or_right, is_right
+
+# The child that reads a damaged file has little memory, all of which Arrow's own pool would reserve.
+os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 Files = dict[str, bytes]
-
-
 Expected = dict[str, Any]
+
+
+def assert_survives_damage(check: Check, name: str, folder: Path, files: Files, every_case: bool) -> None:
+    """``check(name, folder, files, file, seed)`` reads the ``files`` of a format: right, where ``file`` is None, and
+    right or refused where ``file`` is damaged, for many seeds. Ten are read one after the other in one child, since a
+    fork takes longer than a file; where one is wrong, each of the ten has a child of its own, which names it."""
+    whole, names = (name, folder, files, None, 0), list(files)
+    check(*whole)
+    seeds = range(100) if every_case else range(7, 17)
+    cases = [(name, folder, files, names[seed // 3 % len(names)], seed) for seed in seeds]
+    groups = [cases[first : first + 10] for first in range(0, len(cases), 10)]
+    reader = _reader()
+    reader.send((_read_each, [(check, group) for group in groups], (check, [whole])))
+    answers = list(reader.receive())
+    for group, answer in zip(groups, answers, strict=True):
+        if not is_right(answer):
+            assert_refused_or_right(check, group, whole)
+            raise AssertionError(f"wrong only after another file has been read:\n{answer}")
+    assert any(answer.startswith("refused: ") for answer in answers)
+
+
+@cache
+def _reader() -> Worker:
+    """One process for all formats, which imports what they need once; it ends with this one."""
+    return forked_worker(_serve)
+
+
+def _serve(connection: Connection) -> None:
+    while True:
+        damage._serve(connection, *receive(connection))
+
+
+def _read_each(check: Check, cases: list[tuple[Any, ...]]) -> None:
+    """Raises the last of the errors that refuse a case."""
+    refusal: FullGNNError | None = None
+    for case in cases:
+        try:
+            check(*case)
+        except FullGNNError as error:
+            assert is_right(f"refused: {error}"), case[-2:]
+            refusal = error
+    if refusal is not None:
+        raise refusal
 
 
 def compare(graph: Graph, expected: Expected) -> None:

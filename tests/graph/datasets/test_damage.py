@@ -15,8 +15,8 @@ import pytest
 
 from fullgnn.graph import Graph, load_dataset
 from fullgnn.graph.datasets import blogcatalog, interactions, npz, planetoid
-from tests.damage import assert_survives_damage, damaged, damaged_npz, damaged_text, unpacked
-from tests.graph.datasets.damage import Expected, Files, compare, npy_values, text_lines
+from tests.damage import damaged, damaged_npz, damaged_text, unpacked
+from tests.graph.datasets.damage import Expected, Files, assert_survives_damage, compare, npy_values, text_lines
 from tests.graph.datasets.damage_texts import TEXT_FORMATS
 from tests.graph.datasets.planetoid import ALLX, GRAPH, TEST_INDEX, TX, py2_array, py2_csr, py2_graph
 

@@ -6,26 +6,23 @@ The other readers here are written apart, in plain Python, value by value, as in
 import gzip
 import io
 import json
-import os
 import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.csv  # noqa: F401  # here once, and not in each child
 import pytest
 import torch
 
-# The child that reads a damaged file has little memory, all of which Arrow's own pool would reserve.
-os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-import pyarrow.csv  # noqa: F401  # here once, and not in each child
-
 from fullgnn.graph import Graph
 from fullgnn.graph.datasets import graphsaint, heterophilous, ogb, reddit
-from tests.damage import assert_survives_damage, damaged, damaged_npy, damaged_npz, damaged_text, unpacked
+from tests.damage import damaged, damaged_npy, damaged_npz, damaged_text, unpacked
 from tests.graph.datasets.damage import (
     Expected,
     Files,
+    assert_survives_damage,
     compare,
     npy_values,
     text_lines,

@@ -19,7 +19,8 @@ import pytest
 
 from fullgnn.graph import Graph
 from fullgnn.graph.datasets import table
-from tests.damage import assert_survives_damage, damaged, damaged_text
+from tests.damage import damaged, damaged_text
+from tests.graph.datasets.damage import assert_survives_damage
 
 Files = dict[str, bytes]
 Columns = dict[str, list[Any]]
