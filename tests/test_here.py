@@ -81,7 +81,7 @@ def leftovers() -> dict[str, Any]:
     }
 
 
-@pytest.fixture
+@pytest.fixture(scope="module", autouse=True)
 def no_objects_of_other_tests() -> Iterator[None]:
     """A call ends with a search for garbage among all objects of its process, and thousands of tests may have run in
     this one: the search leaves out what they have left."""
@@ -91,7 +91,6 @@ def no_objects_of_other_tests() -> Iterator[None]:
     gc.unfreeze()
 
 
-@pytest.mark.usefixtures("no_objects_of_other_tests")
 def test_calls_are_fast_and_equal_to_a_launched_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """A later call takes a small part of the CPU time that other processes need, at most a second where nothing else
     runs; the fifth is equal to the first, and to a run in processes of its own."""
