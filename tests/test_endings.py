@@ -17,6 +17,7 @@ import pytest
 
 from fullgnn.storage import checkpoint
 from tests.commands import OWN, environment, free_ports, run_command, start_command, torchrun
+from tests.conftest import sample_offset
 from tests.trainings import LONG, NEW_PROCESSES, SLACK, TORCHRUN, WAYS, children, is_running, num_lines, training, wait
 
 SLOW = ["dataset=karate", "dataset._target_=tests.slow_dataset.load", "~dataset.train_per_class", "~dataset.num_val"]
@@ -377,8 +378,9 @@ def killed(
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("module", ["fullgnn.train", "fullgnn.train_minibatch"])
 def test_whatever_is_killed_at_whatever_moment_resumes_to_the_uninterrupted_curve(tmp_path: Path, module: str) -> None:
-    """20 SIGKILLs and 5 SIGTERMs, half of them to each command: of ranks, the launcher, the process that prepares the
-    graph and sampling workers, with each launcher, at random moments of a run of a few seconds."""
+    """10 SIGKILLs and 3 SIGTERMs, half of them to each command, which take turns with the number of commits: of ranks,
+    the launcher, the process that prepares the graph and sampling workers, with each launcher, at random moments of a
+    run of a few seconds."""
     rng = random.Random(0)
     keys = ["dataset=digits", "runtime.device=cpu", "runtime.threads=1", "model.dropout=0.5", "train.eval_every=10"]
     keys += ["train.epochs=60", "train.checkpoint_every=3"]
@@ -401,6 +403,8 @@ def test_whatever_is_killed_at_whatever_moment_resumes_to_the_uninterrupted_curv
         folder = tmp_path / f"run_{number}"
         arguments = [*keys, f"run_dir={folder}", "resume=auto"]
         delay_s = rng.uniform(0, 4 if way == "own" else 6)
+        if (number + sample_offset()) % 2 == (module == "fullgnn.train"):
+            continue
         text = killed(ways[way], arguments, tmp_path, VICTIMS[victim], signal.Signals[name], delay_s, rng)
         done = run_command(ways["own"], *arguments, cwd=tmp_path)
         assert done.status == 0, (number, name, way, victim, text, done.output)
