@@ -130,7 +130,8 @@ def launched(family: str, generation: int) -> list[dict[str, Any]]:
     """What ``launched.py`` says of each kernel that the calls of ``family`` compile; or a third of the calls, where
     another generation than the usual one is compiled for."""
     every = ["--every", "1" if generation == 90 else "3"]
-    text = output_of("tests.gpu_code.launched", "--generation", str(generation), *every, family)
+    options = ["--generation", str(generation), *every, family]
+    text = output_of("tests.gpu_code.launched", *options, generation=generation)
     lines = [json.loads(line) for line in text.splitlines()]
     assert lines, "the family asks for no kernel"
     return lines
