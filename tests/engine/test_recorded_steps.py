@@ -26,7 +26,9 @@ pytestmark = [needs_triton, pytest.mark.skipif(torch.cuda.is_available(), reason
 ONLY_ALL = pytest.mark.sample(0)
 
 OWN = {"gcnii": ["model.num_layers=3"], "appnp": ["model.num_hops=3"], "lightgcn": ["task=link_prediction"]}
-"""Deep models are shortened, since the interpreter takes its time; LightGCN finds links."""
+OWN |= {model: ["model.heads=2"] for model in ("gat", "gatv2")}
+"""Deep models are shortened, and those with many heads have two, since the interpreter takes its time; LightGCN finds
+links."""
 MODELS = sorted({file.stem for file in (ROOT / "conf" / "model").glob("*.yaml")} - {"base"})
 OPTIMIZERS = {
     "adam": ["optimizer=adam", "train.clip_norm=0.1"],
