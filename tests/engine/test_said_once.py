@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import OWN, Finished, run_command
+from tests.commands import Finished, run_command
 from tests.trainings import EACH_WAY, WAYS
 
 RUN = ["dataset=karate", "runtime.device=cpu", "runtime.nproc=2", "resume=auto", "run_dir=run"]
@@ -38,13 +38,10 @@ def test_each_remark_is_said_once(way: str, tmp_path: Path) -> None:
     finished = remarks(run(3))
     assert len(finished) == len(set(finished)) and re.search(r"has finished$|nothing is left to train$", finished[-1])
 
-
-@pytest.mark.parametrize("way", EACH_WAY[:2])  # every rank of torchrun ends with the error
-def test_damaged_checkpoints_alone_are_named_once(way: str, tmp_path: Path) -> None:
-    assert run_command(OWN, *RUN, "train.checkpoint_every=1", "train.epochs=2", cwd=tmp_path).status == 0
-    damage(tmp_path, 1, 2)
-    done = run_command(WAYS[way], *RUN, "train.epochs=3", cwd=tmp_path)
-    assert done.status == 1
-    (error,) = done.errors
-    named = Counter(re.findall(r"(epoch_\d{6})/files\.json cannot be read", done.output))
-    assert named == {"epoch_000001": 1, "epoch_000002": 1} and "epoch_000002" in error
+    if way != "torchrun":  # whose ranks all end with the error
+        damage(tmp_path, 2, 3)  # the two that are kept
+        done = run(4)
+        assert done.status == 1
+        (error,) = done.errors
+        named = Counter(re.findall(r"(epoch_\d{6})/files\.json cannot be read", done.output))
+        assert named == {"epoch_000002": 1, "epoch_000003": 1} and "epoch_000003" in error
