@@ -14,8 +14,8 @@ from fullgnn.errors import ConfigError
 from fullgnn.report.__main__ import report
 from fullgnn.report.runs import read_runs
 from tests.damage import damaged
+from tests.report.damaged_files import FILES, damaged_json
 from tests.report.folders import page_of, record, structure, write_run
-from tests.report.test_fuzz import FILES, damaged_json
 
 pytest.importorskip("matplotlib")
 

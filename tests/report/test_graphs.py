@@ -11,9 +11,9 @@ from fullgnn.report import page
 from fullgnn.report.inspection import Inspection
 from fullgnn.report.runs import read_runs
 from tests.damage import assert_refused_or_right
+from tests.report.damaged_files import damaged_json, finite
 from tests.report.folders import page_of, record, write_run
 from tests.report.inspection.graphs import random_graph
-from tests.report.test_fuzz import damaged_json, finite
 
 pytest.importorskip("matplotlib")
 

@@ -161,6 +161,11 @@ def configured(*overrides: str, name: str = "config") -> Any:
     return load_config(compose(*overrides, name=name))
 
 
+composed_once = functools.cache(configured)
+"""``configured``, for a target that asks for the same again and again: composing takes as long as an epoch of a small
+graph. Callers must not change what they get."""
+
+
 def in_file(path: Path) -> list[str]:
     """Overrides of a run that choose the graph in the .npz ``path``."""
     return ["dataset=npz", f"dataset.path={quote(str(path))}"]

@@ -1,7 +1,6 @@
 """Trainings: what is known of one that has ended, epoch by epoch; by the command in processes of its own, in this
 process, and jobs that are measured or simulated."""
 
-import functools
 import gc
 import logging
 import math
@@ -17,7 +16,7 @@ import numpy as np
 from fullgnn import train as train_full_batch
 from fullgnn import train_minibatch
 from fullgnn.bench.papers.config import JobShape, Keys
-from fullgnn.bench.papers.graphs import GraphCase, configured, in_file
+from fullgnn.bench.papers.graphs import GraphCase, composed_once, configured, in_file
 from fullgnn.bench.papers.result import Cell, Curve, Origin
 from fullgnn.codecs import NO_CONTEXT, CodecContext
 from fullgnn.config import Config
@@ -247,13 +246,9 @@ def overrides(cfg: Keys, hidden: int, *own: str) -> list[str]:
     return [*_TASK, f"model.hidden_channels={hidden}", f"seed={cfg.seed}", *runtime, *own]
 
 
-_loaded = functools.cache(configured)
-"""Composing takes as long as an epoch of a small graph, and a target asks for the same again and again."""
-
-
 def run_config(cfg: Keys, hidden: int, *own: str) -> Config:
     """Compose the configuration of :func:`overrides`, which callers must not change."""
-    return _loaded(*overrides(cfg, hidden, *own))
+    return composed_once(*overrides(cfg, hidden, *own))
 
 
 _PROFILES: dict[tuple[object, ...], Hardware] = {}

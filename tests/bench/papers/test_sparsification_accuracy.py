@@ -1,8 +1,6 @@
 """The targets of accuracy of sparse features on tiny graphs, against plain NumPy."""
 
 import math
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +24,6 @@ from fullgnn.graph import Graph
 from fullgnn.models import SAGE
 
 TARGETS = ("sp_codecs", "sp_mlp", "sp_table2", "sp_table3", "sp_table4", "sp_fig5", "sp_fig6")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def composed_once() -> Iterator[None]:
-    """The targets ask for the same few configurations again and again, and each takes half a second to compose."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "configured", cache(training.configured))
-        yield
 
 
 def quoted(*overrides: str) -> str:

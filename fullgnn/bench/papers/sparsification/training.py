@@ -28,7 +28,7 @@ import torch
 from scipy.sparse import csr_array
 
 from fullgnn.bench.papers.config import Keys
-from fullgnn.bench.papers.graphs import GraphCase, configured, given_case, load
+from fullgnn.bench.papers.graphs import GraphCase, composed_once, given_case, load
 from fullgnn.bench.papers.result import Cell, Result, TableRow
 from fullgnn.bench.papers.sparsification.sizes import row_bytes
 from fullgnn.bench.papers.trainings import epoch_s, fit_here, place, quiet
@@ -200,7 +200,7 @@ def codec_settings(cfg: AccuracyKeys, case: GraphCase) -> list[CodecSetting]:
         codec = cfg.codecs[name]
         if ratio in codec.at and (codec.datasets is None or case.dataset in codec.datasets):
             keys = codec_keys(codec, ratio, case.graph.num_features)
-            build_codec(configured(*keys).codec)
+            build_codec(composed_once(*keys).codec)
             settings.append(CodecSetting(name, codec.title, ratio, tuple(keys)))
     return settings
 
@@ -298,7 +298,7 @@ class TrainingJob:
     def encoded(self, codec: CodecSetting) -> EncodedFeatures:
         """Let a codec learn and encode all features, once a process."""
         name = "minibatch" if self.model.sampled else "config"
-        config = configured(*self.overrides(codec, self.cfg.seeds[0]), name=name)
+        config = composed_once(*self.overrides(codec, self.cfg.seeds[0]), name=name)
         context = codec_context(config)
         known = (*self._graph_identity, codec.keys, str(context.identity(config.codec)))
         if known not in _ENCODED:
