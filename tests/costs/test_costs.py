@@ -1,6 +1,7 @@
 """The planned cost of a rank, the cost of its dry run and its cost in a real job are equal."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from fullgnn.config import Config
 from fullgnn.costs.predict import received_bytes
 from fullgnn.costs.simulate import prepare_for
-from fullgnn.costs.statistics import counted_job
+from fullgnn.costs.statistics import counted_job, keep_job, kept_job
 from fullgnn.costs.trace import trace_epoch
 from fullgnn.distributed import World, dry_world
 from fullgnn.engine import fit
@@ -16,6 +17,7 @@ from fullgnn.engine.run import with_supported_optimizations
 from fullgnn.engine.step_runner import StepRunner
 from fullgnn.nn.contract import block_request, trial_model
 from fullgnn.schemes.layout import lay_out
+from fullgnn.storage.cache import Cache
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
 from tests.schemes.training import only_product, prepare
 
@@ -73,17 +75,22 @@ def test_plan_dry_run_and_job_agree(ranks, world_size: int, replication: int, ch
 
 @pytest.mark.parametrize("kind", ["symmetric", "directed"])
 @pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
-def test_planned_products_are_laid_out_as_those_of_the_run(model: str, kind: str) -> None:
+def test_planned_products_are_laid_out_as_those_of_the_run(tmp_path: Path, model: str, kind: str) -> None:
     """The stages of replicas follow from the non-zeros of the matrix that the model multiplies by, which has a whole
-    diagonal for some models, and for ``sage`` has not."""
+    diagonal for some models, and for ``sage`` has not. A job that was kept has them too."""
+    cache = Cache(str(tmp_path))
     for world_size, replication in LAYOUTS:
         cfg = with_supported_optimizations(config(*layout_overrides(replication), f"model={model}"))
         prepared = prepare_for(cfg, world_size, dense_graph(kind).graph())
         job = counted_job(cfg, world_size, prepared)
+        key = cache.key(world_size=world_size, replication=replication)
+        keep_job(job, key, cache)
+        kept = kept_job(cfg, world_size, key, cache)
+        assert kept is not None
         request = block_request(trial_model(cfg), cfg.optimizations)
         layout, _ = lay_out(prepared, job.grid, request)
-        for name, product in layout.products.items():
-            planned = job.products[name]
+        for (name, product), planned_job in itertools.product(layout.products.items(), (job, kept)):
+            planned = planned_job.products[name]
             assert planned.stages == product.stages and planned.stage_order == product.stage_order
             np.testing.assert_array_equal(planned.transports, product.transports)
             np.testing.assert_array_equal(planned.in_rows.bounds, product.in_rows.bounds)
