@@ -66,7 +66,7 @@ def largest_rows_backward(
     out = grad.new_zeros(num_sources, width)
     if csr.values is not None:
         weighed = torch.zeros_like(grad)
-        arrays = [one.contiguous().numpy() for one in (csr.values, source_id, winner, grad, weighed)]
+        arrays = [tensor.contiguous().numpy() for tensor in (csr.values, source_id, winner, grad, weighed)]
         over_rows_of_arrays(_weigh_gradients, csr, *arrays)
         grad = weighed
     low, high = int(ids.min()), int(ids.max())
@@ -211,21 +211,21 @@ def largest_loop(bits: int, lanes: int, num_vectors: int, weighted: bool) -> Row
                 first = min(part, width - columns)
                 base = x + first * size
                 top, best = lowest, none
-                for edge in range(start, end, tile):
-                    before, stop = top, min(edge + tile, end)
-                    for one in range(edge, stop):
-                        ahead = np.uint64(min(one + LOOKAHEAD, num_edges - 1))
+                for tile_start in range(start, end, tile):
+                    before, stop = top, min(tile_start + tile, end)
+                    for edge in range(tile_start, stop):
+                        ahead = np.uint64(min(edge + LOOKAHEAD, num_edges - 1))
                         prefetch(base + np.intp(indices[ahead]) * x_stride, no_numbers)
-                        neighbour = load(base + np.intp(indices[np.uint64(one)]) * x_stride, last, no_numbers)
+                        neighbour = load(base + np.intp(indices[np.uint64(edge)]) * x_stride, last, no_numbers)
                         if weighted:
-                            neighbour = multiply(neighbour, spread(edge_weight + one * size, no_numbers, 1, most))
+                            neighbour = multiply(neighbour, spread(edge_weight + edge * size, no_numbers, 1, most))
                         top = larger(top, neighbour)
                     best = forget_keys(before, top, best)
-                    for one in range(edge, stop):
-                        source = np.intp(indices[np.uint64(one)])
+                    for edge in range(tile_start, stop):
+                        source = np.intp(indices[np.uint64(edge)])
                         neighbour = load(base + source * x_stride, last, no_numbers)
                         if weighted:
-                            neighbour = multiply(neighbour, spread(edge_weight + one * size, no_numbers, 1, most))
+                            neighbour = multiply(neighbour, spread(edge_weight + edge * size, no_numbers, 1, most))
                         best = lowest_keys(neighbour, top, keys[np.uint64(source)], best)
                 store(winners_at, last_key, best)
                 if len(ids) > 0:

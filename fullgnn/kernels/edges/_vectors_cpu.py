@@ -230,16 +230,16 @@ def _picked(
     """A vector of the (vector, lane) numbers of ``parts`` that are ``wanted``, then anything; None: a zero."""
     zero = ir.Constant(lines.vector, None)
     padded = [*wanted, *[wanted[0]] * (lines.lanes - len(wanted))]
-    sources = sorted({-1 if one is None else one[0] for one in padded})
+    sources = sorted({-1 if origin is None else origin[0] for origin in padded})
     operands = {source: zero if source < 0 else parts[source] for source in sources}
 
-    def lane(one: tuple[int, int] | None, source: int, at: int) -> int | None:
-        mine = one is None if source < 0 else one is not None and one[0] == source
-        return (at if one is None else one[1]) if mine else None
+    def lane(origin: tuple[int, int] | None, source: int, at: int) -> int | None:
+        mine = origin is None if source < 0 else origin is not None and origin[0] == source
+        return (at if origin is None else origin[1]) if mine else None
 
-    result, known = operands[sources[0]], [lane(one, sources[0], at) for at, one in enumerate(padded)]
+    result, known = operands[sources[0]], [lane(origin, sources[0], at) for at, origin in enumerate(padded)]
     for source in sources[1:]:
-        added = [lane(one, source, at) for at, one in enumerate(padded)]
+        added = [lane(origin, source, at) for at, origin in enumerate(padded)]
         mask = [
             old if old is not None else lines.lanes + new if new is not None else 0 for old, new in zip(known, added)
         ]

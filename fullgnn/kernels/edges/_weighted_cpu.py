@@ -67,20 +67,20 @@ def weighted_sum_loop(bits: int, num_heads: int, depth: int) -> RowLoop:
                 base, weights = x + part * slice_bytes, values + part * in_slice * size
                 place = out + (row * num_slices + part) * slice_bytes
                 total, missing = load(place, last, zero), zero
-                edge, end = np.intp(indptr[row]), np.intp(indptr[row + 1])
-                while edge < end:
+                start, end = np.intp(indptr[row]), np.intp(indptr[row + 1])
+                while start < end:
                     chain = zero
-                    stop = min(edge + CHAIN_EDGES, end)
-                    for one in range(edge, stop):
-                        ahead = np.uint64(min(one + LOOKAHEAD, num_edges - 1))
+                    stop = min(start + CHAIN_EDGES, end)
+                    for edge in range(start, stop):
+                        ahead = np.uint64(min(edge + LOOKAHEAD, num_edges - 1))
                         prefetch(base + np.intp(indices[ahead]) * x_stride, zero)
-                        at = np.intp(places[np.uint64(one)]) if moved else one
+                        at = np.intp(places[np.uint64(edge)]) if moved else edge
                         weight = spread(weights + at * row_bytes, zero, in_slice, depth)
-                        neighbour = load(base + np.intp(indices[np.uint64(one)]) * x_stride, last, zero)
+                        neighbour = load(base + np.intp(indices[np.uint64(edge)]) * x_stride, last, zero)
                         chain = add(chain, multiply(neighbour, weight))
                     missing = add(missing, rounding_error(total, chain))
                     total = add(total, chain)
-                    edge = stop
+                    start = stop
                 store(place, last, add_rounding_errors(total, missing))
 
     return RowLoop(weighted_sum, bits, 0)
