@@ -97,7 +97,7 @@ def run_all(names: list[str], arguments: list[str], out: Path) -> list[str]:
 def help_text() -> str:
     """Describe the command, its keys, and the targets there are."""
     width = max(map(len, config.targets())) + 1
-    titles = [f"  {name:{width}} {config.load_target(name).title}" for name in config.targets()]
+    titles = [f"  {name:{width}} {config.title_of(name)}" for name in config.targets()]
     return "\n".join([help_with_keys(__doc__, "reproduce"), "Targets:", *titles])
 
 

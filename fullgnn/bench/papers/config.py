@@ -17,6 +17,7 @@ from fullgnn.config.explain import explain
 from fullgnn.config.keys import check_choices, check_minima, load_keys
 from fullgnn.distributed.mesh import default_nproc, num_threads
 from fullgnn.errors import ConfigError
+from fullgnn.storage.text import parse_yaml
 
 ALL = "all"
 _FOLDER = "experiment/reproduce"
@@ -241,6 +242,12 @@ def targets() -> list[str]:
     """Return the names of all targets: tables first, then figures."""
     names = [path.stem for path in (conf_dir() / _FOLDER).glob("*.yaml")]
     return sorted(names, key=lambda name: (not name.startswith("table"), len(name), name))
+
+
+def title_of(target: str) -> str:
+    """Return the title that the YAML of ``target`` gives."""
+    path = conf_dir() / _FOLDER / f"{target}.yaml"
+    return parse_yaml(path.read_text(encoding="utf-8"), path)["title"]
 
 
 def cases_of(target: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 
 from fullgnn import reproduce as command
 from fullgnn.bench.config import presets
-from fullgnn.bench.papers.config import cases_of, load_target, run, schema_of, split_arguments, targets
+from fullgnn.bench.papers.config import cases_of, load_target, run, schema_of, split_arguments, targets, title_of
 from fullgnn.bench.papers.hetu.orders import BLOCK_COLUMNS
 from fullgnn.errors import ConfigError, UnsupportedError
 
@@ -83,6 +83,7 @@ def test_a_wrong_target_is_one_line(arguments: str) -> None:
     refuse(lambda: split_arguments(arguments.split()), WRONG_ARGUMENTS[arguments])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("target", "key"), [(target, key) for target, keys in WRONG_KEYS.items() for key in keys])
 def test_a_wrong_key_is_one_line(target: str, key: str) -> None:
     refuse(lambda: run(target, load_target(target, "device=cpu", key)), WRONG_KEYS[target][key])
@@ -93,14 +94,16 @@ def test_targets_out_and_the_rest_are_told_apart() -> None:
     assert split_arguments(["target=all"]) == (targets(), None, [])
 
 
-def test_every_target_has_a_row_and_a_title() -> None:
-    for target in targets():
-        cfg = load_target(target)
-        assert getattr(cfg, "case", target) in cases_of(target)
-        assert isinstance(cfg, schema_of(target))
-        assert cfg.title.startswith(("Table ", "Figure ", "Shares ", "Time ", "Memory ", "Hits "))
-        assert cfg.device in ("cpu", "cuda")
-        assert cfg.threads >= 1
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("target", targets())
+def test_every_target_has_a_row_and_a_title(target: str) -> None:
+    cfg = load_target(target)
+    assert getattr(cfg, "case", target) in cases_of(target)
+    assert isinstance(cfg, schema_of(target))
+    assert cfg.title == title_of(target)
+    assert cfg.title.startswith(("Table ", "Figure ", "Shares ", "Time ", "Memory ", "Hits "))
+    assert cfg.device in ("cpu", "cuda")
+    assert cfg.threads >= 1
 
 
 def test_a_target_has_the_keys_that_its_yaml_names() -> None:
