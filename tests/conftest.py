@@ -1,5 +1,6 @@
 """Fixtures that all rooms share."""
 
+import gc
 import logging
 import os
 import signal
@@ -76,6 +77,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for some in (items, deselected)
     ]
     config.stash[SAMPLE] = of_this_half[0], of_this_half[1]
+
+
+def pytest_collection_finish() -> None:
+    """Many calls end with a search for garbage among all objects of their process: it leaves out the tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @cache

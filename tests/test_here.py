@@ -10,7 +10,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -82,13 +81,11 @@ def leftovers() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def no_objects_of_other_tests() -> Iterator[None]:
+def no_objects_of_other_tests() -> None:
     """A call ends with a search for garbage among all objects of its process, and thousands of tests may have run in
     this one: the search leaves out what they have left."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def test_calls_are_fast_and_equal_to_a_launched_run(monkeypatch: pytest.MonkeyPatch) -> None:
