@@ -81,7 +81,7 @@ def test_resume_knows_a_run_folder_by_any_of_its_paths(tmp_path: Path) -> None:
 SAMPLED = ["sampler.fanouts=[4,3]", "loader.batch_size=6"]
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(10)
 @pytest.mark.parametrize(
     ("command", "keys"),
     [
@@ -279,7 +279,7 @@ def test_a_full_disk_is_one_line_and_what_is_there_stays_valid(tmp_path: Path, m
         assert losses(disk / "run")[: len(begun)] == begun and len(losses(disk / "run")) == 300
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("key", "words"),
     [

@@ -53,6 +53,7 @@ def write_examples(folder: Path) -> None:
         path.write_text(text)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("command", commands(), ids=lambda command: " ".join(command[-3:-1]))
 def test_the_commands_run_the_examples(command: list[str], tmp_path: Path) -> None:
     write_examples(tmp_path)
@@ -68,6 +69,7 @@ def test_the_commands_run_the_examples(command: list[str], tmp_path: Path) -> No
         assert target is not None and target[1] in str(ran[group]) and ran[group]["name"] == name
 
 
+@pytest.mark.sample(2)
 def test_the_scheme_is_planned_dry_run_and_reported(tmp_path: Path) -> None:
     """By the lines of the page. They count the same bytes, and a plan does not need less memory than the run."""
     write_examples(tmp_path)
@@ -116,6 +118,7 @@ def one_step_in_columns(world: World, cfg: Config, kind: str) -> dict[str, np.nd
     return step_of(set_up(cfg, world, Meter(world.device), dense_graph(kind).graph() if world.rank == 0 else None))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 @pytest.mark.parametrize("normalization", ["sym", "row", "none"])
 def test_the_scheme_is_exact(ranks, world_size: int, normalization: str) -> None:
@@ -192,6 +195,7 @@ def step_of_example(world: World, cfg: Config, kind: str, name: str) -> dict[str
     return step(model, sharded(world, cfg, scheme, request, dense_graph(kind).graph()), scheme)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["net", *LAYERS])
 def test_the_short_examples_are_exact(ranks, name: str) -> None:
     cfg = config("scheme=1d", "runtime.dtype=float64", "model=sage")  # the same matrices are prepared

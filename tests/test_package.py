@@ -51,7 +51,7 @@ def stated_version() -> str:
     return parser["metadata"]["version"]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 def test_an_installed_wheel_trains_from_any_folder(wheel: Path, tmp_path: Path) -> None:
     site, cwd = tmp_path / "site", tmp_path / "cwd"
     cwd.mkdir()

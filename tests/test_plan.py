@@ -79,7 +79,7 @@ def test_a_plan_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             planned(tmp_path, *KARATE, changed)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 def test_lines_are_short_and_equal_options_share_one(tmp_path: Path) -> None:
     text, options = planned(tmp_path, *NUMBERS, "nproc=1,2,4,8", "kernels=auto,torch", "scheme.fetch=stages")
     table = [line for line in text.splitlines() if line.startswith("|")]
@@ -130,7 +130,7 @@ def test_a_profile_of_a_busy_machine_warns_until_it_is_measured_again(
     assert warnings == [True, True, False, False] and measured == [1, 1]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 def test_nothing_fits_names_the_smallest_that_does(tmp_path: Path) -> None:
     huge = ["num_nodes=111059956", "num_edges=3200000000", "num_features=128", "num_classes=172", "hardware=h200x8"]
     common = [*huge, "model.hidden_channels=256", "exchanges=auto", "replications=1"]
@@ -196,6 +196,7 @@ def test_a_dry_run_of_a_large_job(tmp_path: Path) -> None:
     assert record.comm_bytes_per_epoch["exchange"] > 0 and record.peak_tensor_bytes > 0
 
 
+@pytest.mark.sample(2)
 def test_auto_says_what_it_chose_and_why(tmp_path: Path) -> None:
     arguments = ["dataset=karate", "scheme=auto", "scheme.hardware=h200x8", "train.epochs=1", f"run_dir={tmp_path}"]
     done = run_command(OWN, *arguments, "runtime.nproc=4", cwd=tmp_path)
@@ -203,7 +204,7 @@ def test_auto_says_what_it_chose_and_why(tmp_path: Path) -> None:
     assert done.status == 0 and re.search(rf"scheme=auto: scheme=1(d|\.5d scheme\.replication=2), {times}", done.output)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 def test_auto_is_recorded_with_what_was_expected(tmp_path: Path) -> None:
     arguments = ["dataset=karate", "scheme=auto", "scheme.hardware=h200x8", "runtime.nproc=2", "train.epochs=3"]
     done = run_command(OWN, *arguments, f"run_dir={tmp_path}", cwd=tmp_path)

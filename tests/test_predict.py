@@ -102,6 +102,7 @@ def test_the_last_weights_are_those_of_the_epoch_of_the_checkpoint(
     assert np.abs(last["outputs"] - alone["outputs"]).max() > 1e-6
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("num_ranks", LAYOUTS)
 def test_embeddings_are_the_output_of_a_layer(
     ranks: MakeRanks, karate_run: Path, tmp_path: Path, num_ranks: int
@@ -154,7 +155,7 @@ def regression_run(ranks: MakeRanks, tmp_path_factory: pytest.TempPathFactory) -
     return train(ranks, folder / "run", *given)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("kind", ["several_labels_run", "vectors_run", "regression_run"])
 def test_several_labels_vectors_of_nodes_and_regression(
     ranks: MakeRanks, tmp_path: Path, request: pytest.FixtureRequest, kind: str

@@ -39,7 +39,7 @@ def test_every_help_fits(command: str, tmp_path: Path) -> None:
     assert done.status == 0 and done.output.strip() and not wide(done.output.splitlines())
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("table", ["short", "full"])
 @pytest.mark.parametrize("module", ["train", "train_minibatch"])
 def test_closing_tables_fit(module: str, table: str, tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_closing_tables_fit(module: str, table: str, tmp_path: Path) -> None:
     assert not wide(table_lines(done))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 def test_the_tables_of_a_sweep_fit_and_name_what_they_lack(tmp_path: Path) -> None:
     rates = ["0.01234567890123456789", "0.02345678901234567890"]
     swept = [f"optimizer.lr={','.join(rates)}", "model.hidden_channels=4,8", "seed=0,1"]
@@ -63,7 +63,7 @@ def test_the_tables_of_a_sweep_fit_and_name_what_they_lack(tmp_path: Path) -> No
     assert len(legend) == 12 and not wide(legend)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 def test_the_page_of_a_plan_fits(tmp_path: Path) -> None:
     plan = [sys.executable, "-m", "fullgnn.plan"]
     arguments = ["dataset=karate", "hardware=h200x8", "nproc=1,4", "orders=none,rcm", "kernels=auto,torch"]
@@ -76,7 +76,7 @@ def test_the_page_of_a_plan_fits(tmp_path: Path) -> None:
     assert command in (tmp_path / "plan" / "plan.md").read_text()
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_bar_fits_and_shows_loss_and_validation(columns: int, tmp_path: Path) -> None:
     shown, terminal = pty.openpty()

@@ -14,6 +14,7 @@ from tests.commands import OWN, run_command
 from tests.trainings import EACH_WAY, LONG, NEW_PROCESSES, WAYS, is_running, training, wait
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("name", "sweep"), [("SIGTERM", False), ("SIGINT", True)])
 def test_a_signal_to_the_command_ends_its_ranks(tmp_path: Path, name: str, sweep: bool) -> None:
     """A signal also ends a sweep: no other job starts, and finished jobs stay in ``sweep.csv``."""

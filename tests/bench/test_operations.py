@@ -205,7 +205,7 @@ def test_sampling(operated) -> None:
 MINIBATCH = ("op=minibatch", "fanouts=[4,3]", "batch_size=50", "hidden=16")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("size", [1, 2])
 def test_minibatch(operated, size: int) -> None:
     arguments = (*MINIBATCH, "batches=20", "peers=[dgl,pyg]")
@@ -239,6 +239,7 @@ def test_presets_of_minibatch(operated) -> None:
     assert 50 <= drawn["layers"][1]["sources"] < 90 and "steps_ms" in drawn  # about 9 nodes besides the targets
 
 
+@pytest.mark.sample(2)
 def test_the_rank_that_draws_most_is_described(ranks, operated) -> None:
     """Parts of two ranks draw differently; the record has the counts of the busier one, which rank 0 need not be."""
     arguments = ["op=minibatch", "graph=rmat", "fanouts=[3,2]", "batch_size=60", "batches=2", "hidden=4", "peers=[]"]

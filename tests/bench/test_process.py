@@ -41,6 +41,7 @@ def answering(fails: bool) -> Iterator[Answering]:
     yield Answering()
 
 
+@pytest.mark.sample(2)
 def test_a_worker_answers_until_it_dies() -> None:
     worker = worker_with({}, answering, False)
     assert worker.call(Answering.double, 21) == 42

@@ -95,7 +95,7 @@ WAYS = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("size", [1, 2, 4])
 @pytest.mark.parametrize("way", WAYS)
 def test_curves_are_those_of_the_decoded_features(
@@ -142,6 +142,7 @@ def test_a_prepared_folder_holds_codes(files: dict[str, Path], tmp_path: Path) -
         assert open_folder(tmp_path / "codes").part(1).codec_state is None
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("sampled", [False, True])
 def test_predictions_decode_with_what_the_training_has_learnt(
     files: dict[str, Path], tmp_path: Path, sampled: bool

@@ -126,6 +126,7 @@ def test_the_keys_of_a_split_are_written_once() -> None:
     assert base == dict.fromkeys(SPLIT_KEYS) and set(OF_SPLIT) == set(SPLIT_KEYS)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("group", "choice"), CHOICES)
 def test_every_choice_composes_and_binds_its_target(group: str, choice: str) -> None:
     sampled = group in OF_SAMPLED_TRAINING or choice == "minibatch"
@@ -176,6 +177,7 @@ def test_the_public_keys_keep_their_names_and_types() -> None:
         assert all(value == "absent" or type(value) is kind for value in values), (key, values)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("overrides", "key", "value"),
     [
@@ -283,7 +285,7 @@ WRONG = {
 }
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("overrides", WRONG)
 def test_a_wrong_configuration_is_one_line_that_names_the_cure(overrides: str) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -201,6 +201,7 @@ def test_commands_call_nothing_and_write_nothing_elsewhere(tmp_path: Path) -> No
         assert not marker.exists() and not (place / "out").exists()
 
 
+@pytest.mark.sample(2)
 def test_a_model_of_the_user_is_named_by_the_command_line(tmp_path: Path) -> None:
     run = poisoned(tmp_path, lambda config: config["model"].update(_target_=OWN, name="own"))
     conf = tmp_path / "conf"

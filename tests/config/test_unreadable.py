@@ -119,7 +119,7 @@ def test_commas_of_a_sweep_stay(argument: str, values: list) -> None:
     assert pasteable("dataset.path=choice(a=b,c)", sweep=True) is None
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("module", "key"),
     [

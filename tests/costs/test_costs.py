@@ -57,7 +57,7 @@ def planned_bytes(cfg: Config, world_size: int, kind: str) -> list[dict[str, int
     return [{name: counts[rank] for name, counts in received.items() if counts[rank]} for rank in range(world_size)]
 
 
-@pytest.mark.sample(16)
+@pytest.mark.sample(32)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("choice", CHOICES)
 def test_plan_dry_run_and_job_agree(ranks, world_size: int, replication: int, choice: str) -> None:
@@ -73,6 +73,7 @@ def test_plan_dry_run_and_job_agree(ranks, world_size: int, replication: int, ch
         assert dry == expected
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", ["symmetric", "directed"])
 @pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
 def test_planned_products_are_laid_out_as_those_of_the_run(tmp_path: Path, model: str, kind: str) -> None:
@@ -116,7 +117,7 @@ def received_by_edges(world: World, cfgs: list[Config], kind: str) -> list[dict[
     return by_run
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(16)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 def test_the_bytes_of_models_that_read_edges_are_those_of_the_job(
     ranks, world_size: int, replication: int, every_case: bool

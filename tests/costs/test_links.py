@@ -73,7 +73,7 @@ def wire(memory_bytes: int = 1 << 34) -> Hardware:
     return Hardware("wire", "made up", "cpu", 64, memory_bytes, 1 << 20, 1e10, 1e11, 1e-6, {1: 1e10}, links, None)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("world_size", "replication", "overrides"), CASES)
 def test_bytes_and_memory_are_those_of_the_job(ranks, world_size: int, replication: int, overrides: list[str]) -> None:
     """The rows that a step names are random, so their number is an expected one."""

@@ -72,6 +72,7 @@ def measured(world: World) -> tuple[Hardware, bool]:
     return measure.measure(world, TINY), can_share_memory(world)
 
 
+@pytest.mark.sample(2)
 def test_all_ranks_measure_the_same(ranks) -> None:
     (first, shares), *others = ranks(2)(measured)
     assert is_possible(first)
@@ -284,7 +285,7 @@ def test_a_profile_of_the_whole_machine_serves_every_graph(tmp_path: Path) -> No
     assert hardware.kept_or_needed(here, 2, not_asked) == (replace(HARDWARE, source="all"), WHOLE)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 def test_auto_measures_little_for_a_small_graph_and_keeps_it(tmp_path: Path) -> None:
     run = ["dataset=karate", "scheme=auto", "runtime.nproc=2", "runtime.device=cpu", "train.epochs=1"]
     for number in (1, 2):

@@ -107,6 +107,7 @@ def test_latency_is_paid_for_every_message() -> None:
     assert more == pytest.approx(products * 4 + 1)  # four broadcasts a product, one all-reduce
 
 
+@pytest.mark.sample(2)
 def test_the_best_fits_and_the_smallest_job_that_fits_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     every = options(machine(1e9), [1, 2, 4, 8])
     sizes = {option.world_size: option.prediction.peak_tensor_bytes for option in every if option.replication == 1}
@@ -179,7 +180,7 @@ EDGE_GRAPH = replace(GRAPH, num_classes=41)
 """Its shapes of attention are those of other tests, so that fewer loops are compiled."""
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("model", EDGE_MODELS)
 def test_the_passes_over_edges_are_those_of_the_layers(model: str) -> None:
     """Two layers with heads of 8 x 8 and 1 x 41 columns; with the maximum, of 128 and 32, whose features need no
@@ -226,6 +227,7 @@ def test_trainable_vectors_of_nodes_lie_on_their_ranks() -> None:
     assert updated_ms == pytest.approx(7 * 4 * (rows * width + num_weights) / 1e9 * 1e3, rel=1e-3)
 
 
+@pytest.mark.sample(2)
 def test_passes_over_edges_follow_their_own_rate() -> None:
     """Without a measured rate, that of products counts."""
     gat = [*EDGE_MODELS["gat"], "model.hidden_channels=8"]

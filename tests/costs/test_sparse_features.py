@@ -15,6 +15,7 @@ def test_nothing_is_predicted_for_sparse_features(tmp_path) -> None:
         assert (train_graph(graph, *keys, *more).predicted is None) == choice
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("scaling", ["false", "true"])
 def test_a_plan_says_that_it_takes_features_for_dense_ones(tmp_path, monkeypatch, scaling: str) -> None:
     monkeypatch.setattr("fullgnn.costs.search.SCALING_SIZES", (1,))

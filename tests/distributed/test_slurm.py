@@ -30,6 +30,7 @@ def job(tmp_path: Path) -> dict[str, str]:
     return {"PATH": path, **SBATCH, "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "nodes", "PYTHON": "my-python"}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("variables", "given", "ranks", "command"),
     [

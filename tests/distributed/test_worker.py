@@ -79,6 +79,7 @@ def test_a_worker_sends_what_it_likes(start: Callable[..., Worker]) -> None:
     assert worker.wait(0) == 0
 
 
+@pytest.mark.sample(2)
 @START
 def test_a_lost_worker_is_noticed(start: Callable[..., Worker]) -> None:
     worker = start(answer_calls, timeout_s=60)

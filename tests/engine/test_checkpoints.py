@@ -89,7 +89,7 @@ def metrics_of(record: RunRecord) -> tuple[Any, ...]:
     return record.best_epoch, record.metrics, record.final_loss, record.epochs
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_checkpoint_goes_on_to_the_same_bits(
     ranks, tmp_path: Path, graph_file: Path, recipe: str, every_case: bool
@@ -120,7 +120,7 @@ OTHERS = [
 """Processes, replication, and further overrides."""
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_run_goes_on_on_any_layout(ranks, tmp_path: Path, graph_file: Path, recipe: str, monkeypatch) -> None:
     """From p=2 ``1d`` to p=4 r=2 with METIS, among others; the state travels in many parts."""

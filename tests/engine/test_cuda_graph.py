@@ -145,7 +145,7 @@ def assert_the_same_training(training: Outcome, other: Outcome) -> None:
 
 
 @ON_CPU
-@pytest.mark.sample(9)
+@pytest.mark.sample(18)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize(
     "overrides",
@@ -371,6 +371,7 @@ def graphs_alive(world: World, cfg: Config, breaks: str) -> tuple[str, list[str]
         gc.enable()
 
 
+@pytest.mark.sample(2)
 @ON_CPU
 @pytest.mark.parametrize(
     ("breaks", "ended"), [("", "whole"), ("on_epoch", "on_epoch broke"), ("step", "the step broke")]

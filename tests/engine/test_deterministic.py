@@ -77,7 +77,7 @@ CASE = [
 ]  # fmt: skip
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("dtype", "repeats"), [("float32", REPEATS), ("float64", 3)])
 def test_every_run_on_a_cpu_has_the_same_bits(ranks, dtype: str, repeats: int) -> None:
     """Each rank has one thread, or two threads that take the tasks of a product in any order."""

@@ -27,7 +27,7 @@ FULL_BATCH = {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 def test_no_phase_is_negative_and_all_add_up_to_the_epoch(ranks, tmp_path: Path) -> None:
     """With collectives so slow that a time that counts for two phases exceeds the rest of the epoch."""
     timings = ranks(2)(_all_cases, str(tmp_path))

@@ -64,6 +64,7 @@ def _without_validation(world: World) -> FitResult:
     return fit_function(StepRunner(job))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("replication", [1, 2])
 def test_costs_are_recorded_for_every_epoch(ranks, replication: int) -> None:
     scheme = ["scheme=1.5d", "scheme.replication=2"] if replication == 2 else ["scheme=1d"]

@@ -82,6 +82,7 @@ def of_samples(world: World, overrides: list[str]) -> list[str]:
     return ImportsOfSteps().of(set_up_sampled(minibatch_config(*RUN, *overrides), world, Meter(world.device)))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("case", FULL)
 def test_a_step_imports_nothing(ranks, case: str) -> None:
     assert ranks(2)(of_full_batch, FULL[case]) == [[], []]

@@ -34,7 +34,7 @@ def dataset_in(run_dir: str) -> dict:
     return yaml.safe_load(Path(run_dir, "config.yaml").read_text())["dataset"]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("cache", [{}, {"runtime.cache_dir": "cache"}])
 def test_a_run_can_be_predicted_with_and_gone_on_with(folder: Path, cache: dict[str, str]) -> None:
     keys = {"train.checkpoint_every": 3, "train.save_predictions": True, **cache}

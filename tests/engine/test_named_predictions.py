@@ -69,7 +69,7 @@ def check_confusion(record: RunRecord, prediction: np.ndarray) -> None:
         assert matrix == confusion_matrix(given[mask], predicted[mask], labels=record.confusion_classes).tolist()
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("num_ranks", LAYOUTS)
 @pytest.mark.parametrize("names", [NAMES, [7 * node - 2**40 for node in range(34)]], ids=["texts", "integers"])
 def test_training_and_predictions_write_the_names(

@@ -93,7 +93,7 @@ def test_training_on_lines_as_on_a_gpu_equals_the_oracle(
             assert training.difference(outcome, expected) < 1e-9, kind
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("num_layers", [1, 2])
 def test_one_chunk_is_the_run_without_to_the_bit(ranks, world_size: int, replication: int, num_layers: int) -> None:

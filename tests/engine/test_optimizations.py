@@ -46,7 +46,7 @@ def case(widths: tuple[int, int, int], replication: int, preset: str, *overrides
     )  # fmt: skip
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("dataset", WIDTHS)
 @pytest.mark.parametrize("preset", COLUMNS)
 def test_columns_and_rows_of_every_preset(ranks, preset: str, dataset: str) -> None:

@@ -114,7 +114,7 @@ def test_a_constant_learning_rate_has_no_schedule() -> None:
     assert Training(config("schedule.factor=0.5")).schedule is not None
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("warmup", [0, 3, 5, 8])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

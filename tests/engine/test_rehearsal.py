@@ -101,7 +101,7 @@ def assert_no_trace(rehearsed: dict[str, Any], plain: dict[str, Any]) -> None:
     assert rehearsed["losses"][0] != rehearsed["losses"][-1]
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("run", RUNS)
 def test_a_rehearsal_changes_no_bit(run: str, triton_on_cpu: None) -> None:
     cfg = config("dataset=karate", *COMMON, *run.split())

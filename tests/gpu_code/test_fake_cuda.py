@@ -111,7 +111,7 @@ def trained(*overrides: str, graph: bool = False) -> tuple[list[float], FakeCuda
         return losses, cuda
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     "overrides", [["model=mlp"], ["model=gcn", "optimizations.offload=always"], ["model=gat", "optimizer=sgd"]]
 )

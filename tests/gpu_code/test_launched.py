@@ -43,6 +43,7 @@ SPILLED_MUCH = {(80, "dense"): {("_outer", "X^T G, masked 602/602 x 128")}}
 """By generation and family, the kernels and shapes that spill more than a few bytes there."""
 
 
+@pytest.mark.sample(2)
 @needs_triton
 def test_every_kernel_is_compiled_from_a_call_of_the_host() -> None:
     """The calls of ``launched.py``, which the other tests of this file compile, ask for every kernel."""
@@ -96,7 +97,7 @@ def test_accesses_of_what_the_host_launches(family: str) -> None:
 
 @needs_triton
 @pytest.mark.timeout(300)
-@pytest.mark.sample(6)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("generation", [other for other in GENERATIONS if other != 90])
 def test_other_generations_of_gpus_have_the_same_accesses(generation: int, family: str) -> None:

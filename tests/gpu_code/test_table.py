@@ -75,7 +75,7 @@ def test_scores_read_both_rows_16_bytes_at_a_time(tmp_path: Path) -> None:
         assert {*row["loads"]} == {"16"} and row["loads"]["16"] % 2 == row["stack_bytes"] == 0, row
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("kernel", ATTENTION)
 def test_attention_reads_vectors_and_leaves_room_for_five_programs(tmp_path: Path, kernel: str) -> None:
     """At head widths that are no power of two as well, and hardly any thread waits for another one in the loop."""

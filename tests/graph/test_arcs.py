@@ -98,7 +98,7 @@ print(peak() - before, graph.num_edges, graph.num_nodes)
 """
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_memory_of_a_large_table(tmp_path: Path, every_case: bool) -> None:
     """At most 3 x (4 bytes an arc + 8 bytes a node), and what pyarrow holds of a file of any size."""

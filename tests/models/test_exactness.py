@@ -160,7 +160,7 @@ OPTIONS = [
 """Keys of models, and of optimizations that read their input in another form."""
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("scheme", "world_size", "replication"), LAYOUTS)
 def test_options_of_models_equal_the_dense_block(
     ranks, scheme: str, world_size: int, replication: int, every_case: bool

@@ -188,7 +188,7 @@ def optimizations() -> OptimizationConfig:
     return config().optimizations
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 @pytest.mark.parametrize("kind", ["directed", "weighted"])

@@ -94,7 +94,7 @@ def outcomes(ours: Any, theirs: Any, kind: str = "symmetric") -> tuple[dict[str,
     return of_parameters | {"output": of_ours}, expected | {"output": of_theirs}
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("name", [*LAYERS, *MODELS])
 def test_both_compute_the_same_with_weights_of_pyg(name: str) -> None:
     ours, theirs = (LAYERS | MODELS)[name]()

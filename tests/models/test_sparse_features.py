@@ -67,7 +67,7 @@ def check(of_ranks: list[dict], cfg: Config, is_sparse: bool, of: object) -> Non
     compare(of_ranks, exact, 1e-12, of)
 
 
-@pytest.mark.sample(13)
+@pytest.mark.sample(26)
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 def test_a_step_equals_that_with_dense_features(ranks, model: str, world_size: int, replication: int) -> None:
@@ -75,7 +75,7 @@ def test_a_step_equals_that_with_dense_features(ranks, model: str, world_size: i
     check(ranks(world_size)(sparse_step, cfg), cfg, True, model)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("number", "is_sparse"), [*((n, True) for n in range(7)), *((n, False) for n in range(4))])
 @pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (4, 2)])
 def test_options_equal_those_with_dense_features(

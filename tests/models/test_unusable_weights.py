@@ -44,7 +44,7 @@ def common(path: Path, run_dir: Path, model: str) -> list[str]:
     ]  # fmt: skip
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("sampled", [False, True], ids=["full batch", "sampled"])
 def test_the_cure_that_is_named_works(model: str, sampled: bool, tmp_path: Path) -> None:

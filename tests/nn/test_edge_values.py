@@ -80,7 +80,7 @@ def computed(world: World, cfg: Config, kind: str, cases: list[tuple[bool, str]]
 
 
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
-@pytest.mark.sample(6)
+@pytest.mark.sample(12)
 def test_values_and_all_gradients_are_exact(ranks, world_size: int, replication: int, every_case: bool) -> None:
     cases = [(loops, aggregation) for loops in (False, True) for aggregation in AGGREGATIONS]
     cases = cases if every_case else cases[world_size % 2 :: 2]

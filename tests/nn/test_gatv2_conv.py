@@ -53,7 +53,7 @@ def computed(world: World, cfg: Config, case: tuple[str, bool, bool, float]) -> 
     return results
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("split", ["true", "false"])
 def test_the_layer_and_all_gradients_are_exact(ranks, world_size: int, replication: int, split: str) -> None:

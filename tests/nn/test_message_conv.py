@@ -131,6 +131,7 @@ def value_of(target: Tensor, source: Tensor) -> Tensor:
     return torch.stack([(3 * target + source) % 7 / 4, (target + 5 * source) % 5 / 4 - 0.5], dim=-1).double()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (3, 1), (4, 2), (2, 2)])
 def test_values_of_edges_have_gradients(ranks, world_size: int, replication: int) -> None:
     cfg = config(*layout_overrides(replication), "runtime.dtype=float64")

@@ -49,7 +49,7 @@ def computed(world: World, cfg: Config, kind: str) -> list[dict[str, Any]]:
     return results
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("split", ["true", "false"])
 def test_the_maximum_and_all_gradients_are_exact(

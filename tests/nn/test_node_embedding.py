@@ -113,7 +113,7 @@ def trained(world: World, cfg: Config, graph: Graph) -> dict[str, Any]:
     )
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("model", [[], ["model=mlp"], ["model=gat", "model.heads=2"]])
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_training_does_not_depend_on_the_layout(ranks, model: list[str], optimizer: str) -> None:

@@ -119,6 +119,7 @@ def prepares(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Graph | No
     return loaded
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("torchrun", [False, True])
 def test_train_graph_finds_an_equal_graph_in_the_cache(
     prepares: list, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torchrun: bool

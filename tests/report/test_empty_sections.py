@@ -40,6 +40,7 @@ def test_sections_of_a_small_run_without_anything_to_show_are_one_line_each(tmp_
     assert all(f'href="#{name.lower().replace(" ", "-")}"' in text for name in EMPTY)
 
 
+@pytest.mark.sample(2)
 def test_one_rank_receives_nothing_in_one_line(tmp_path: Path) -> None:
     run = ["dataset=karate", "runtime.device=cpu", "train.epochs=2", "train.statistics=true", "run_dir=run"]
     assert run_command(OWN, *run, cwd=tmp_path).status == 0

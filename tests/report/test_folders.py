@@ -44,6 +44,7 @@ def test_a_folder_stands_for_the_runs_and_sweeps_below_it(workplace: Path, caplo
     assert left_out.startswith(f"left out, since it is damaged: {damaged} cannot be read: leave ")
 
 
+@pytest.mark.sample(2)
 def test_the_page_is_in_the_folder_and_the_command_says_what_it_skips(workplace: Path) -> None:
     done = run_command(COMMAND, ".", cwd=workplace)
     assert done.status == 0, done.output

@@ -157,7 +157,7 @@ def gradients(model: torch.nn.Module, x: Tensor, blocks: list[Block], weight: Te
     return [out.detach(), x.grad, *(p.grad for p in model.parameters() if p.grad is not None)]
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("weighted", [False, True], ids=["pattern", "weights"])
 @pytest.mark.parametrize("name", MODELS)
 def test_models_on_sampled_blocks_are_those_on_dense_ones(name: str, weighted: bool) -> None:

@@ -90,7 +90,7 @@ def curve(world: World, cfg: Any, num_rows: int) -> dict[str, Any]:
         return run(world, cfg)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("cache", ["degree", "exact"])
 def test_the_curve_is_the_same_with_any_room_after_any_batch(ranks, tmp_path: Path, cache: str) -> None:
     keys = ["train.epochs=2", "runtime.threads=1", "train.checkpoint_every=2"]

@@ -186,7 +186,7 @@ def oracle(reads: list[Counter], room: int) -> int:
     return sum(sorted(together.values(), reverse=True)[:room])
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_exact_hits_are_those_of_the_oracle(ranks, sampler: str, size: int) -> None:
@@ -202,7 +202,7 @@ def test_exact_hits_are_those_of_the_oracle(ranks, sampler: str, size: int) -> N
                 assert counts["input_rows"] - counts["hits"] == counts["fetched_bytes"] / 12
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_auto_fetches_little_more_than_the_best(ranks, sampler: str) -> None:
     size = 2 if sampler == "parts" else 1
@@ -231,6 +231,7 @@ def contents(world: World, keys: list[str], epochs: list[int]) -> list[list[int]
     return rows
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("cache", ["degree", "presample", "exact", "auto"])
 def test_a_run_that_goes_on_has_the_same_content(ranks, cache: str) -> None:
     keys = [f"cache={cache}", "cache.megabytes=0.001", *(["cache.horizon=2"] if cache == "exact" else [])]
@@ -240,6 +241,7 @@ def test_a_run_that_goes_on_has_the_same_content(ranks, cache: str) -> None:
             assert alone == whole[epoch - 1] and alone
 
 
+@pytest.mark.sample(2)
 def test_every_cache_gives_the_same_curve(ranks, tmp_path: Path) -> None:
     from tests.sampling.training import run, same  # its fixture makes graphs
 

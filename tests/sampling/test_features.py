@@ -157,6 +157,7 @@ def test_a_codec_with_a_state_serves_every_rank_and_worker(ranks, tmp_path: Path
     assert len([*(tmp_path / "kept" / "encoded").iterdir()]) == 1
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("codec", [Unencoded(), BFloat16()], ids=["plain", "bfloat16"])
 @pytest.mark.parametrize("num_rows", [900, 40])
 def test_workers_fetch_what_is_not_cached(graph, codec: Codec, num_rows: int) -> None:

@@ -22,7 +22,7 @@ def triton(triton_on_cpu: None) -> None:
     """Without a GPU, Triton's interpreter runs the kernels."""
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("cache", ["none", "all"])
 @pytest.mark.parametrize("kind", ["directed", "weighted"])
 @pytest.mark.parametrize("model", ["sage", "gcn", "gat"])

@@ -69,7 +69,7 @@ def reads_copies(model: Stack) -> Contract:
     return replace(CONTRACT(model), reads_input_rows=False)
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(16)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kind", ["directed", "weighted"])
 @pytest.mark.parametrize("name", READING)
@@ -92,6 +92,7 @@ def test_training_is_that_with_gathered_features(
         assert results[0]["record"]["sampling"][key] == results[1]["record"]["sampling"][key]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("keys", [["loader.num_workers=2"], ["loader.split=pagraph"]], ids=["workers", "pagraph"])
 def test_ranks_and_workers(ranks, tmp_path: Path, graph_files: dict[str, Path], keys: list[str]) -> None:
     path, keys = graph_files["directed"], [*READING["sage"], *keys]

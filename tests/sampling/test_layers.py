@@ -123,7 +123,7 @@ MODELS = {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("kind", ["directed", "weighted"])
 @pytest.mark.parametrize("model", MODELS)
 def test_any_number_of_ranks_gives_the_same_curve(

@@ -81,7 +81,7 @@ def test_all_neighbours_are_full_batch_training(
     same(left(tmp_path / "full"), left(tmp_path / "sampled"))
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(10)
 @pytest.mark.parametrize(("model", "outputs"), OTHERS)
 def test_all_neighbours_of_other_models_are_full_batch_training(
     tmp_path: Path, graph_files: dict[str, Path], model: str, outputs: str

@@ -120,6 +120,7 @@ def batches_of_rank(world: World, keys: list[str]) -> list[list[tuple[list[int],
     return [[(sample.targets.tolist(), sample.total) for sample in epoch] for epoch in samples]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_every_rank_shuffles_training_nodes_of_its_own(ranks, size: int) -> None:
     batches = ranks(size)(batches_of_rank, SPLIT)
@@ -150,6 +151,7 @@ def losses_of_unions(world: World, batches: list[list[list[int]]]) -> list[float
         return [epoch.loss for epoch in fit(training).epochs]
 
 
+@pytest.mark.sample(2)
 def test_losses_are_those_of_one_process_with_the_same_batches(ranks, tmp_path: Path) -> None:
     batches = ranks(3)(batches_of_rank, SPLIT)
     unions = [
@@ -166,6 +168,7 @@ def test_losses_are_those_of_one_process_with_the_same_batches(ranks, tmp_path: 
         np.testing.assert_allclose(loss[:2], expected, rtol=1e-9)
 
 
+@pytest.mark.sample(2)
 def test_a_run_goes_on_in_mid_epoch_with_as_many_ranks(ranks, tmp_path: Path) -> None:
     whole = ranks(2)(run, minibatch_config(*SPLIT, f"run_dir={tmp_path / 'whole'}"))[0]
     keys = [*SPLIT, f"run_dir={tmp_path / 'cut'}", "train.checkpoint_every_batches=2", "train.keep_checkpoints=100"]

@@ -86,7 +86,7 @@ MODELS = {
 EVERY = {False: "sampler.fanouts=[-1,-1]", True: "sampler.fanouts=[-1]"}
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("kind", ["directed", "weighted"])
 @pytest.mark.parametrize("model", MODELS)
 def test_with_all_neighbours_training_is_the_same(

@@ -30,7 +30,7 @@ CODECS = {"none": [], "bfloat16": ["codec=bfloat16"], "learns": ["codec._target_
 FEATURES = np.random.default_rng(0).normal(size=(1000, 5)).astype(np.float32)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("kept", [True, False])
 def test_losses_are_those_of_rows_in_memory(
@@ -74,6 +74,7 @@ def rows_of(
     return rows.copy(), rows.flags.writeable
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("local_size", [1, 2, 4])
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("codec", [Unencoded(), BFloat16(), Counted()], ids=["none", "bfloat16", "learns"])
@@ -208,6 +209,7 @@ print("done")
 """
 
 
+@pytest.mark.sample(2)
 def test_features_need_not_fit_the_memory(tmp_path: Path) -> None:
     """Features of 256 MB in a process that may have 64 MB more than it begins with."""
     file = tmp_path / "features.npy"
@@ -222,6 +224,7 @@ def test_features_need_not_fit_the_memory(tmp_path: Path) -> None:
         assert (done.returncode == 0 and "done" in done.stdout) == works, done.stderr
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("size", [1, 2])
 def test_rows_lie_beside_the_graph_that_was_prepared_for_the_evaluation(
     ranks,

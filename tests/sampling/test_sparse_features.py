@@ -50,6 +50,7 @@ def settings(path: Path, folder: Path, sparse: bool, *keys: str) -> Any:
     return case(path, folder, *fixed, choice, *keys)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_training_is_that_with_dense_features(tmp_path: Path, words: Path, name: str) -> None:
     results = []
@@ -61,6 +62,7 @@ def test_training_is_that_with_dense_features(tmp_path: Path, words: Path, name:
     torch.testing.assert_close(results[0]["model"], results[1]["model"], rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("keys", [[], ["loader.num_workers=2"]], ids=["here", "workers"])
 def test_ranks_and_workers(ranks, tmp_path: Path, words: Path, keys: list[str]) -> None:
     result, dense = (

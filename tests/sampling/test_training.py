@@ -22,7 +22,7 @@ from tests.sampling.training import EPOCHS, MODELS, case, common, left, run, sam
 LAYOUTS = (1, 2, 3, 4)
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("kind", ["directed", "weighted"])
 @pytest.mark.parametrize("model", MODELS)
 def test_any_number_of_ranks_gives_the_same_curve(
@@ -66,6 +66,7 @@ def test_all_neighbours_of_all_targets_are_full_batch_training(
     same(left(tmp_path / "full"), left(tmp_path / "sampled"), 1e-9)
 
 
+@pytest.mark.sample(2)
 def test_a_run_goes_on_from_any_batch_on_any_number_of_ranks(
     ranks, tmp_path: Path, graph_files: dict[str, Path]
 ) -> None:

@@ -69,7 +69,7 @@ def run(world: World, cfg: MinibatchConfig) -> dict[str, Any]:
     return left(Path(cfg.run_dir)) if world.rank == 0 else {}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_batch_without_a_label_is_no_update(ranks, tmp_path: Path, name: str) -> None:
     optimizer_class, keys = OPTIMIZERS[name]

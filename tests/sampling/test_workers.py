@@ -200,6 +200,7 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("model", ["sage", "gcn"])
 def test_runs_with_workers_are_those_without(ranks, tmp_path: Path, graph_files, model: str) -> None:
     keys = [*MODELS[model], "train.checkpoint_every=1"]

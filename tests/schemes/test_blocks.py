@@ -242,7 +242,7 @@ def rows_read(world: World, cfg: Config) -> dict:
     }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (3, 1), (4, 2)])
 @pytest.mark.parametrize("exchange", ["broadcast", "needed_rows"])
 @pytest.mark.parametrize("normalization", ["sym", "none"])

@@ -64,7 +64,7 @@ def alternate(world: World, cfg: Config, kind: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.sample(13)
+@pytest.mark.sample(26)
 @pytest.mark.parametrize(("world_size", "replication"), [(2, 1), (3, 1), (4, 2), (4, 1)])
 @pytest.mark.parametrize("kind", ["directed", "tiny", "corner"])
 @pytest.mark.parametrize("choice", ["scheme.shared_memory=true", "scheme.exchange=needed_rows", "scheme.exchange=auto"])

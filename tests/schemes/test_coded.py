@@ -76,7 +76,7 @@ def products(world: World, cases: Sequence[tuple[Config, Graph]]) -> list[tuple[
     return results
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(24)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 def test_codes_travel(ranks, world_size: int, replication: int, way: str) -> None:

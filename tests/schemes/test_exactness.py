@@ -139,7 +139,7 @@ IN_TRITON = [  # the kind of the graph, and options
 
 
 @needs_triton
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("world_size", "replication"), [(3, 1), (4, 2)])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-11), ("float32", 1e-5)])
 def test_kernels_in_triton_equal_the_oracle(

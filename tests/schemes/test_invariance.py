@@ -39,7 +39,7 @@ def single_process(ranks, graph: Graph) -> dict[str, list[float]]:
     return {dtype: ranks(1)(final_losses, cases(1, dtype, ORDERS[:1]), graph)[0] for dtype in TOLERANCE}
 
 
-@pytest.mark.sample(20)
+@pytest.mark.sample(40)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_loss_after_50_epochs(ranks, graph, single_process, world_size: int, replication: int, dtype: str) -> None:
@@ -51,7 +51,7 @@ def test_loss_after_50_epochs(ranks, graph, single_process, world_size: int, rep
         assert losses[0] < 1.55  # the loss fell: ln 5 = 1.609 at the start
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 def test_every_order_leaves_the_curve_as_it_is(ranks, graph, single_process, every_case) -> None:
     orders = [("shuffle", "block"), ("slashburn", "whole")]
     if every_case:
@@ -70,7 +70,7 @@ def hetu(ranks, graph: Graph) -> dict[str, list[float]]:
     return {dtype: ranks(1)(final_losses, [preset_case("hetu", 1, dtype)], graph)[0] for dtype in TOLERANCE}
 
 
-@pytest.mark.sample(20)
+@pytest.mark.sample(40)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_presets_leave_the_curve_as_it_is(ranks, graph, hetu, world_size: int, replication: int, dtype: str) -> None:

@@ -31,7 +31,7 @@ def test_the_table_covers_every_pair() -> None:
         assert met == {(a, b) for a in first for b in second}, (list(OPTIONS)[i], list(OPTIONS)[j])
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(10)
 @ROWS
 def test_one_step_equals_the_oracle(ranks, row: list[Any], every_case: bool) -> None:
     world_size, replication = row[-1]
@@ -40,7 +40,7 @@ def test_one_step_equals_the_oracle(ranks, row: list[Any], every_case: bool) -> 
         assert_one_step_is_exact(ranks(world_size), config(*overrides), kind)
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(14)
 @ROWS
 def test_twenty_epochs_equal_the_oracle(ranks, row: list[Any]) -> None:
     world_size, replication = row[-1]
@@ -66,7 +66,7 @@ def plain(ranks, graph: Graph) -> dict[str, list[float]]:
     return {dtype: ranks(1)(final_losses, [curve_case(dtype, *overrides)], graph)[0] for dtype in TOLERANCE}
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(16)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_loss_after_50_epochs(
@@ -81,6 +81,7 @@ def test_loss_after_50_epochs(
         assert losses == pytest.approx(plain[dtype] * len(rows), rel=TOLERANCE[dtype], abs=0)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("shared_memory", ["true", "false"])
 @pytest.mark.parametrize("stage_order", ["diagonal", "broadcast"])
 def test_bfloat16_on_the_wire_is_close_and_the_same_everywhere(ranks, stage_order: str, shared_memory: str) -> None:

@@ -81,6 +81,7 @@ def num_pieces(world: World, cfg: Config, kind: str) -> tuple[int, int]:
     return of_product, names.count("exchange") - of_product
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("world_size", "replication", "piece_rows", "pieces"),
     [(4, 1, ONE, (1, 1)), (4, 1, BY_STAGES, (3, 3)), (2, 1, BY_COLUMNS, (3, 1)), (4, 2, BY_COLUMNS, (3, 1))],
@@ -98,7 +99,7 @@ def test_three_pieces_equal_the_oracle(
 LAYOUTS = [(2, 1), (3, 1), (4, 1), (4, 2), (6, 3), (2, 2), (8, 4)]
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(14)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("piece_rows", [ONE, BY_STAGES, "2"])
 def test_a_step_equals_the_oracle(ranks, world_size: int, replication: int, piece_rows: str) -> None:
@@ -109,7 +110,7 @@ def test_a_step_equals_the_oracle(ranks, world_size: int, replication: int, piec
             assert_one_step_is_exact(ranks(world_size), cfg, kind)
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("model", ["gat", "gatv2", "sage"])
 @pytest.mark.parametrize(("world_size", "replication"), [(4, 1), (4, 2), (6, 3), (3, 1)])
 @pytest.mark.parametrize("piece_rows", [ONE, BY_STAGES])
@@ -226,6 +227,7 @@ def launches_of_a_step(world: World, cfg: Config, kind: str) -> dict[str, Any]:
     return {"calls": dict(calls), "launches": dict(launches.found)}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("model", ["gcn", "gat"])
 @pytest.mark.parametrize(("piece_rows", "pieces"), [(ONE, 1), (BY_STAGES, 3)])
 def test_a_piece_is_one_launch_and_one_collective(ranks, model: str, piece_rows: str, pieces: int) -> None:

@@ -139,7 +139,7 @@ def check(of_ranks: list[dict[str, Any]], dense: np.ndarray, rows: np.ndarray, c
 
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("kind", ["directed", "weighted", "corner"])
-@pytest.mark.sample(13)
+@pytest.mark.sample(26)
 def test_every_way_of_the_exchange_and_its_adjoint(
     ranks, world_size: int, replication: int, kind: str, every_case: bool
 ) -> None:

@@ -54,7 +54,7 @@ CASES = {
 """Overrides, graph, and whether validation and testing have a pair."""
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 def test_few_pairs_train_on_any_number_of_ranks(ranks, world_size: int, replication: int, every_case: bool) -> None:
     job, turn = ranks(world_size), LAYOUTS.index((world_size, replication))
@@ -135,6 +135,7 @@ def test_the_record_counts_what_has_no_negative(ranks, tmp_path: Path, caplog: p
     assert set(record.metrics.values()) == {None}
 
 
+@pytest.mark.sample(2)
 def test_a_run_without_validation_pairs_goes_on_and_predicts(ranks, tmp_path: Path) -> None:
     """Karate, with pairs for testing alone."""
     keys = ["dataset=karate", "task=link_prediction", "task.val_fraction=0", "task.metrics=[mrr]", "seed=3"]

@@ -131,7 +131,7 @@ def expected(name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("world_size", "replication", "overrides"), LAYOUTS)
 def test_steps_training_and_metrics(
     ranks, world_size: int, replication: int, overrides: list[str], every_case: bool

@@ -30,7 +30,7 @@ def trained(world: World, cfg: Config, graph: Graph, checkpoint: str | None) -> 
     return {"losses": losses, "metrics": result.last, "vectors": gathered(job, job.model.embedding.weight)}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", ["ranking, batches", "prediction"])
 def test_a_run_that_goes_on(ranks, tmp_path: Path, name: str) -> None:
     kind = "bipartite" if name.startswith("ranking") else "symmetric"

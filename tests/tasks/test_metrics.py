@@ -150,7 +150,7 @@ def expected(name: str, graph: Graph, split: str, output: np.ndarray) -> float |
     return reference.f1_score(labels, predicted, labels=counted, average=name[:5], zero_division=0)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")
 @pytest.mark.parametrize(("world_size", "replication", "overrides"), LAYOUTS)
 def test_metrics_of_given_outputs(

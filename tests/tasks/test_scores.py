@@ -98,7 +98,7 @@ def expected(graph: Graph, output: np.ndarray) -> dict[str, float | None]:
     return metrics
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(10)
 @pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 def test_scores_are_those_of_scikit_learn_on_every_layout(ranks, world_size: int, replication: int) -> None:
@@ -239,7 +239,7 @@ def test_train_graph_takes_functions(tmp_path: Path) -> None:
         assert "\n" not in str(refused.value)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 def test_ranks_of_other_processes_import_the_function(tmp_path: Path) -> None:
     record = train_graph(
         graph_of(3, "all"), "train.epochs=2", "runtime.nproc=2", f"run_dir={tmp_path}/run", metrics={"mcc": mcc}

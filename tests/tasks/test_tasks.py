@@ -144,7 +144,7 @@ def expected_metric(name: str, graph: Graph, split: str, output: np.ndarray) -> 
     return reference.f1_score(labels[known].astype(int), output[known] > 0, zero_division=0)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("world_size", "replication", "override"), LAYOUTS)
 @pytest.mark.parametrize("task", TASKS)
 def test_loss_gradients_and_metrics(ranks, task: str, world_size: int, replication: int, override: str) -> None:
@@ -293,6 +293,7 @@ def losses_of(world: World, cfg: Config) -> list[float]:
     return [json.loads(line)["loss"] for line in (Path(cfg.run_dir) / "epochs.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("sampled", [False, True])
 def test_a_rank_without_nodes_has_no_part_in_the_loss(ranks, tmp_path: Path, sampled: bool) -> None:
     """Two training nodes on four ranks, and batches of one node."""

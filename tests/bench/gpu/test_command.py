@@ -194,6 +194,7 @@ def configured(words):
     return load_bench(*keys) if module == "fullgnn.bench" else load_plan(keys)[0]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", PARTS)
 def test_every_command_of_a_part_is_known_and_has_time(tmp_path, monkeypatch, name):
     """The commands are those of a machine with eight GPUs, in order, within the time of their part."""

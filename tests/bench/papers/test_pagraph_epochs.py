@@ -93,6 +93,8 @@ def test_rows_of_the_paper_are_found_by_what_they_name() -> None:
     assert published(paper, "loading", model="sage") is None
 
 
+@pytest.mark.sample(3)
+@pytest.mark.sample(3)
 def test_epochs_and_steps_of_every_way() -> None:
     rows = result("fig11", "device_gigabytes=1000", "paper=[{way: cached, speedup: 3.9}]").rows
     assert [row.labels for row in rows] == [
@@ -114,6 +116,8 @@ def test_epochs_and_steps_of_every_way() -> None:
     assert by_way[PLAIN]["loading"].ours == pytest.approx(100 * sum(steps[1:3]) / sum(steps))
 
 
+@pytest.mark.sample(3)
+@pytest.mark.sample(3)
 def test_losses_with_and_without_a_cache_are_equal_on_any_ranks() -> None:
     ablation = result("fig18", "ranks=[2]", "chosen_models=[gcn]", "scale=0.00002", graph="friendster-like")
     assert [row.labels[2] for row in ablation.rows] == ["2-2, p=2", "2-2, p=2"]
@@ -124,12 +128,16 @@ def test_losses_with_and_without_a_cache_are_equal_on_any_ranks() -> None:
     assert plain > cached and plain > piped > 0
 
 
+@pytest.mark.sample(3)
+@pytest.mark.sample(3)
 def test_more_ranks_than_run_are_simulated_alone() -> None:
     rows = result("fig20c", "ranks=[4]", graph="enwiki-like").rows
     assert [row.labels[2] for row in rows] == ["layer-wise, p=4"]
     assert all(number(cell.ours) for row in rows for cell in row.cells.values())
 
 
+@pytest.mark.sample(3)
+@pytest.mark.sample(3)
 def test_the_larger_the_cache_the_shorter_the_epoch() -> None:
     rows = result("fig14", "shares=[0,50,100]", graph="livejournal-like").rows
     none, half, every = ({name: number(cell.ours) or 0 for name, cell in row.cells.items()} for row in rows)
@@ -137,6 +145,8 @@ def test_the_larger_the_cache_the_shorter_the_epoch() -> None:
     assert none["degree"] > half["random"] > half["degree"] > every["degree"] > 0
 
 
+@pytest.mark.sample(3)
+@pytest.mark.sample(3)
 def test_convergence_counts_epochs_until_the_accuracy() -> None:
     late, early = TrainingCurve([10, 60, 59, 70], [9, 1, 3, 2]), TrainingCurve([61, 10, 10, 10], [9, 1, 1, 1])
     arrivals = [late.reaching(least) for least in (60, 70, 71)]

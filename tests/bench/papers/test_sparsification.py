@@ -128,6 +128,8 @@ def test_codes_of_a_file_are_those_of_its_features(tmp_path: Path) -> None:
     assert np.array_equal(np.load(tmp_path / "codes.npy"), codec.encode(features))
 
 
+@pytest.mark.sample(3)
+@pytest.mark.sample(3)
 def test_compressing_is_timed_and_estimated_at_full_size() -> None:
     made = result("compress", "file_megabytes=8")
     (row,) = made.rows
@@ -143,6 +145,7 @@ def written(num_bytes: int) -> int:
     return len(np.ones(num_bytes, np.uint8))
 
 
+@pytest.mark.sample(3)
 def test_a_process_of_its_own_tells_its_memory_and_has_a_limit() -> None:
     call = call_fresh(written, 200_000_000)
     assert call.value == 200_000_000 and 170e6 < call.own_bytes < 300e6
@@ -150,6 +153,8 @@ def test_a_process_of_its_own_tells_its_memory_and_has_a_limit() -> None:
         call_fresh(written, 2_000_000_000, limit_bytes=1_000_000_000)
 
 
+@pytest.mark.sample(3)
+@pytest.mark.sample(3)
 def test_memory_is_added_up_and_measured() -> None:
     rows = {row.labels[1]: row.cells for row in result("memory").rows}
     features, codes, structure = FEATURES / GIB, NODES * 48 / GIB, (16 * 2 * 1728364232 + 8 * NODES) / GIB
@@ -163,6 +168,8 @@ def test_memory_is_added_up_and_measured() -> None:
     assert here.origin == "measured" and here.ours > 4883 * 3072 / GIB  # type: ignore[operator]
 
 
+@pytest.mark.sample(3)
+@pytest.mark.sample(3)
 def test_trainings_read_what_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads and hits are those that are counted without training."""
 
@@ -255,6 +262,8 @@ def origins(cells: dict[str, Any]) -> set[str]:
     return {cell.origin for cell in cells.values()}
 
 
+@pytest.mark.sample(3)
+@pytest.mark.sample(3)
 def test_table3_has_epochs_of_every_model_beside_the_papers() -> None:
     rows = result("table3_time").rows
     names = ("GraphSAGE", "GAT", "Cluster-GCN")
@@ -270,6 +279,8 @@ def test_table3_has_epochs_of_every_model_beside_the_papers() -> None:
     assert published(paper, "seconds", graph="papers100m-undirected-like", model="cluster", way="full") == 152.8
 
 
+@pytest.mark.sample(3)
+@pytest.mark.sample(3)
 def test_table4_has_epochs_by_true_ratio() -> None:
     true, here, simulated = (row.cells for row in result("table4_time").rows)
     assert ours(true, *true) == [1, 8, 16, 32, 64, 128] and origins(here) == {"measured"}
@@ -278,6 +289,8 @@ def test_table4_has_epochs_by_true_ratio() -> None:
     assert times[0] > times[1] > times[2] > 0
 
 
+@pytest.mark.sample(3)
+@pytest.mark.sample(3)
 def test_fig7_and_fig3_have_the_steps_of_an_iteration() -> None:
     fig7 = result("fig7")
     assert [row.labels[2] for row in fig7.rows] == ["full", "full", "sparse", "sparse"]
@@ -298,6 +311,7 @@ def test_fig7_and_fig3_have_the_steps_of_an_iteration() -> None:
     assert ours(row.cells, "sparse") < ours(row.cells, "full") and papers(row.cells, "full") == [96]
 
 
+@pytest.mark.sample(3)
 def test_fig8_has_ranks_that_run_and_ranks_that_are_simulated() -> None:
     rows = {row.labels[2:]: row.cells for row in result("fig8").rows}
     simulated = [(f"p={p}", host) for host in ("one a rank", "shared") for p in (1, 2, 4)]

@@ -118,7 +118,7 @@ TINY = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 def test_the_command_leaves_a_page_with_a_panel_for_each_graph(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     command.run_target("time_to_accuracy", load_target("time_to_accuracy", *TINY), TINY, tmp_path)

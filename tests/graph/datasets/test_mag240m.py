@@ -401,6 +401,7 @@ def losses(world: World, sampled: bool, keys: list[str]) -> list[float]:
     return [json.loads(line)["loss"] for line in lines]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("sampled", [False, True], ids=["full batch", "sampled"])
 def test_runs_learn_as_from_a_graph_in_memory(ranks, load: Callable[..., Graph], folder: Path, sampled: bool) -> None:
     load().save(folder / "graph.npz")

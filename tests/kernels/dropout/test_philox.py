@@ -208,7 +208,7 @@ def test_refuses_a_probability_outside_0_1(p: float) -> None:
         dropout(torch.ones(2, 2), mask_of(torch.arange(2), p, seed=0, epoch=0, layer=0))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 def test_numba_comes_late_and_leaves_the_threads_of_torch_alone() -> None:
     """The script runs in a fresh process, which has imported nothing yet."""
     script = """

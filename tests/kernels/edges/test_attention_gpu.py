@@ -45,7 +45,7 @@ WIDTHS = [(1, 41, FLOAT32), (4, 47, FLOAT32), (3, 7, FLOAT32), (1, 100, FLOAT32)
 """Heads that begin at no multiple of four columns, end amid a vector, or fill more than one program."""
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(12)
 @KINDS
 @pytest.mark.parametrize(("heads", "depth", "dtype"), WIDTHS)
 def test_padding_is_read_and_does_not_show(dynamic: bool, heads: int, depth: int, dtype: torch.dtype) -> None:
@@ -93,7 +93,7 @@ def with_hubs() -> Tensor:
     return mask
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("heads", "depth"), [(8, 8), (1, 41), (3, 7)])
 @KINDS
 def test_long_rows_are_cut(dynamic: bool, heads: int, depth: int, short_parts: None) -> None:

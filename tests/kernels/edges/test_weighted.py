@@ -33,6 +33,7 @@ def product(csr: LocalCSR, values: Tensor, x: Tensor, grad: Tensor) -> list[Tens
     return [out, edge_dots(csr, grad, x, values.shape[1]), edge_spmm_transposed(csr, transpose(csr), values, grad)]
 
 
+@pytest.mark.sample(2)
 def test_product(path: str, every_case: bool) -> None:
     heads, device = [*MORE_HEADS, *HEADS[3:]] if every_case else HEADS[:3], device_of(path)
     empty = [torch.ones(n, m, dtype=torch.bool) for n, m in SHAPES]

@@ -86,6 +86,7 @@ def test_no_rows(dtype: torch.dtype, device: torch.device) -> None:
     assert (loss.item(), gradient.shape, gradient.dtype) == (0, (0, 4), dtype)
 
 
+@pytest.mark.sample(2)
 def test_the_number_of_threads_changes_no_bit(device: torch.device) -> None:
     logits, labels = example(5000, 41)
     results = []

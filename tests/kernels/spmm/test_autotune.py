@@ -152,6 +152,7 @@ def some_candidates(monkeypatch: pytest.MonkeyPatch, *kernels: Any) -> None:
     monkeypatch.setattr(autotune, "candidates", lambda adj, dtype: [TorchCSR(), *kernels])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("error", [1.0, -1.0, torch.nan, torch.inf])
 def test_a_wrong_kernel_is_not_chosen(error: float, clock, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
     """A warning names it, also where it is slow; the fastest of the right ones is chosen."""

@@ -51,7 +51,7 @@ def skewed(num_cols: int = 90) -> np.ndarray:
     return mask
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("weighted", [False, True], ids=["pattern", "weighted"])
 @pytest.mark.parametrize("matrix", ["skewed", *MATRICES])
