@@ -62,10 +62,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             sample = item.get_closest_marker("sample")
             function = item.nodeid.partition("[")[0]
-            # Each file begins elsewhere, or the same commits would run all that is rare. Tests of one file may share a
-            # slow fixture, and therefore run at the same commits.
-            number = seen[function] = seen.get(function, crc32(item.nodeid.partition("::")[0].encode())) + 1
-            every = 1 if sample is None else sample.args[0]
+            every, begin = (1, function) if sample is None else (*sample.args, function)[:2]
+            # Each test begins elsewhere, or the same commits would run all that is rare.
+            number = seen[function] = seen.get(function, crc32(begin.encode())) + 1
             (kept if every and number % every == offset % every else deselected).append(item)
         config.hook.pytest_deselected(items=deselected)
         items[:] = kept

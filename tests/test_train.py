@@ -77,7 +77,6 @@ def by_own_ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, Pa
     return run_command(OWN, *arguments, cwd=cwd), cwd
 
 
-@pytest.mark.sample(2)
 def test_torchrun_leaves_one_run_folder_and_nothing_else(by_torchrun: tuple[Finished, Path]) -> None:
     done, cwd = by_torchrun
     assert done.status == 0, done.output

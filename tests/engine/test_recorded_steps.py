@@ -60,7 +60,6 @@ def assert_trained_as(python: Trained, recorded: Trained) -> None:
     assert all(torch.equal(tensor, other) for tensor, other in zip(python.parameters, recorded.parameters, strict=True))
 
 
-@pytest.mark.sample(2)
 @pytest.mark.parametrize("model", [pytest.param(model, marks=[] if model == "gcn" else ONLY_ALL) for model in MODELS])
 def test_every_model_is_replayed(model: str) -> None:
     python, recorded = trained_alone(gpu_case(1, f"model={model}", *OWN.get(model, ())))

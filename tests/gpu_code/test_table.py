@@ -29,13 +29,13 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return json.loads(out.read_text())["rows"]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(3, "compiled")
 def test_rows_of_x_are_read_in_vectors(compiled: list[dict[str, Any]]) -> None:
     for row in compiled:
         assert row["loads"] and row["scalar_loads"] == 0, row
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(3, "compiled")
 def test_the_published_figures_are_those_of_now(compiled: list[dict[str, Any]]) -> None:
     """The loads alone, which the host's code decides; other figures may change with the compiler."""
     with FIGURES.open(newline="") as file:
@@ -49,13 +49,13 @@ def test_the_published_figures_are_those_of_now(compiled: list[dict[str, Any]]) 
         )
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(3, "compiled")
 def test_no_register_is_spilled(compiled: list[dict[str, Any]]) -> None:
     for row in compiled:
         assert row["stack_bytes"] == 0 and row["ctas"] >= 1, row
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(3, "compiled")
 def test_every_kind_of_row_is_met(compiled: list[dict[str, Any]]) -> None:
     """The kinds are bins of rows, the parts of heavy rows and their sums, and panels."""
     kinds = {(row["kernel"], row["width"], row["function"]): row["compiled"] for row in compiled}

@@ -58,7 +58,6 @@ def test_where_a_run_writes_is_no_difference(undrawn, tmp_path: Path) -> None:
     assert "differ in nothing but run_dir" in page.sections["Summary"].text
 
 
-@pytest.mark.sample(2)
 def test_every_section_is_filled(two_runs) -> None:
     _, page, _ = two_runs
     assert list(page.sections) == ["", *SECTIONS]

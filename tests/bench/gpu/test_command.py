@@ -88,7 +88,7 @@ def toy(tmp_path_factory, parts):
     return tmp_path / "found"
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(4, "toy")
 def test_a_toy_run_leaves_a_few_small_files(toy, parts):
     names = [f"{part}.{kind}" for part in parts for kind in ("json", "md")]
     assert sorted(path.name for path in toy.iterdir()) == sorted([*names, "tuning.yaml"])
@@ -117,7 +117,7 @@ def test_a_toy_run_checks_ranks_and_says_what_is_missing(toy):
     assert all(name in page for name in passed + missing)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(4, "toy")
 def test_a_toy_run_multiplies_and_sweeps(toy, monkeypatch):
     monkeypatch.setattr(gpu, "INTERPRETED", True)
     left = results(read(toy, "products"))

@@ -16,7 +16,7 @@ from fullgnn.errors import ConfigError
 from fullgnn.partition.kway import MetisError
 from fullgnn.reorder import rcm
 
-pytestmark = pytest.mark.sample(3)  # each target takes seconds, and all work alike
+pytestmark = pytest.mark.sample(3, "fig9")  # each target takes seconds, and all work alike
 TINY = ["datasets=[reddit-like]", "scale=0.01", "sizes.reddit-like.density=20", "links=h200x8", "orders=[rcm]"]
 TINY += ["device=cpu"]
 WHOLE_RCM = ("reorder=rcm", "reorder.scope=whole")

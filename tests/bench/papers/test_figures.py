@@ -20,7 +20,7 @@ from fullgnn.partition import Partition
 from fullgnn.reorder.cache_model import hit_rate
 
 pytest.importorskip("pymetis")
-pytestmark = pytest.mark.sample(3)  # each target takes seconds, and all work alike
+pytestmark = pytest.mark.sample(3, "figures")  # each target takes seconds, and all work alike
 
 TINY = ["device=cpu", "threads=1", "rounds=1", "data_root=null"]
 

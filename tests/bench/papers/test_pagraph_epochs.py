@@ -94,7 +94,6 @@ def test_rows_of_the_paper_are_found_by_what_they_name() -> None:
 
 
 @pytest.mark.sample(3)
-@pytest.mark.sample(3)
 def test_epochs_and_steps_of_every_way() -> None:
     rows = result("fig11", "device_gigabytes=1000", "paper=[{way: cached, speedup: 3.9}]").rows
     assert [row.labels for row in rows] == [
@@ -117,7 +116,6 @@ def test_epochs_and_steps_of_every_way() -> None:
 
 
 @pytest.mark.sample(3)
-@pytest.mark.sample(3)
 def test_losses_with_and_without_a_cache_are_equal_on_any_ranks() -> None:
     ablation = result("fig18", "ranks=[2]", "chosen_models=[gcn]", "scale=0.00002", graph="friendster-like")
     assert [row.labels[2] for row in ablation.rows] == ["2-2, p=2", "2-2, p=2"]
@@ -129,14 +127,12 @@ def test_losses_with_and_without_a_cache_are_equal_on_any_ranks() -> None:
 
 
 @pytest.mark.sample(3)
-@pytest.mark.sample(3)
 def test_more_ranks_than_run_are_simulated_alone() -> None:
     rows = result("fig20c", "ranks=[4]", graph="enwiki-like").rows
     assert [row.labels[2] for row in rows] == ["layer-wise, p=4"]
     assert all(number(cell.ours) for row in rows for cell in row.cells.values())
 
 
-@pytest.mark.sample(3)
 @pytest.mark.sample(3)
 def test_the_larger_the_cache_the_shorter_the_epoch() -> None:
     rows = result("fig14", "shares=[0,50,100]", graph="livejournal-like").rows
@@ -145,7 +141,6 @@ def test_the_larger_the_cache_the_shorter_the_epoch() -> None:
     assert none["degree"] > half["random"] > half["degree"] > every["degree"] > 0
 
 
-@pytest.mark.sample(3)
 @pytest.mark.sample(3)
 def test_convergence_counts_epochs_until_the_accuracy() -> None:
     late, early = TrainingCurve([10, 60, 59, 70], [9, 1, 3, 2]), TrainingCurve([61, 10, 10, 10], [9, 1, 1, 1])

@@ -129,7 +129,6 @@ def test_codes_of_a_file_are_those_of_its_features(tmp_path: Path) -> None:
 
 
 @pytest.mark.sample(3)
-@pytest.mark.sample(3)
 def test_compressing_is_timed_and_estimated_at_full_size() -> None:
     made = result("compress", "file_megabytes=8")
     (row,) = made.rows
@@ -154,7 +153,6 @@ def test_a_process_of_its_own_tells_its_memory_and_has_a_limit() -> None:
 
 
 @pytest.mark.sample(3)
-@pytest.mark.sample(3)
 def test_memory_is_added_up_and_measured() -> None:
     rows = {row.labels[1]: row.cells for row in result("memory").rows}
     features, codes, structure = FEATURES / GIB, NODES * 48 / GIB, (16 * 2 * 1728364232 + 8 * NODES) / GIB
@@ -168,7 +166,6 @@ def test_memory_is_added_up_and_measured() -> None:
     assert here.origin == "measured" and here.ours > 4883 * 3072 / GIB  # type: ignore[operator]
 
 
-@pytest.mark.sample(3)
 @pytest.mark.sample(3)
 def test_trainings_read_what_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads and hits are those that are counted without training."""
@@ -263,7 +260,6 @@ def origins(cells: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.sample(3)
-@pytest.mark.sample(3)
 def test_table3_has_epochs_of_every_model_beside_the_papers() -> None:
     rows = result("table3_time").rows
     names = ("GraphSAGE", "GAT", "Cluster-GCN")
@@ -280,7 +276,6 @@ def test_table3_has_epochs_of_every_model_beside_the_papers() -> None:
 
 
 @pytest.mark.sample(3)
-@pytest.mark.sample(3)
 def test_table4_has_epochs_by_true_ratio() -> None:
     true, here, simulated = (row.cells for row in result("table4_time").rows)
     assert ours(true, *true) == [1, 8, 16, 32, 64, 128] and origins(here) == {"measured"}
@@ -289,7 +284,6 @@ def test_table4_has_epochs_by_true_ratio() -> None:
     assert times[0] > times[1] > times[2] > 0
 
 
-@pytest.mark.sample(3)
 @pytest.mark.sample(3)
 def test_fig7_and_fig3_have_the_steps_of_an_iteration() -> None:
     fig7 = result("fig7")
