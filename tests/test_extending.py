@@ -69,7 +69,7 @@ def test_the_commands_run_the_examples(command: list[str], tmp_path: Path) -> No
         assert target is not None and target[1] in str(ran[group]) and ran[group]["name"] == name
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 def test_the_scheme_is_planned_dry_run_and_reported(tmp_path: Path) -> None:
     """By the lines of the page. They count the same bytes, and a plan does not need less memory than the run."""
     write_examples(tmp_path)
@@ -150,6 +150,7 @@ def step_of_simplified(world: World, cfg: Config, kind: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("world_size", "replication"), [(2, 1), (4, 2)])
 def test_the_model_is_exact(ranks, world_size: int, replication: int) -> None:
     cfg = config(*layout_overrides(replication), "runtime.dtype=float64")
@@ -195,7 +196,7 @@ def step_of_example(world: World, cfg: Config, kind: str, name: str) -> dict[str
     return step(model, sharded(world, cfg, scheme, request, dense_graph(kind).graph()), scheme)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", ["net", *LAYERS])
 def test_the_short_examples_are_exact(ranks, name: str) -> None:
     cfg = config("scheme=1d", "runtime.dtype=float64", "model=sage")  # the same matrices are prepared

@@ -69,6 +69,7 @@ def target_in(run_dir: str) -> dict[str, Any]:
     return yaml.safe_load(Path(run_dir, "config.yaml").read_text())["model"]
 
 
+@pytest.mark.sample(2)
 def test_a_class_is_the_choice_of_a_yaml_that_names_it() -> None:
     runs: dict[str, RunRecord] = {
         "yaml": train_graph(club(), CPU, config_dir="conf", model="net", run_dir="yaml"),

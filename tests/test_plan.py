@@ -33,6 +33,7 @@ def planned(tmp_path: Path, *arguments: str) -> tuple[str, list[dict]]:
     return (tmp_path / "plan.md").read_text(), json.loads((tmp_path / "plan.json").read_text())
 
 
+@pytest.mark.sample(2)
 def test_a_graph_of_numbers(tmp_path: Path) -> None:
     text, options = planned(tmp_path, *NUMBERS, "nproc=1,2,4", "exchanges=auto,broadcast", "model.hidden_channels=64")
     assert "Planned, not measured" in text and f"Command: python -m fullgnn.plan {NUMBERS[0]} " in text
@@ -196,7 +197,7 @@ def test_a_dry_run_of_a_large_job(tmp_path: Path) -> None:
     assert record.comm_bytes_per_epoch["exchange"] > 0 and record.peak_tensor_bytes > 0
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 def test_auto_says_what_it_chose_and_why(tmp_path: Path) -> None:
     arguments = ["dataset=karate", "scheme=auto", "scheme.hardware=h200x8", "train.epochs=1", f"run_dir={tmp_path}"]
     done = run_command(OWN, *arguments, "runtime.nproc=4", cwd=tmp_path)

@@ -66,7 +66,7 @@ def karate_run(ranks: MakeRanks, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return train(ranks, tmp_path_factory.mktemp("karate") / "run", "dataset=karate")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("num_ranks", LAYOUTS)
 def test_the_best_weights_predict_what_the_training_wrote(
     ranks: MakeRanks, karate_run: Path, tmp_path: Path, num_ranks: int
@@ -182,6 +182,7 @@ def test_vectors_of_nodes_need_the_graph_of_the_training(ranks: MakeRanks, vecto
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.sample(2)
 def test_a_graph_without_labels_has_predictions_and_no_metrics(
     ranks: MakeRanks, karate_run: Path, tmp_path: Path
 ) -> None:

@@ -273,6 +273,7 @@ def test_train_graph_splits_any_graph_by_a_method(started: list[Graph]) -> None:
     assert len(started) == 2
 
 
+@pytest.mark.sample(2)
 def test_a_method_of_a_split_is_refused_for_a_task_that_finds_links() -> None:
     with pytest.raises(ConfigError, match="dataset.split=random would do nothing, since task=link_prediction"):
         check_training_data(config("dataset=karate", "dataset.split=random", "task=link_prediction"))

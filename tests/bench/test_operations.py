@@ -66,6 +66,7 @@ def check_missing(record: dict, library: str, module: str) -> None:
         assert measured
 
 
+@pytest.mark.sample(2)
 def test_spmm(operated, tmp_path: Path) -> None:
     record = operated("op=spmm", "widths=[5,16]")
     assert set(record) >= {*RECORD, "git_commit", "finished"}
@@ -187,7 +188,7 @@ def test_which_presets_run_alone(ranks, alone: str, methods: list[str]) -> None:
     assert ranks(1)(methods_alone, alone) == [methods]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 def test_sampling(operated) -> None:
     record = operated("op=sampling", "fanouts=[4,3]", "batch_size=50", "batches=2", "peers=[dgl]")
     check_missing(record, "DGL", "dgl")
@@ -222,6 +223,7 @@ def test_minibatch(operated, size: int) -> None:
     assert cached["values"] == pytest.approx(ours["values"]) and cached["details"]["steps_ms"]["cache"] > 0
 
 
+@pytest.mark.sample(2)
 def test_presets_of_minibatch(operated) -> None:
     every = "default sampler.fanouts=[-1,-1]"
     cached = f"{every} cache=degree cache.megabytes=0.128 loader.num_workers=1"  # 1000 rows of 32 float32
@@ -239,7 +241,7 @@ def test_presets_of_minibatch(operated) -> None:
     assert 50 <= drawn["layers"][1]["sources"] < 90 and "steps_ms" in drawn  # about 9 nodes besides the targets
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 def test_the_rank_that_draws_most_is_described(ranks, operated) -> None:
     """Parts of two ranks draw differently; the record has the counts of the busier one, which rank 0 need not be."""
     arguments = ["op=minibatch", "graph=rmat", "fanouts=[3,2]", "batch_size=60", "batches=2", "hidden=4", "peers=[]"]

@@ -42,6 +42,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "BLOCK_BYTES", 1 << 13)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("num_nodes", "num_columns", "dimensions"), SHAPES)
 def test_rows_are_projected_to_the_first_singular_vectors(
@@ -66,6 +67,7 @@ def test_rows_are_projected_to_the_first_singular_vectors(
         assert codec.decode(torch.from_numpy(codes[:0]), number).shape == (0, num_columns)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("num_nodes", "num_columns", "dimensions"), SHAPES)
 def test_eight_bits_round_the_coordinates(

@@ -66,6 +66,7 @@ def reference_error(x: np.ndarray, low: float, step: float, top: int) -> float:
     return round(float(np.square(x - low - step * np.clip(np.round((x - low) / step), 0, top)).sum()), 6)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("num_columns", [1, 5, 67, 134])
 @pytest.mark.parametrize("bits", BITS)
@@ -148,6 +149,7 @@ def test_bits_are_the_same_for_any_number_of_threads(bits: int, scale: str) -> N
     assert results[0] == results[1] == results[2]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("num_columns", [0, 1, 9, 37, 602])
 @pytest.mark.parametrize("scale", SCALES)

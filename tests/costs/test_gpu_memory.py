@@ -60,7 +60,7 @@ def graph() -> Graph:
     return load_dataset(config(*DATASET).dataset)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("model", ["gcn", "gat"])
 def test_the_report_is_what_a_run_counts(ranks, graph: Graph, model: str) -> None:
     """Within a tenth; the run counts what the last tensors of a message happen to be freed after, too."""

@@ -72,7 +72,7 @@ def measured(world: World) -> tuple[Hardware, bool]:
     return measure.measure(world, TINY), can_share_memory(world)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 def test_all_ranks_measure_the_same(ranks) -> None:
     (first, shares), *others = ranks(2)(measured)
     assert is_possible(first)

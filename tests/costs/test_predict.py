@@ -227,7 +227,7 @@ def test_trainable_vectors_of_nodes_lie_on_their_ranks() -> None:
     assert updated_ms == pytest.approx(7 * 4 * (rows * width + num_weights) / 1e9 * 1e3, rel=1e-3)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 def test_passes_over_edges_follow_their_own_rate() -> None:
     """Without a measured rate, that of products counts."""
     gat = [*EDGE_MODELS["gat"], "model.hidden_channels=8"]
@@ -276,7 +276,7 @@ def test_memory_is_that_of_the_run(world_size: int, replication: int, loss_rows:
     assert planned_bytes(job) == pytest.approx(measured, rel=0.03)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 def test_memory_counts_the_lines_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of 33 features and rows of 41 hidden features are padded to 48 numbers."""
     monkeypatch.setattr(aligned, "PADDED_DEVICES", ("cpu",))
@@ -334,6 +334,7 @@ def test_replications_leave_every_replica_a_stage(size: int, expected: list[int]
     assert replications(size) == expected
 
 
+@pytest.mark.sample(3)
 def test_time_is_about_that_of_the_run() -> None:
     """The tolerance is loose, because the machine may be busy. docs/planner.md has measurements of a quiet machine."""
     model = "model.input_dropout=0", "model.dropout=0", "model.hidden_channels=64"

@@ -86,7 +86,7 @@ GRAPH = dense_graph("symmetric").graph()
 NUM_FEATURES = GRAPH.num_features
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("world_size", "replication", "overrides", "num_slices"),
     [

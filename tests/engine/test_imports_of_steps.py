@@ -88,6 +88,7 @@ def test_a_step_imports_nothing(ranks, case: str) -> None:
     assert ranks(2)(of_full_batch, FULL[case]) == [[], []]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("case", SAMPLED)
 def test_a_batch_imports_nothing(ranks, case: str) -> None:
     assert ranks(2)(of_samples, SAMPLED[case]) == [[], []]

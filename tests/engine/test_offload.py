@@ -55,6 +55,7 @@ def test_one_step_in_chunks_equals_the_oracle(ranks, world_size: int, replicatio
                 assert training.difference(outcome, expected) < 1e-11, (kind, num_rows)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("world_size", "replication"), [(1, 1), (4, 2)])
 def test_compiled_gradients_of_chunks_equal_the_oracle(ranks, world_size: int, replication: int) -> None:
     cfg = case(replication, "optimizations.offload=always")

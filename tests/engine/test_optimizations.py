@@ -57,6 +57,7 @@ def test_columns_and_rows_of_every_preset(ranks, preset: str, dataset: str) -> N
             assert epochs == [expected] * 2
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("switch", "columns", "rows"),
     [

@@ -47,7 +47,7 @@ def assert_equal_steps(arrays: dict[str, Any], other: dict[str, Any]) -> None:
             assert np.array_equal(value, other[name]), name
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", ["symmetric", "weighted"])
 @pytest.mark.parametrize("replication", [1, 2])
 def test_a_machine_that_does_not_see_the_folder_gets_its_parts(ranks, kind: str, replication: int) -> None:

@@ -35,6 +35,7 @@ def test_torchrun_and_own_ranks_make_the_same_run(tmp_path: Path, every_case: bo
     assert record["metrics"].keys() >= {"val_accuracy", "test_accuracy"}
 
 
+@pytest.mark.sample(2)
 def test_a_sweep(tmp_path: Path) -> None:
     keys = ["dataset=karate", "loader.batch_size=6", "train.epochs=2", "model=gcn"]
     done = run_command([*COMMAND, "-m"], *keys, "loader.num_workers=0,1", "run_dir=sweep", cwd=tmp_path)

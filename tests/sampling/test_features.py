@@ -137,6 +137,7 @@ def test_what_a_codec_has_learnt_is_kept_and_checked(tmp_path: Path, caplog: pyt
     assert [tensor.tolist() for tensor in source.tensors()] == [state["step"].tolist()]
 
 
+@pytest.mark.sample(2)
 def test_a_codec_with_a_state_serves_every_rank_and_worker(ranks, tmp_path: Path, graph_files: dict[str, Path]) -> None:
     keys = [
         *MODELS["sage"],

@@ -209,7 +209,7 @@ print("done")
 """
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 def test_features_need_not_fit_the_memory(tmp_path: Path) -> None:
     """Features of 256 MB in a process that may have 64 MB more than it begins with."""
     file = tmp_path / "features.npy"

@@ -93,7 +93,7 @@ def test_rows_of_the_paper_are_found_by_what_they_name() -> None:
     assert published(paper, "loading", model="sage") is None
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 def test_epochs_and_steps_of_every_way() -> None:
     rows = result("fig11", "device_gigabytes=1000", "paper=[{way: cached, speedup: 3.9}]").rows
     assert [row.labels for row in rows] == [
@@ -115,7 +115,7 @@ def test_epochs_and_steps_of_every_way() -> None:
     assert by_way[PLAIN]["loading"].ours == pytest.approx(100 * sum(steps[1:3]) / sum(steps))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 def test_losses_with_and_without_a_cache_are_equal_on_any_ranks() -> None:
     ablation = result("fig18", "ranks=[2]", "chosen_models=[gcn]", "scale=0.00002", graph="friendster-like")
     assert [row.labels[2] for row in ablation.rows] == ["2-2, p=2", "2-2, p=2"]

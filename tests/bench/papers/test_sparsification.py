@@ -152,7 +152,7 @@ def test_a_process_of_its_own_tells_its_memory_and_has_a_limit() -> None:
         call_fresh(written, 2_000_000_000, limit_bytes=1_000_000_000)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 def test_memory_is_added_up_and_measured() -> None:
     rows = {row.labels[1]: row.cells for row in result("memory").rows}
     features, codes, structure = FEATURES / GIB, NODES * 48 / GIB, (16 * 2 * 1728364232 + 8 * NODES) / GIB
@@ -259,7 +259,7 @@ def origins(cells: dict[str, Any]) -> set[str]:
     return {cell.origin for cell in cells.values()}
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 def test_table3_has_epochs_of_every_model_beside_the_papers() -> None:
     rows = result("table3_time").rows
     names = ("GraphSAGE", "GAT", "Cluster-GCN")
@@ -275,7 +275,7 @@ def test_table3_has_epochs_of_every_model_beside_the_papers() -> None:
     assert published(paper, "seconds", graph="papers100m-undirected-like", model="cluster", way="full") == 152.8
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 def test_table4_has_epochs_by_true_ratio() -> None:
     true, here, simulated = (row.cells for row in result("table4_time").rows)
     assert ours(true, *true) == [1, 8, 16, 32, 64, 128] and origins(here) == {"measured"}

@@ -35,7 +35,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(16)
 @pytest.mark.parametrize(("kind", "dtype", "f", "h"), CASES)
 def test_linear_gradients(kind: str, dtype: torch.dtype, f: int, h: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (_dense_cpu, aligned):
@@ -56,7 +56,7 @@ def test_linear_gradients(kind: str, dtype: torch.dtype, f: int, h: int, monkeyp
     _dense_cpu.shape_of.cache_clear()
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("kind", "dtype", "f", "h"), [case for case in CASES if case[2] > 0])
 def test_gradients_of_rows_that_lie_elsewhere(
     kind: str, dtype: torch.dtype, f: int, h: int, monkeypatch: pytest.MonkeyPatch

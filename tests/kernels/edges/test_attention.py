@@ -44,6 +44,7 @@ def test_against_dense_attention(dynamic: bool, num_heads: int, depth: int, dtyp
         check(computed(inputs, dtype, cut, merged, device=device_of(path)), dense_attention(inputs), dtype)
 
 
+@pytest.mark.sample(3)
 @KINDS
 @pytest.mark.parametrize(("n", "m"), [(0, 5), (5, 0), (0, 0), (1, 1), (4, 3)])
 def test_empty_blocks(n: int, m: int, dynamic: bool, path: str) -> None:

@@ -56,6 +56,7 @@ def test_both_results(
             assert torch.equal(ax.double(), exact_ax) and torch.equal(y.double(), expected), num_rows
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("f", "h"), [(100, 64), (128, 47), (70, 3)])
 def test_the_bits_are_those_of_the_steps_whatever_the_threads(f: int, h: int) -> None:
     adj, _ = matrix(1000, False, torch.float32)

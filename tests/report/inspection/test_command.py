@@ -23,7 +23,7 @@ def titles(text: str) -> list[str]:
     return [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 def test_the_command_prints_and_writes_what_the_function_returns(tmp_path: Path) -> None:
     random_graph(0, name="mine").save(tmp_path / "mine.npz")
     arguments = ["dataset=npz", "dataset.path=mine.npz", "out=new/mine.json", "model=gat", "runtime.device=cpu"]
