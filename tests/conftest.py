@@ -4,7 +4,6 @@ import gc
 import logging
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -27,8 +26,8 @@ if not torch.cuda.is_available():
 
 from fullgnn.engine.command import TrainingCommand  # noqa: E402
 from fullgnn.kernels.support import gpu  # noqa: E402
-from tests.commands import ROOT  # noqa: E402
 from tests.ranks import Ranks  # noqa: E402
+from tests.samples import sample_offset  # noqa: E402
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,12 +36,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 SAMPLE = pytest.StashKey[tuple[int, int]]()
 """How many cases run, and how many run only with ``--all``."""
-
-
-def sample_offset() -> int:
-    """The number of commits, so that the samples of successive commits are different ones; 0 without git."""
-    counted = subprocess.run(["git", "rev-list", "--count", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    return int(counted.stdout) if counted.returncode == 0 else 0
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects by marks

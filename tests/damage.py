@@ -42,7 +42,7 @@ def outcomes(check: Check, cases: Sequence[tuple[Any, ...]], whole: tuple[Any, .
     Args:
         whole: a case without damage. It is read before the process forks, so that no child loads the compiled code.
     """
-    worker = forked_worker(_serve, check, list(cases), whole)
+    worker = forked_worker(send_outcomes, check, list(cases), whole)
     try:
         return list(worker.receive())
     finally:
@@ -277,7 +277,8 @@ def each_file(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def _serve(answers: Connection, check: Check, cases: list[tuple[Any, ...]], whole: tuple[Any, ...] | None) -> None:
+def send_outcomes(pipe: Connection, check: Check, cases: list[tuple[Any, ...]], whole: tuple[Any, ...] | None) -> None:
+    """Answer with ``outcomes``, from a fork that has imported everything already."""
     if whole is not None:
         before = torch.get_num_threads()
         torch.set_num_threads(1)  # children are forked, and threads are not
@@ -285,7 +286,7 @@ def _serve(answers: Connection, check: Check, cases: list[tuple[Any, ...]], whol
         torch.set_num_threads(before)
     gc.collect()
     gc.freeze()  # a child copies no page of what is imported to look for garbage
-    send(answers, [in_child(check, *case) for case in cases])
+    send(pipe, [in_child(check, *case) for case in cases])
 
 
 def in_child(check: Check, *case: Any) -> str:

@@ -17,7 +17,7 @@ import pytest
 
 from fullgnn.storage import checkpoint
 from tests.commands import OWN, environment, free_ports, run_command, start_command, torchrun
-from tests.conftest import sample_offset
+from tests.samples import sample_offset
 from tests.trainings import LONG, NEW_PROCESSES, SLACK, TORCHRUN, WAYS, children, is_running, num_lines, training, wait
 
 SLOW = ["dataset=karate", "dataset._target_=tests.slow_dataset.load", "~dataset.train_per_class", "~dataset.num_val"]

@@ -53,7 +53,7 @@ def _reader() -> Worker:
 
 def _serve(connection: Connection) -> None:
     while True:
-        damage._serve(connection, *receive(connection))
+        damage.send_outcomes(connection, *receive(connection))
 
 
 def _read_each(check: Check, cases: list[tuple[Any, ...]]) -> None:
