@@ -53,7 +53,7 @@ def write_examples(folder: Path) -> None:
         path.write_text(text)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("command", commands(), ids=lambda command: " ".join(command[-3:-1]))
 def test_the_commands_run_the_examples(command: list[str], tmp_path: Path) -> None:
     write_examples(tmp_path)
@@ -118,7 +118,7 @@ def one_step_in_columns(world: World, cfg: Config, kind: str) -> dict[str, np.nd
     return step_of(set_up(cfg, world, Meter(world.device), dense_graph(kind).graph() if world.rank == 0 else None))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 @pytest.mark.parametrize("normalization", ["sym", "row", "none"])
 def test_the_scheme_is_exact(ranks, world_size: int, normalization: str) -> None:

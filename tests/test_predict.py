@@ -182,7 +182,7 @@ def test_vectors_of_nodes_need_the_graph_of_the_training(ranks: MakeRanks, vecto
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 def test_a_graph_without_labels_has_predictions_and_no_metrics(
     ranks: MakeRanks, karate_run: Path, tmp_path: Path
 ) -> None:
@@ -302,7 +302,7 @@ def test_sizes_are_checked_without_memory_and_without_the_compiler_of_torch(kara
     assert len(lines) > 10
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 def test_no_rank_holds_the_results_of_all_nodes(ranks: MakeRanks, several_labels_run: Path, tmp_path: Path) -> None:
     """41 nodes, 5 labels, a hidden layer of 16: no tensor has all rows, and rows arrive from one rank at a time."""
     for layer in ([], ["layer=0"]):

@@ -24,7 +24,7 @@ TORCHRUN = [*torchrun(2), "-m", "fullgnn.train"]
 SLACK = 2
 """A test allows this many times the seconds that users are promised: it shares its machine with other tests."""
 WAYS = {"forked": OWN, "launched": LAUNCHED, "torchrun": TORCHRUN}
-NEW_PROCESSES = pytest.mark.sample(6)
+NEW_PROCESSES = pytest.mark.sample(12)
 """For the ways that start new processes, each of which imports torch for seconds; a fork is tested at each commit."""
 EACH_WAY = ["forked", pytest.param("launched", marks=NEW_PROCESSES), pytest.param("torchrun", marks=NEW_PROCESSES)]
 

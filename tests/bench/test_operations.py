@@ -109,7 +109,7 @@ def test_epoch_on_one_process(operated) -> None:
     check_missing(record, "DGL", "dgl")
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 def test_epoch_of_a_gat(operated) -> None:
     record = operated("op=epoch", "gnn=gat", "hidden=64", "presets=[default]", "peers=[torch,pyg,dgl]")
     check_missing(record, "PyG", "torch_geometric")
@@ -188,7 +188,7 @@ def test_which_presets_run_alone(ranks, alone: str, methods: list[str]) -> None:
     assert ranks(1)(methods_alone, alone) == [methods]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(6)
 def test_sampling(operated) -> None:
     record = operated("op=sampling", "fanouts=[4,3]", "batch_size=50", "batches=2", "peers=[dgl]")
     check_missing(record, "DGL", "dgl")

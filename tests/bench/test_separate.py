@@ -9,7 +9,7 @@ from fullgnn.sampling.neighbors import ALL, NeighborSampler
 from tests.sampling.neighbors import chosen, random_graph
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("fast", [False, True], ids=["toBlock", "toBlockFast"])
 @pytest.mark.parametrize("fanouts", [[3], [5, 4, 3], [ALL, 2], [70, 1]], ids=str)
 @pytest.mark.parametrize("threads", [1, 2])

@@ -126,7 +126,7 @@ def test_the_keys_of_a_split_are_written_once() -> None:
     assert base == dict.fromkeys(SPLIT_KEYS) and set(OF_SPLIT) == set(SPLIT_KEYS)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("group", "choice"), CHOICES)
 def test_every_choice_composes_and_binds_its_target(group: str, choice: str) -> None:
     sampled = group in OF_SAMPLED_TRAINING or choice == "minibatch"

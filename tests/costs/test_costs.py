@@ -57,7 +57,7 @@ def planned_bytes(cfg: Config, world_size: int, kind: str) -> list[dict[str, int
     return [{name: counts[rank] for name, counts in received.items() if counts[rank]} for rank in range(world_size)]
 
 
-@pytest.mark.sample(32)
+@pytest.mark.sample(48)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 @pytest.mark.parametrize("choice", CHOICES)
 def test_plan_dry_run_and_job_agree(ranks, world_size: int, replication: int, choice: str) -> None:

@@ -74,6 +74,7 @@ def test_the_report_is_what_a_run_counts(ranks, graph: Graph, model: str) -> Non
     assert need.bytes_of[NCCL] == need.bytes_of[EVALUATION] == 0  # gloo, and no CUDA graph
 
 
+@pytest.mark.sample(2)
 def test_a_budget_cuts_the_exchange_into_pieces(ranks, graph: Graph) -> None:
     cfg = config(*layout_overrides(1), "model=gcn", *TRAINING, "model.hidden_channels=64")
     whole = ranks(2)(trained, cfg, graph, PLENTY)
@@ -105,6 +106,7 @@ def test_a_gpu_is_asked_and_a_cpu_is_not(monkeypatch: pytest.MonkeyPatch) -> Non
     assert auto.device_bytes(world) == 40 * 10**9  # two ranks share a GPU
 
 
+@pytest.mark.sample(2)
 def test_what_only_a_gpu_needs_is_estimated() -> None:
     cfg = with_supported_optimizations(config("model=gcn", "scheme=1.5d", "scheme.fetch=packed", "model.num_layers=3"))
     job = estimated_job(cfg, 4, GraphStatistics(12_000, 60_000, 100, 47, 6_000))

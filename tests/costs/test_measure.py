@@ -90,6 +90,7 @@ def kept(world: World, runtime: RuntimeConfig) -> tuple[int, Hardware, Hardware,
     return measured.call_count, first, second, cached_hardware(runtime, world.size)
 
 
+@pytest.mark.sample(3)
 def test_ranks_of_a_job_measure_once(ranks, tmp_path: Path) -> None:
     results = ranks(2)(kept, runtime(tmp_path))
     assert results[0][0] == 1
@@ -202,7 +203,7 @@ def launch_tiny(arguments: list[str], nproc: int, runtime: RuntimeConfig) -> Non
     launch_workers(["-c", TINY_RANK.format(tiny=TINY), *arguments[2:]], nproc, runtime)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(6)
 def test_auto_starts_ranks_that_measure(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(hardware, "launch_workers", launch_tiny)
     profile = load_hardware("auto", runtime(tmp_path), 2)

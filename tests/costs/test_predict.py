@@ -256,7 +256,7 @@ def planned_bytes(job: PlannedJob) -> int:
     return predict(job, replace(machine(), device="cpu")).peak_tensor_bytes
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("model", EDGE_MODELS)
 def test_memory_of_models_that_read_edges_is_that_of_the_run(model: str) -> None:
     cfg = synthetic(30000, 300000, 32, "dataset.num_classes=41", *EDGE_MODELS[model])

@@ -236,7 +236,7 @@ def kept(ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("change", CHANGES)
 def test_each_part_of_a_key_alone(ranks, kept: Path, tmp_path: Path, change: str) -> None:
     overrides, graph, missed = CHANGES[change]

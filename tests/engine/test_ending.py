@@ -73,7 +73,7 @@ def all_ended(world: World, cases: list[tuple[Config, dict[int, float]]]) -> lis
 CURE = "Start anew with a smaller optimizer.lr (now 0.01), train.clip_norm=1, runtime.dtype=float64, or features scaled"
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 def test_a_broken_training_ends_with_its_epoch_and_the_last_good_checkpoint(ranks, tmp_path: Path) -> None:
     """Parameters that are NaN are refused by the checkpoint; finite ones that give no finite loss lose theirs, though
     only one is kept; without checkpoints and evaluations, the next loss tells."""
@@ -115,7 +115,7 @@ def late(world: World, cases: list[tuple[Config, dict[int, float]]]) -> list[End
             module.defers_reads = original
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 def test_a_loss_that_is_read_late_is_noticed_one_epoch_later(ranks, tmp_path: Path) -> None:
     """Epoch 3 is damaged when it is read, which is after the launch of epoch 4, or at the checkpoint of epoch 3."""
     bare, every = ["train.checkpoint_every=0"], [*EVERY]

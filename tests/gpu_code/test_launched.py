@@ -43,7 +43,7 @@ SPILLED_MUCH = {(80, "dense"): {("_outer", "X^T G, masked 602/602 x 128")}}
 """By generation and family, the kernels and shapes that spill more than a few bytes there."""
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @needs_triton
 def test_every_kernel_is_compiled_from_a_call_of_the_host() -> None:
     """The calls of ``launched.py``, which the other tests of this file compile, ask for every kernel."""

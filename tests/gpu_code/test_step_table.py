@@ -24,7 +24,7 @@ MOST_WAITS = {
 @pytest.mark.parametrize("ranks", ["gloo"], indirect=True)
 @pytest.mark.parametrize("num_ranks", NUM_RANKS)
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.sample(16)
+@pytest.mark.sample(24)
 def test_the_page_has_the_counts_of_now(ranks, case: str, num_ranks: int) -> None:
     counts_of_parts: dict[str, Counts] = ranks(num_ranks)(counts_of, case)[0]
     for part, counts in counts_of_parts.items():

@@ -67,7 +67,7 @@ def check(of_ranks: list[dict], cfg: Config, is_sparse: bool, of: object) -> Non
     compare(of_ranks, exact, 1e-12, of)
 
 
-@pytest.mark.sample(26)
+@pytest.mark.sample(39)
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 def test_a_step_equals_that_with_dense_features(ranks, model: str, world_size: int, replication: int) -> None:

@@ -186,7 +186,7 @@ def oracle(reads: list[Counter], room: int) -> int:
     return sum(sorted(together.values(), reverse=True)[:room])
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_exact_hits_are_those_of_the_oracle(ranks, sampler: str, size: int) -> None:

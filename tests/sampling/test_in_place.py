@@ -69,7 +69,7 @@ def reads_copies(model: Stack) -> Contract:
     return replace(CONTRACT(model), reads_input_rows=False)
 
 
-@pytest.mark.sample(16)
+@pytest.mark.sample(24)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kind", ["directed", "weighted"])
 @pytest.mark.parametrize("name", READING)

@@ -151,7 +151,7 @@ def losses_of_unions(world: World, batches: list[list[list[int]]]) -> list[float
         return [epoch.loss for epoch in fit(training).epochs]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 def test_losses_are_those_of_one_process_with_the_same_batches(ranks, tmp_path: Path) -> None:
     batches = ranks(3)(batches_of_rank, SPLIT)
     unions = [

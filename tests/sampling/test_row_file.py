@@ -30,7 +30,7 @@ CODECS = {"none": [], "bfloat16": ["codec=bfloat16"], "learns": ["codec._target_
 FEATURES = np.random.default_rng(0).normal(size=(1000, 5)).astype(np.float32)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("kept", [True, False])
 def test_losses_are_those_of_rows_in_memory(

@@ -62,7 +62,7 @@ def test_training_is_that_with_dense_features(tmp_path: Path, words: Path, name:
     torch.testing.assert_close(results[0]["model"], results[1]["model"], rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("keys", [[], ["loader.num_workers=2"]], ids=["here", "workers"])
 def test_ranks_and_workers(ranks, tmp_path: Path, words: Path, keys: list[str]) -> None:
     result, dense = (

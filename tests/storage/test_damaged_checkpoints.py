@@ -191,7 +191,7 @@ def test_a_damaged_checkpoint_is_named_or_whole(tmp_path: Path, block: int, ever
     _try_damages(EPOCH, tmp_path / "checkpoints" / EPOCH.name, use_checkpoint, block, every_case)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("block", range(NUM_CASES // BLOCK))
 def test_a_damaged_prepared_graph_is_named_or_whole(tmp_path: Path, block: int, every_case: bool) -> None:
     path = tmp_path / "whole"

@@ -135,7 +135,7 @@ def test_the_record_counts_what_has_no_negative(ranks, tmp_path: Path, caplog: p
     assert set(record.metrics.values()) == {None}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 def test_a_run_without_validation_pairs_goes_on_and_predicts(ranks, tmp_path: Path) -> None:
     """Karate, with pairs for testing alone."""
     keys = ["dataset=karate", "task=link_prediction", "task.val_fraction=0", "task.metrics=[mrr]", "seed=3"]

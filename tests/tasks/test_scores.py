@@ -98,7 +98,7 @@ def expected(graph: Graph, output: np.ndarray) -> dict[str, float | None]:
     return metrics
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(15)
 @pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")
 @pytest.mark.parametrize(("world_size", "replication"), LAYOUTS)
 def test_scores_are_those_of_scikit_learn_on_every_layout(ranks, world_size: int, replication: int) -> None:

@@ -46,6 +46,7 @@ def test_fig6_and_breakdown_compare_operators() -> None:
     assert shares[2].cells["ours"].ours == "not measured: no GPU"
 
 
+@pytest.mark.sample(6)
 def test_epochs_are_measured_up_to_nproc_and_simulated_beyond() -> None:
     figure = fused("fused_fig7", "processes=[1,4]", "links=titanrtx8")
     alone, four, *largest = figure.rows

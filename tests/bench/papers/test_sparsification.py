@@ -166,7 +166,7 @@ def test_memory_is_added_up_and_measured() -> None:
     assert here.origin == "measured" and here.ours > 4883 * 3072 / GIB  # type: ignore[operator]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 def test_trainings_read_what_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads and hits are those that are counted without training."""
 

@@ -43,7 +43,7 @@ def assert_equal(features: Any, expected: csr_array) -> None:
     assert features.nnz == expected.nnz and features.has_canonical_format
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 @pytest.mark.parametrize("values", [True, False])
 @pytest.mark.parametrize("kind", ["integer", "text"])
@@ -188,7 +188,7 @@ def test_wrong_keys(table: Any, keys: dict[str, Any], message: str) -> None:
         features_of(table, **keys)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 def test_a_training_equals_that_of_dense_features(tmp_path: Path) -> None:
     edges, nodes = tables("text")
     features, matrix = rows(nodes["id"], "text", True)
