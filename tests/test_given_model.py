@@ -177,7 +177,6 @@ def of_main() -> type:
     return type("Net", (GCN,), {"__module__": "__main__"})
 
 
-@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("model", "settings", "message"),
     [

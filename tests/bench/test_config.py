@@ -61,7 +61,6 @@ def test_the_presets_are_the_experiments() -> None:
     assert presets() == ["cagnet-1.5d", "cagnet-1d", "full", "hetu", "hetu-reorder"]
 
 
-@pytest.mark.sample(2)
 @pytest.mark.parametrize("preset", [*presets(), "default", "default train.epochs=3"])
 def test_every_preset_does_the_same_task(preset: str) -> None:
     cfg = preset_config(load_bench("op=epoch", "threads=1", "nproc=2", "seed=3"), preset, hidden=24)

@@ -95,7 +95,7 @@ WAYS = {
 }
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("size", [1, 2, 4])
 @pytest.mark.parametrize("way", WAYS)
 def test_curves_are_those_of_the_decoded_features(

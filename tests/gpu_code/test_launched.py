@@ -97,7 +97,7 @@ def test_accesses_of_what_the_host_launches(family: str) -> None:
 
 @needs_triton
 @pytest.mark.timeout(300)
-@pytest.mark.sample(12)
+@pytest.mark.sample(18)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("generation", [other for other in GENERATIONS if other != 90])
 def test_other_generations_of_gpus_have_the_same_accesses(generation: int, family: str) -> None:

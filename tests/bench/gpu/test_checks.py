@@ -51,7 +51,7 @@ def test_some_tests_are_named_whatever_their_outcome(tmp_path: Path, monkeypatch
     assert "No module named" in skipped.pop("test_absent") and skipped == {names[1]: "no CUDA device is visible"}
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 def test_what_has_run_counts_when_time_is_over(tmp_path: Path) -> None:
     (whole,) = run_tests(tmp_path, SOME.replace("assert 1 == 2", "time.sleep(600)"), 15)
     assert whole.passed and whole.case.endswith("1 passed; then time was over"), whole

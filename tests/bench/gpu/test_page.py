@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fullgnn.bench.gpu.__main__ import parse
 from fullgnn.bench.gpu.page import make_headline, make_page
 from fullgnn.bench.gpu.parts import NOT_MEASURED, BenchPart
@@ -123,6 +125,7 @@ def test_the_winners_of_the_sweep_are_a_file(tmp_path: Path) -> None:
     assert "NVIDIA H200" in text and "128: {elements: 8192}" in text
 
 
+@pytest.mark.sample(3)
 def test_what_a_killed_command_has_measured_is_kept(tmp_path: Path) -> None:
     """A command is read while it runs; one that fails, or for which there is no time, stops no other."""
     part, out = BenchPart("epochs", parse(["--out", str(tmp_path)]), tmp_path), tmp_path / "out"

@@ -94,7 +94,7 @@ def test_targets_out_and_the_rest_are_told_apart() -> None:
     assert split_arguments(["target=all"]) == (targets(), None, [])
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("target", targets())
 def test_every_target_has_a_row_and_a_title(target: str) -> None:
     cfg = load_target(target)

@@ -15,7 +15,7 @@ from fullgnn.engine.run import build_model
 from tests.oracle import DenseGCN, normalize
 
 EPOCHS = 6
-pytestmark = pytest.mark.sample(3, "fig7")  # each target takes seconds, and all work alike
+pytestmark = pytest.mark.sample(5, "fig7")  # each target takes seconds, and all work alike
 TINY = ("datasets=[reddit-like]", "scale=0.002", "others=[]", "device=cpu", f"epochs={EPOCHS}")
 
 

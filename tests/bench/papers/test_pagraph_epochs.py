@@ -126,14 +126,14 @@ def test_losses_with_and_without_a_cache_are_equal_on_any_ranks() -> None:
     assert plain > cached and plain > piped > 0
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 def test_more_ranks_than_run_are_simulated_alone() -> None:
     rows = result("fig20c", "ranks=[4]", graph="enwiki-like").rows
     assert [row.labels[2] for row in rows] == ["layer-wise, p=4"]
     assert all(number(cell.ours) for row in rows for cell in row.cells.values())
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 def test_the_larger_the_cache_the_shorter_the_epoch() -> None:
     rows = result("fig14", "shares=[0,50,100]", graph="livejournal-like").rows
     none, half, every = ({name: number(cell.ours) or 0 for name, cell in row.cells.items()} for row in rows)
@@ -141,7 +141,7 @@ def test_the_larger_the_cache_the_shorter_the_epoch() -> None:
     assert none["degree"] > half["random"] > half["degree"] > every["degree"] > 0
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 def test_convergence_counts_epochs_until_the_accuracy() -> None:
     late, early = TrainingCurve([10, 60, 59, 70], [9, 1, 3, 2]), TrainingCurve([61, 10, 10, 10], [9, 1, 1, 1])
     arrivals = [late.reaching(least) for least in (60, 70, 71)]
