@@ -33,6 +33,8 @@ from tests.models.exactness import OneProcess, compare, in_one_process, step
 from tests.oracle import normalize
 from tests.schemes.training import assert_one_step_is_exact, step_of
 
+pytestmark = pytest.mark.sample(2)  # its tests take seconds, or compile kernels
+
 KINDS = ["symmetric", "directed", "weighted", "tiny", "corner"]
 
 
@@ -150,7 +152,6 @@ def step_of_simplified(world: World, cfg: Config, kind: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.sample(2)
 @pytest.mark.parametrize(("world_size", "replication"), [(2, 1), (4, 2)])
 def test_the_model_is_exact(ranks, world_size: int, replication: int) -> None:
     cfg = config(*layout_overrides(replication), "runtime.dtype=float64")

@@ -19,6 +19,8 @@ from fullgnn.storage.record import read_record
 from tests.cases import config
 from tests.commands import OWN, run_command
 
+pytestmark = pytest.mark.sample(2)  # its tests take seconds, or compile kernels
+
 NUMBERS = ["num_nodes=1000000", "num_edges=20000000", "num_features=100", "num_classes=40", "hardware=h200x8"]
 
 
@@ -33,7 +35,6 @@ def planned(tmp_path: Path, *arguments: str) -> tuple[str, list[dict]]:
     return (tmp_path / "plan.md").read_text(), json.loads((tmp_path / "plan.json").read_text())
 
 
-@pytest.mark.sample(2)
 def test_a_graph_of_numbers(tmp_path: Path) -> None:
     text, options = planned(tmp_path, *NUMBERS, "nproc=1,2,4", "exchanges=auto,broadcast", "model.hidden_channels=64")
     assert "Planned, not measured" in text and f"Command: python -m fullgnn.plan {NUMBERS[0]} " in text

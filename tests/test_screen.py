@@ -15,6 +15,8 @@ import pytest
 from fullgnn.storage.folder import TABLE_FILE
 from tests.commands import OWN, TIMEOUT_S, Finished, environment, run_command
 
+pytestmark = pytest.mark.sample(2)  # its tests take seconds, or compile kernels
+
 COLUMNS = 80
 COMMANDS = ("train", "train_minibatch", "predict", "inspect", "plan", "prepare", "report", "bench", "reproduce")
 CPU = ["runtime.device=cpu", "dataset=karate", "train.epochs=2"]

@@ -20,6 +20,8 @@ from fullgnn.errors import UnsupportedError
 from fullgnn.telemetry.timing import Times
 from tests.trainings import is_running, wait
 
+pytestmark = pytest.mark.sample(2)  # its tests take seconds, or compile kernels
+
 CPU = torch.device("cpu")
 
 
@@ -41,7 +43,6 @@ def answering(fails: bool) -> Iterator[Answering]:
     yield Answering()
 
 
-@pytest.mark.sample(2)
 def test_a_worker_answers_until_it_dies() -> None:
     worker = worker_with({}, answering, False)
     assert worker.call(Answering.double, 21) == 42

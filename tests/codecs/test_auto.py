@@ -14,6 +14,8 @@ from fullgnn.graph import Graph, Propagation
 from fullgnn.storage.cache import Cache
 from tests.oracle import normalize
 
+pytestmark = pytest.mark.sample(2)  # its tests take seconds, or compile kernels
+
 NOWHERE = Cache(None)
 LAYERS = {
     "gcn": FirstLayer(Propagation("sym", True), (1,)),

@@ -12,6 +12,8 @@ from fullgnn.codecs.pca import PCA
 from fullgnn.errors import ConfigError, DataError
 from fullgnn.storage.cache import Cache
 
+pytestmark = pytest.mark.sample(2)  # its tests take seconds, or compile kernels
+
 SHAPES = [(1000, 20, 5), (777, 33, 8), (300, 4, 64), (300, 1, 1), (5, 12, 3), (1, 6, 2), (6, 0, 4)]
 """Nodes, features, dimensions: also more dimensions than features, fewer nodes than features, and no features."""
 

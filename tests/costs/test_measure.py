@@ -26,6 +26,8 @@ from fullgnn.telemetry.timing import JobClock
 from tests.cases import config
 from tests.commands import OWN, run_command
 
+pytestmark = pytest.mark.sample(2)  # its tests take seconds, or compile kernels
+
 TINY = Sizes(tables=(1 << 12, 1 << 16), num_edges=5000, num_rows=300, messages=(1 << 12, 1 << 16), round_s=1e-3)
 ALONE = World(rank=0, size=1, local_size=1, device=torch.device("cpu"), backend="gloo", timeout_s=60)
 

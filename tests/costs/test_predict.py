@@ -28,6 +28,8 @@ from fullgnn.schemes.options import replications
 from fullgnn.telemetry.meter import Meter
 from tests.cases import LAYOUTS, config, dense_graph, layout_overrides
 
+pytestmark = pytest.mark.sample(2)  # its tests take seconds, or compile kernels
+
 ENDLESS = 10**18
 GRAPH = GraphStatistics(100_000, 5_000_000, 128, 16, 60_000)
 
@@ -107,7 +109,6 @@ def test_latency_is_paid_for_every_message() -> None:
     assert more == pytest.approx(products * 4 + 1)  # four broadcasts a product, one all-reduce
 
 
-@pytest.mark.sample(2)
 def test_the_best_fits_and_the_smallest_job_that_fits_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     every = options(machine(1e9), [1, 2, 4, 8])
     sizes = {option.world_size: option.prediction.peak_tensor_bytes for option in every if option.replication == 1}

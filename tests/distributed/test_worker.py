@@ -14,6 +14,8 @@ from fullgnn.distributed.worker import Worker, WorkerLost, answer_calls, receive
 from fullgnn.errors import ConfigError
 from tests.commands import ROOT
 
+pytestmark = pytest.mark.sample(2)  # its tests take seconds, or compile kernels
+
 START = pytest.mark.parametrize("start", [Worker.forked, Worker.started], ids=["fork", "new"])
 
 
@@ -79,7 +81,6 @@ def test_a_worker_sends_what_it_likes(start: Callable[..., Worker]) -> None:
     assert worker.wait(0) == 0
 
 
-@pytest.mark.sample(2)
 @START
 def test_a_lost_worker_is_noticed(start: Callable[..., Worker]) -> None:
     worker = start(answer_calls, timeout_s=60)

@@ -24,6 +24,8 @@ from fullgnn.errors import ConfigError, UnsupportedError
 from fullgnn.sampling.batches import epoch_order
 from fullgnn.sampling.neighbors import NeighborSampler
 
+pytestmark = pytest.mark.sample(3)  # its tests take seconds, or compile kernels
+
 TINY = ["device=cpu", "nproc=1", "threads=1", "data_root=null", "scale=0.00002", "datasets=[mag240m-like]"]
 TINY += ["batches=1", "rounds=4", "gather_megabytes=8", "least_cluster_nodes=500"]
 NODES, FEATURES, GB, GIB = 244160499, 244160499 * 768 * 4, 1e9, 1 << 30  # of MAG240M, in float32
@@ -128,7 +130,6 @@ def test_codes_of_a_file_are_those_of_its_features(tmp_path: Path) -> None:
     assert np.array_equal(np.load(tmp_path / "codes.npy"), codec.encode(features))
 
 
-@pytest.mark.sample(3)
 def test_compressing_is_timed_and_estimated_at_full_size() -> None:
     made = result("compress", "file_megabytes=8")
     (row,) = made.rows
@@ -144,7 +145,6 @@ def written(num_bytes: int) -> int:
     return len(np.ones(num_bytes, np.uint8))
 
 
-@pytest.mark.sample(3)
 def test_a_process_of_its_own_tells_its_memory_and_has_a_limit() -> None:
     call = call_fresh(written, 200_000_000)
     assert call.value == 200_000_000 and 170e6 < call.own_bytes < 300e6
@@ -284,7 +284,6 @@ def test_table4_has_epochs_by_true_ratio() -> None:
     assert times[0] > times[1] > times[2] > 0
 
 
-@pytest.mark.sample(3)
 def test_fig7_and_fig3_have_the_steps_of_an_iteration() -> None:
     fig7 = result("fig7")
     assert [row.labels[2] for row in fig7.rows] == ["full", "full", "sparse", "sparse"]
@@ -305,7 +304,6 @@ def test_fig7_and_fig3_have_the_steps_of_an_iteration() -> None:
     assert ours(row.cells, "sparse") < ours(row.cells, "full") and papers(row.cells, "full") == [96]
 
 
-@pytest.mark.sample(3)
 def test_fig8_has_ranks_that_run_and_ranks_that_are_simulated() -> None:
     rows = {row.labels[2:]: row.cells for row in result("fig8").rows}
     simulated = [(f"p={p}", host) for host in ("one a rank", "shared") for p in (1, 2, 4)]

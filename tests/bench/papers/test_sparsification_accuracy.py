@@ -23,6 +23,8 @@ from fullgnn.errors import ConfigError
 from fullgnn.graph import Graph
 from fullgnn.models import SAGE
 
+pytestmark = pytest.mark.sample(3)  # its tests take seconds, or compile kernels
+
 TARGETS = ("sp_codecs", "sp_mlp", "sp_table2", "sp_table3", "sp_table4", "sp_fig5", "sp_fig6")
 
 
@@ -147,7 +149,6 @@ def test_pairs_differ_in_the_codec_alone() -> None:
     assert [key for key in own if key not in full] == [*topk().keys] and "seed=3" in full
 
 
-@pytest.mark.sample(3)
 def test_losses_of_every_codec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     accuracies = {"none": [80.0, 90.0], "topk": [79.0, 87.0], "bfloat16": [80.0, 90.0]}
 
@@ -208,7 +209,6 @@ def test_figures_have_the_papers_losses(tmp_path: Path, monkeypatch: pytest.Monk
     assert (tmp_path / "figure.png").stat().st_size > 1000
 
 
-@pytest.mark.sample(3)
 @pytest.mark.parametrize("model", ["sage", "sage-sampled", "cluster-gcn"])
 def test_trainings_read_what_the_codec_keeps(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "_KNOWN", {})
@@ -267,7 +267,6 @@ def test_outputs_of_layers_with_the_first_weights() -> None:
         np.testing.assert_allclose(rows[depth + 1], h.detach().numpy(), atol=1e-4)
 
 
-@pytest.mark.sample(3)
 def test_table2_compares_every_layer() -> None:
     table = result("sp_table2", "seeds=[0]", "ratios=[8,64]", "max_epochs=3")
     assert [row.labels[1:] for row in table.rows] == [

@@ -18,6 +18,8 @@ from fullgnn.graph.datasets import table_source
 from tests.commands import OWN, run_command
 from tests.graph.datasets.table import names_of, tables, write
 
+pytestmark = pytest.mark.sample(2)  # its tests take seconds, or compile kernels
+
 EDGES = {"source": ["a", "b", "a"], "target": ["b", "c", "c"]}
 WORDS = np.array([f"wo\u0308rt {number}" for number in range(25)], object)
 

@@ -16,6 +16,8 @@ from fullgnn.report.inspection.page import page
 from tests.commands import run_command
 from tests.report.inspection.graphs import random_graph
 
+pytestmark = pytest.mark.sample(2)  # its tests take seconds, or compile kernels
+
 TITLES = ["Degrees", "Components", "Labels", "Leaks", "Features", "Ranks", "Odd"]
 
 
